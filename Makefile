@@ -109,7 +109,7 @@ limits: $(DEV)  ## honest files that other limits on repeating text would cut, a
 faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real frameworks; downloads them
+frameworks: $(DEV)  ## the commands of docs/agents.md as printed, with the real frameworks; downloads them
 	@$(BIN)/python -m tests.frameworks $(ARGS)
 
 clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm
@@ -119,7 +119,7 @@ size: $(DEV)  ## lines by room, the longest files and functions
 	@$(BIN)/python -m scripts.size $(ARGS)
 
 schema: $(DEV)  ## write app/mlx_stack_proxy/config.schema.json anew, after a change of the settings; then make references
-	$(BIN)/python -m mlx_stack_proxy.settings_schema config.example.yaml
+	$(BIN)/python -m scripts.settings_schema
 
 references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 	$(BIN)/python -m scripts.settings_page

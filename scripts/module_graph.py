@@ -64,7 +64,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 # Loop detection counts the calls that a model writes as text, and tool validation reads them.
 BETWEEN_ROOMS = frozenset({("loop_detection.generation", "tool_validation")})
-WIRING = frozenset(["main", "reload", "settings_schema", "stages"])
+WIRING = frozenset(["main", "reload", "stages"])
 FOLDERS = frozenset(part for layer in LAYERS for part in layer) - {"main", "basics"}
 
 

@@ -20,12 +20,12 @@ import yaml
 from mlx_stack_proxy.operator.settings_shown import as_yaml
 from mlx_stack_proxy.reload import AT_START
 from mlx_stack_proxy.settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX
-from mlx_stack_proxy.settings_schema import shipped
+from mlx_stack_proxy.settings_retired import RETIRED
+from mlx_stack_proxy.settings_source import SCHEMA
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "settings.md"
 REASONS = DOCS / "settings-reasons.yaml"
-RETIRED = "Retired."  # the reason of a key that does nothing any more
 ANY = "NAME"  # in place of a tier's name
 _TEXTS = {
     r"^https?://[^/\s]+": "URL",
@@ -60,12 +60,11 @@ How to work with them: [configuration.md](configuration.md). All of them as a fi
 [config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Of each key: its default; what it takes; "restart" if a change needs one, else it takes effect
-while the proxy runs ([how](configuration.md#a-change-while-it-runs)); what it does; why its
-default is what it is: a source, a measurement, or "Judgement". `name#123` is an issue of the
-project of that name; "the original design" is the one that this proxy was asked for with.
-Measured, where no page is named: on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux
-6.18, CPython 3.11), November 2026.
+Of each key: its default; what it takes; "restart" if a change needs one
+([how](configuration.md#a-change-while-it-runs)); what it does; why its default is what it is: a
+source, a measurement, or "Judgement". `name#123` is an issue of the project of that name; "the
+original design" is the one that this proxy was asked for with. Measured, where no page is named:
+on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
 The environment is stronger than the file. A key's variable is `MLX_STACK_` and the key in
 capitals, with two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are
@@ -95,7 +94,7 @@ class Key:
 
 def keys() -> Iterator[Key]:
     """All settings, in the schema's order; a section's own before its sections."""
-    schema = json.loads(shipped())
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     yield from _below(schema, schema, ())
 
 
@@ -156,7 +155,7 @@ def _mapping(place: Mapping[str, Any]) -> str:
     below = place.get("additionalProperties")
     if not isinstance(below, Mapping):
         return "mapping"
-    inner = _section_of(json.loads(shipped()), below).get("properties")
+    inner = _section_of(json.loads(SCHEMA.read_text(encoding="utf-8")), below).get("properties")
     if inner is None:
         return f"mapping of names to {takes(below)}"
     return "mapping of names to " + ", ".join(f"`{name}`" for name in inner)
@@ -197,14 +196,9 @@ def page() -> str:
     for section, several in groupby(keys(), key=lambda key: key.path[:-1]):
         lines.append(f"## {'.'.join(section)}\n")
         lines += [_NOTES[section]] if section in _NOTES else []
-        retired = []
-        for key in several:
-            if known[key.name]["why"] == RETIRED:
-                retired.append(f"`{key.path[-1]}`")
-            else:
-                lines.append(_entry(key, known[key.name]["why"]))
-        if retired:
-            lines.append(f"Retired, accepted and ignored: {', '.join(retired)}.\n")
+        lines += [_entry(key, known[key.name]["why"]) for key in several]
+        if retired := ", ".join(f"`{key}`" for key in RETIRED.get(".".join(section), ())):
+            lines.append(f"Retired, accepted and ignored: {retired}.\n")
     return "\n".join(lines)
 
 

@@ -266,6 +266,6 @@ async def test_without_a_file_the_variables_are_read_anew(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reloading = Reloading(Given(None))
-    monkeypatch.setenv("MLX_STACK_STREAM__HOLD_SECONDS", "3")
+    monkeypatch.setenv("MLX_STACK_STREAM__KEEPALIVE_SECONDS", "3")
     assert await reloading.reloader.reload()
-    assert reloading.taken[0].stream.hold_seconds == 3
+    assert reloading.taken[0].stream.keepalive_seconds == 3

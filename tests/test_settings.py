@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
-from mlx_stack_proxy.settings_retired import retired
-from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
+from mlx_stack_proxy.settings import DEFAULT_TIERS, TierSettings
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load, read
 from tests.settings_problems import (
     at,
 )
@@ -80,7 +79,7 @@ def test_the_environment_is_stronger_than_the_file(empty_folder: Path) -> None:
             "reliability.tool_validation.repair",
             "off",
         ),
-        ("STREAM__HOLD_SECONDS", "0.5", "stream.hold_seconds", 0.5),
+        ("STREAM__KEEPALIVE_SECONDS", "0.5", "stream.keepalive_seconds", 0.5),
     ],
 )
 def test_every_key_can_be_a_variable(variable: str, text: str, path: str, value: Any) -> None:
@@ -161,9 +160,8 @@ def test_and_a_switch_where_a_switch_is_meant(word: str, empty_folder: Path) -> 
     [
         ("server: {port: 1", r"YAML: while .* \(line 1, column 9\), expected ',' or '}'"),
         ("server:\n\tport: 1", "is not valid YAML"),
-        ("!!int server:", "has a value that does not fit its tag or form"),
-        ("!!int # nothing", "has a value that does not fit its tag or form"),
-        ("server: {port: 2026-13-01}", "has a value that does not fit its tag or form"),
+        ("!!int server:", "is not valid YAML: ValueError: "),
+        ("server: {port: 2026-13-01}", "is not valid YAML: ValueError: month must be"),
         ("[1, 2]", "must hold a mapping of sections"),
         ("just words", "must hold a mapping of sections"),
     ],
@@ -199,29 +197,29 @@ def test_an_empty_name_of_a_file_is_none(empty_folder: Path) -> None:
     assert load(environ={"MLX_STACK_CONFIG": ""}) == load(environ={})
 
 
-def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
-    assert retired(Settings(tiers=DEFAULT_TIERS)) == []
-    loops = {
-        "similarity_threshold": 0.5,
-        "compare": "output",
-        "duplicate_threshold": 4,
-        "tool_calls": {
-            "key": "salient",
-            "frequency_overrides": {"bash": {"warn": 100, "hard": 200}},
-            "same_error_warn": 9,
-            "overrides": {"bash": {"frequency_hard": 200, "frequency_warn": 100}},
-        },
-    }
-    given = Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})
-    assert retired(given) == [
-        "reliability.loop_detection.similarity_threshold",
-        "reliability.loop_detection.compare",
-        "reliability.loop_detection.tool_calls.key",
-        "reliability.loop_detection.tool_calls.same_error_warn",
-        "reliability.loop_detection.tool_calls.frequency_overrides",
-        "reliability.loop_detection.tool_calls.overrides.bash.frequency_warn",
-        "reliability.loop_detection.tool_calls.overrides.bash.frequency_hard",
+def test_keys_of_rules_that_are_gone_are_accepted_and_said(empty_folder: Path) -> None:
+    text = """
+reliability:
+  loop_detection:
+    similarity_threshold: 0.5
+    duplicate_threshold: 4
+    tool_calls:
+      key: salient
+      overrides: {bash: {frequency_hard: 200, identical_hard: 9}}
+"""
+    file = config(empty_folder, text)
+    loops = "reliability.loop_detection"
+    sources = read(file, {"MLX_STACK_RELIABILITY__ESCALATION__FORESEE_ABOVE": "0.5"})
+    assert sources.retired() == [
+        f"{loops}.similarity_threshold",
+        f"{loops}.tool_calls.key",
+        f"{loops}.tool_calls.overrides.bash.frequency_hard",
+        "reliability.escalation.foresee_above",
     ]
+    found = sources.settings().reliability.loop_detection
+    assert found.duplicate_threshold == 4
+    assert found.tool_calls.overrides["bash"].identical_hard == 9
+    assert read(config(empty_folder, "server: {port: 1}"), {}).retired() == []
 
 
 def test_a_key_that_yaml_reads_as_a_switch_is_a_word(tmp_path: Path) -> None:

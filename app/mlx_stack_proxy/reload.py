@@ -67,6 +67,10 @@ class Given:
         """The settings as they are given now. Raises :class:`SettingsError`."""
         return self._whole(self._sources())
 
+    def retired(self) -> list[str]:
+        """The keys among them that do nothing any more. Raises :class:`SettingsError`."""
+        return self._sources().retired()
+
     def read_anew(self, old: Settings) -> Settings:
         """The same, in place of ``old``. A file in which nothing stands any more does not mean it:
         so one looks that a full disk has cut."""

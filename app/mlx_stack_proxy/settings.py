@@ -65,7 +65,6 @@ class UpstreamSettings:
 @section
 class StreamSettings:
     mode: Literal["live", "buffered"] = "live"
-    hold_seconds: NotNegative = 0
     keepalive_seconds: NotNegative = 15
     metadata: bool = False
 
@@ -94,41 +93,17 @@ PASS_THROUGH = TierSettings(model="")  # the limits of a model that is no tier's
 
 
 @section
-class FrequencyOverride:
-    warn: AtLeastOne
-    hard: AtLeastOne
-
-
-@section
 class LoopToolOverride:
     """Other numbers for one tool; what isn't given is as for all."""
 
     warn_threshold: Annotated[int, Field(ge=2)] | None = None
     duplicate_threshold: Annotated[int, Field(ge=2)] | None = None
-    identical_warn: AtLeastOne | None = None
     identical_hard: AtLeastOne | None = None
-    frequency_warn: AtLeastOne | None = None
-    frequency_hard: AtLeastOne | None = None
-    name_cycle_warn: AtLeastOne | None = None
-    name_cycle_hard: AtLeastOne | None = None
-    same_error_warn: AtLeastOne | None = None
 
 
 @section
 class LoopToolCallSettings:
-    key: Literal["exact", "salient"] = "exact"
-    identical_warn: AtLeastOne = 3
     identical_hard: AtLeastOne = 5
-    window: AtLeastOne = 20
-    frequency_warn: AtLeastOne = 30
-    frequency_hard: AtLeastOne = 50
-    frequency_overrides: dict[str, FrequencyOverride] = Field(default={}, kw_only=True)
-    name_cycle_min_length: AtLeastOne = 2
-    name_cycle_max_length: AtLeastOne = 4
-    name_cycle_warn: AtLeastOne = 3
-    name_cycle_hard: AtLeastOne = 4
-    require_no_progress: bool = True
-    same_error_warn: AtLeastOne = 5
     overrides: dict[str, LoopToolOverride] = Field(default={}, kw_only=True)
 
 
@@ -165,9 +140,7 @@ class LoopDetectionSettings:
     window_size: AtLeastOne = 10
     duplicate_threshold: Annotated[int, Field(ge=2)] = 3
     warn_threshold: Annotated[int, Field(ge=2)] = 2
-    similarity_threshold: Share = 0.95
     max_period: AtLeastOne = 16
-    compare: Literal["turn", "output"] = "turn"
     on_break: Literal["escalate", "error", "stop"] = "escalate"
     exempt_tools: tuple[str, ...] = ("wait", "sleep")
     second_opinion: bool = True
@@ -263,7 +236,6 @@ class EscalationSettings:
     cloud: bool = True
     escalate_on: tuple[EscalationReason, ...] = get_args(EscalationReason)
     sticky_seconds: NotNegative = 300
-    foresee_above: Share = 0.1
     unknown_models: Literal["chain", "passthrough"] = "chain"
     degrade: DegradeSettings = DegradeSettings()
     cloud_fallback: CloudFallbackSettings | None = None

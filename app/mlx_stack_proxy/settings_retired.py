@@ -1,15 +1,17 @@
-"""Keys of rules that are gone: they are accepted, for old files, and do nothing."""
+"""Keys of rules that are gone: old files may have them, and they do nothing.
+
+They are taken out before the settings are checked; the schema doesn't know them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from .settings import Settings
-
 _LOOPS = "reliability.loop_detection"
-# By the section in which they stand; `*` is any name.
+# By the section in which they stood; `*` is any name.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
+    "stream": ("hold_seconds",),
     _LOOPS: ("similarity_threshold", "compare"),
     f"{_LOOPS}.tool_calls": (
         *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),
@@ -24,23 +26,25 @@ RETIRED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def retired(settings: Settings) -> list[str]:
-    """The keys that do nothing any more and are set to something else than their default."""
+def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The data without these keys, and the paths of those that were in it."""
     found: list[str] = []
-    for path, keys in RETIRED.items():
-        for place, one in _sections(settings, path.split(".")):
-            given = [key for key in keys if getattr(one, key) != getattr(type(one)(), key)]
-            found += [".".join((*place, key)) for key in given]
-    return found
+    kept = dict(data)
+    for section, keys in RETIRED.items():
+        kept = _without(kept, section.split("."), keys, "", found)
+    return kept, found
 
 
-def _sections(whole: Any, path: list[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The sections at a path, in which ``*`` is any name, each with its own path."""
-    if not path:
-        yield (), whole
-        return
-    names = list(whole) if path[0] == "*" else path[:1]
-    for name in names:
-        inner = whole[name] if isinstance(whole, Mapping) else getattr(whole, name)
-        for place, found in _sections(inner, path[1:]):
-            yield (name, *place), found
+def _without(
+    data: Any, section: list[str], keys: tuple[str, ...], at: str, found: list[str]
+) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    if not section:
+        found += [at + key for key in keys if key in data]
+        return {key: value for key, value in data.items() if key not in keys}
+    first, *below = section
+    return {
+        key: _without(value, below, keys, f"{at}{key}.", found) if first in (key, "*") else value
+        for key, value in data.items()
+    }

@@ -23,10 +23,11 @@ from .frozen import frozen
 from .section import keys_of
 from .setting_types import FORMS, nearest, unknown_name
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
+from .settings_retired import without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
-MOST_PLACES = 2  # that are named for a key which is nowhere near
+SCHEMA = Path(__file__).with_name("config.schema.json")  # of a file, for editors
 _HERE = Path()
 # Kubernetes sets these for each Service of the namespace, after the Service's name in capitals: a
 # Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
@@ -55,11 +56,18 @@ class Sources:
 
     def settings(self) -> Settings:
         """Both together, the environment being the stronger. Raises :class:`SettingsError`."""
+        source = "settings" if self.path is None else str(self.path)
+        return from_mapping(self._merged(), source, self.environment)
+
+    def retired(self) -> list[str]:
+        """The keys in them that do nothing any more."""
+        return without_retired(self._merged())[1]
+
+    def _merged(self) -> dict[str, Any]:
         data = dict(self.file)
         if data.get("tiers") is None:
             data["tiers"] = DEFAULT_TIERS
-        source = "settings" if self.path is None else str(self.path)
-        return from_mapping(_merge(data, self.environment), source, self.environment)
+        return _merge(data, self.environment)
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
         """Where the value of a key comes from. The chain, if not given, follows the tiers."""
@@ -131,6 +139,7 @@ def from_mapping(
     ``environment``: what of it stands there, and in no file.
     """
     known = keys_of(Settings)
+    data, _ = without_retired(data)
     # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
     whole = {k: v for k, v in data.items() if k in known and v is not None}
     problems = [_unknown_key((k,)) for k in data if k not in known]
@@ -200,12 +209,8 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         data = _Loader(file.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
-    except yaml.MarkedYAMLError as error:
-        raise SettingsError([f"is not valid YAML: {_yaml_problem(error)}"], str(file)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError([f"is not valid YAML: {error}"], str(file)) from None
-    except Exception as error:  # what PyYAML makes of `!!int server` or `2026-13-01`
-        problem = f"has a value that does not fit its tag or form: {type(error).__name__}: {error}"
+    except Exception as error:  # PyYAML raises nearly anything at `!!int server` or `2026-13-01`
+        problem = f"is not valid YAML: {_yaml_problem(error)}"
         raise SettingsError([problem], str(file)) from None
     if data is None:
         return {}
@@ -214,8 +219,10 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     return data
 
 
-def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
+def _yaml_problem(error: Exception) -> str:
     """In one line, without the picture of the place that PyYAML draws."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return f"{type(error).__name__}: {error}"
     told = [(error.context_mark, error.context), (error.problem_mark, error.problem)]
     return ", ".join(
         f"{text} (line {mark.line + 1}, column {mark.column + 1})" if mark else text
@@ -243,20 +250,22 @@ def _section(key: str) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    ours = {k: v for k, v in environ.items() if k.upper().startswith(ENV_PREFIX)}
-    passed_over = {*service_links(environ), *(k for k in ours if k.upper() == CONFIG_VARIABLE)}
-    ours = {k: v for k, v in ours.items() if k not in passed_over}
+    """What the variables give, in the file's shape. Raises :class:`SettingsError`."""
+    passed_over = {CONFIG_VARIABLE, *service_links(environ)}
+    ours = {
+        key: value
+        for key, value in environ.items()
+        if key.upper().startswith(ENV_PREFIX) and passed_over.isdisjoint((key, key.upper()))
+    }
     problems = []
-    for key in ours:
+    for key, value in ours.items():
         section = _section(key)
         if section not in keys_of(Settings):
             hint = unknown_name(section, keys_of(Settings), "section")
             problems.append(f"environment variable {key}: {hint}")
-    if problems:
-        raise SettingsError(problems, "environment")
-    for key, value in ours.items():  # one by one first, since its errors name no variable
+            continue
         try:
-            _Environment({key.lower(): value})()
+            _Environment({key: value})()  # one by one, since its errors name no variable
         except (ValueError, BaseSettingsError) as error:
             problems.append(
                 f"environment variable {key}: a list or a mapping is written as JSON, "
@@ -264,7 +273,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             )
     if problems:
         raise SettingsError(problems, "environment")
-    return _Environment({k.lower(): v for k, v in ours.items()})()
+    return _Environment(ours)()
 
 
 # pydantic-settings' reader takes the keys from a class of its own kind.
@@ -279,13 +288,13 @@ class _Environment(EnvSettingsSource):
     """pydantic-settings' reader, over a given mapping instead of the process's environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._given = environ
+        self._given = {key.lower(): value for key, value in environ.items()}
         super().__init__(
             _Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
         )
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return dict(self._given)
+        return self._given
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,24 +307,9 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _unknown_key(path: tuple[Any, ...]) -> str:
-    """That a key is none, and which was meant: one like it here, or the same elsewhere."""
-    name = str(path[-1])
-    known = _names_at(Settings, path[:-1])
-    hint = unknown_name(name, known, "key")
-    elsewhere = [".".join(place[:-1]) for place in _places(Settings) if place[-1] == name]
-    if not nearest(name, known) and 0 < len(elsewhere) <= MOST_PLACES:
-        hint = f"unknown key `{name}`; it belongs under `{'` or `'.join(elsewhere)}`"
-    return f"{_shown_path(path)}: {hint}"
-
-
-def _places(annotation: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all keys below a type; a name that the user chooses is ``NAME``."""
-    for option in _options(annotation):
-        if get_origin(option) is dict:
-            yield from _places(get_args(option)[1], (*before, "NAME"))
-        for name, field in keys_of(option).items():
-            yield (*before, name)
-            yield from _places(field.annotation, (*before, name))
+    """That a key is none, and which was probably meant."""
+    known = [name for option in _options(_type_at(path[:-1])) for name in keys_of(option)]
+    return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known, 'key')}"
 
 
 def _told(error: Any, environment: Mapping[str, Any]) -> str:
@@ -326,8 +320,10 @@ def _told(error: Any, environment: Mapping[str, Any]) -> str:
             if key not in given:
                 return _sentence(error)
             given = given[key]
-    mixed = isinstance(given, Mapping)  # some of what stands below may be the file's
-    return _sentence(error) if mixed else f"{_sentence(error)} (this is in the environment)"
+    if isinstance(given, Mapping):  # some of what stands below may be the file's
+        return _sentence(error)
+    as_json = ", where lists and mappings are JSON" if error["type"] in _WRONG_SHAPE else ""
+    return f"{_sentence(error)} (this is in the environment{as_json})"
 
 
 def _sentence(error: Any) -> str:
@@ -372,12 +368,12 @@ def _shown_path(path: tuple[Any, ...]) -> str:
     return ".".join(shown)
 
 
-def _names_at(model: type, path: tuple[Any, ...]) -> list[str]:
-    """The key names the schema allows at a path of keys."""
-    current: Any = model
-    for part in path:
-        current = _below(current, part)
-    return [name for option in _options(current) for name in keys_of(option)]
+def _type_at(path: tuple[Any, ...]) -> Any:
+    """The type of what stands at a path of keys; None where the schema has nothing."""
+    found: Any = Settings
+    for key in path:
+        found = _below(found, key)
+    return found
 
 
 def _below(annotation: Any, key: Any) -> Any:

@@ -130,10 +130,10 @@ def relayed(one: Attempt, pieces: list[bytes]) -> Came:
         for piece in pieces:
             if one.over:
                 break
-            out += one.feed(piece, 0.0)
-            assert one.timing is not None and one.committed != ()  # may be asked at any time
+            out += one.feed(piece)
+            assert one.finished in (True, False) and one.committed != ()  # may be asked at any time
         if not one.over:
-            out += one.end(0.0)
+            out += one.end()
     verdict = one.settle()
     mended = set(one.reply.mended)
     rest = b""

@@ -9,10 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.mutations import JSON, TEXTS, cuts, damaged, few, shape_of, written
-from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.check_reply import check_response_format
-from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.check import check_call, check_response_format
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, rescue
+from mlx_stack_proxy.tool_validation.tools import tool_set
 from tests.tool_validation.calls import one, tool
 from tests.tool_validation.test_check_fuzz import SHAPED, broken, is_part
 from tests.tool_validation.test_schema_agreement import SCHEMAS

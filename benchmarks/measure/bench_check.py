@@ -15,7 +15,7 @@ from typing import Any
 
 from mlx_stack_proxy.tool_validation import schemas
 from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.tools import tool_set
 
 ROUNDS = 15
 

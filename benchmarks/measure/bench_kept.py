@@ -17,7 +17,8 @@ from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
-from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS, tool_set
+from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
+from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.tool_validation.calls import parameters, tool
 

@@ -38,7 +38,7 @@ CALLS = 200_000
 class Empty:
     """A reader that does nothing: the thread and the probe alone."""
 
-    name, more_cpu = "nothing (the probe and its thread alone)", 0.0
+    name = "nothing (the probe and its thread alone)"
 
     def read(self) -> Reading:
         return Reading()

@@ -27,7 +27,6 @@ from typing import Any
 
 import uvloop
 
-from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, Sticky, Store
@@ -153,7 +152,7 @@ async def main(most: int) -> None:
         f"{platform.platform()}, Python {platform.python_version()}, "
         f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"
     )
-    await bench("memory", MemoryStore(**sizes), most)
+    await bench("memory", SqliteStore(None, **sizes), most)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
         store = SqliteStore(str(path), **sizes)

@@ -74,11 +74,10 @@ def judged(
         STAGES,
         lambda stage, error: faults.append(f"{stage}: {error!r}"),
         hold_whole=False,
-        hold_seconds=0.0,
     )
     attempt.on_request()
     came = b"".join(_frames(calls, text))
-    went = attempt.feed(came, 0.0)
+    went = attempt.feed(came)
     verdict = attempt.settle()
     if verdict is None:
         went += attempt.rest()

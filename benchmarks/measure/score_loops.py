@@ -1,7 +1,7 @@
 """Loop detection on recorded cases, by kind and tier, with every miss.
 
     make score
-    python -m benchmarks.measure.score_loops --set tool_calls.name_cycle_warn=2  # another value
+    python -m benchmarks.measure.score_loops --set duplicate_threshold=4  # another value
 
 Reads ``../shared/corpora/loops.jsonl`` (from the project's root), or the file given, where there is
 one. ``portable`` lines are judged at our own defaults: all must come out right. ``threshold`` lines

@@ -20,7 +20,7 @@ from mlx_stack_proxy.tool_validation.check import Checked, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
 from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
-from mlx_stack_proxy.tool_validation.schemas import ToolSet, tool_set
+from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 
 
 @dataclass
@@ -77,7 +77,7 @@ def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> 
         return checked
     given = json.loads(checked.arguments)
     valid = Valid(checked.name, given, schema, Conversation(messages), Ids(messages))
-    failures = tuple(CallFailure(checked.name, one.kind, one.error) for one in call_doubts(valid))
+    failures = tuple(CallFailure(checked.name, *one) for one in call_doubts(valid))
     return replace(checked, failures=failures)
 
 

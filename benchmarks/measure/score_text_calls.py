@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.measure.corpora import TEXTS
 from mlx_stack_proxy.tool_validation.text_calls import FoundCall, Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 
 
 @dataclass
@@ -56,13 +57,13 @@ def score(path: Path) -> dict[str, Score]:
     return scores
 
 
-def tools_of(row: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The tools of a line: name → schema of the parameters."""
+def tools_of(row: Mapping[str, Any]) -> ToolSet:
+    """The tools of a line."""
     tools = {}
     for tool in row.get("tools") or row.get("tools_inferred") or ():
         function = tool.get("function", tool)
         tools[function["name"]] = function.get("parameters") or {}
-    return tools
+    return ToolSet(tools)
 
 
 def _plain(calls: tuple[FoundCall, ...]) -> list[tuple[str, str]]:
@@ -94,7 +95,7 @@ def _numbers(value: Any) -> Any:
     return value
 
 
-def _streamed(text: str, tools: Mapping[str, Mapping[str, Any]]) -> Iterator[Rescued]:
+def _streamed(text: str, tools: ToolSet) -> Iterator[Rescued]:
     for seed in range(4):
         cuts = random.Random(seed)
         holdback = Holdback(tools)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-EXACT = ("requests", "turns", "errors", "right_at_once", "repaired", "found_in_text", "attempts")
+EXACT = ("requests", "turns", "right_at_once", "repaired", "found_in_text", "attempts")
 PUT_RIGHT = ("confirmed", "retried_right", "escalated_right")
 AT_LEAST = ("tokens_in", "tokens_out")  # what failed attempts used, no client sees
 PROCESS = ("starts", "kills", "reloads", "refused_reloads")
@@ -33,8 +33,9 @@ def rows(
 ) -> Iterator[Row]:
     """``agents``, ``process``: what the script saw of each agent, and did to the processes."""
     for agent, seen in agents.items():
-        told = report["by_agent"].get(agent, {})
-        yield from _of_agent(agent, seen, told)
+        yield from of_agent(report, agent, seen)
+        for name in AT_LEAST:
+            yield _tokens(agent, name, seen, report["by_agent"].get(agent, {}))
     yield _exact("agents", len(agents), len(report["by_agent"]))
     total = sum(seen["requests"] for seen in agents.values())
     yield _exact("all: requests", total, report["totals"].get("requests", 0))
@@ -53,16 +54,22 @@ def rows(
     yield _exact("all: requests, by the hours' rows", total, of_hours)
 
 
-def _of_agent(agent: str, seen: Mapping[str, int], told: Mapping[str, float]) -> Iterator[Row]:
+def of_agent(report: Mapping[str, Any], agent: str, seen: Mapping[str, int]) -> Iterator[Row]:
+    told = report["by_agent"].get(agent, {})
     for name in EXACT:
         yield _exact(f"{agent}: {name}", seen[name], told.get(name, 0))
+    # Of errors, the report tells those of the client's own making apart.
+    errors = told.get("errors", 0) + told.get("client_errors", 0)
+    yield _exact(f"{agent}: errors", seen["errors"], errors)
     put_right = sum(told.get(name, 0) for name in PUT_RIGHT)
     yield _exact(f"{agent}: put right by asking again", seen["put_right"], put_right)
-    for name in AT_LEAST:
-        told_tokens = told.get(name, 0)
-        alone = seen["attempts"] == seen["requests"] and not seen["errors"]
-        holds = told_tokens == seen[name] if alone else told_tokens >= seen[name]
-        yield Row(f"{agent}: {name}{'' if alone else ', at least'}", seen[name], told_tokens, holds)
+
+
+def _tokens(agent: str, name: str, seen: Mapping[str, int], told: Mapping[str, float]) -> Row:
+    told_tokens = told.get(name, 0)
+    alone = seen["attempts"] == seen["requests"] and not seen["errors"]
+    holds = told_tokens == seen[name] if alone else told_tokens >= seen[name]
+    return Row(f"{agent}: {name}{'' if alone else ', at least'}", seen[name], told_tokens, holds)
 
 
 def _exact(what: str, seen: float, told: float) -> Row:

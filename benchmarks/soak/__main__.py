@@ -1,9 +1,10 @@
 """``make soak``: 30 minutes of mixed load and faults; says whether the proxy stays as it is.
 
-python -m benchmarks.soak --minutes 30 --redis
+python -m benchmarks.soak --minutes 30 --redis --page
 
 Ends by itself; everything is on this machine's loopback. The exit code is 1 where a figure grows by
-more than 5 % after the warm-up (the first quarter), or a client got what it should not have got.
+more than 5 % after the warm-up (the first quarter), a client got what it should not have got, or
+the proxy's report says something else than what the agents saw.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import platform
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from benchmarks.soak.process import Proxy, by_label, metric
 from benchmarks.soak.run import Found, Soak
 from benchmarks.soak.upstream import Upstream
 from mlx_stack_proxy.server import open_files
+from tests.support.browser import Browser
 from tests.support.redis_server import RedisServer
 
 ROUND_SECONDS = 40.0
@@ -45,20 +47,32 @@ async def soak(
     store: RedisServer | None = None,
     *,
     seed: int = 1,
+    page: bool = False,
     wrapper: Sequence[str] = (),
     scenarios: Sequence[Scenario] = SCENARIOS,
 ) -> Found:
-    """Run it. ``wrapper``: as of ``Proxy``."""
+    """Run it. ``page``: with the proxy's page open in a browser. ``wrapper``: as of ``Proxy``."""
     async with Upstream() as upstream:
         proxy = Proxy(upstream.url, folder, store, wrapper)
         # Starting waits for it to answer, which may ask the upstream above in this very loop.
         await asyncio.to_thread(proxy.start)
         try:
             of_round = min(ROUND_SECONDS, minutes * 60 / ROUNDS)
-            one = Soak(upstream, proxy, of_round, seed=seed, scenarios=scenarios)
-            return await one.run(minutes * 60)
+            one = Soak(upstream, proxy, of_round, seed=seed, store=store, scenarios=scenarios)
+            async with page_open(proxy, folder) if page else contextlib.nullcontext():
+                return await one.run(minutes * 60)
         finally:
             await asyncio.to_thread(proxy.stop)
+
+
+@contextlib.asynccontextmanager
+async def page_open(proxy: Proxy, folder: Path) -> AsyncIterator[None]:
+    """The proxy's page in a browser, which has to be there at the end, too."""
+    async with Browser(folder) as browser:
+        await browser.open(f"http://127.0.0.1:{proxy.port}/mlx-stack/")
+        await browser.until("return document.querySelector('.tier') !== null")
+        yield
+        await browser.until("return document.querySelector('.tier') !== null")
 
 
 def report(found: Found) -> bool:
@@ -70,12 +84,15 @@ def report(found: Found) -> bool:
     total = sum(ended.total() for ended in found.ended.values())
     print(f"\n{flat.in_columns(rows)}\n")
     print(
-        f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages; "
-        f"{found.cpu_seconds:,.0f} s of CPU"
+        f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages, "
+        f"{found.demotions} times a Redis without writes; {found.cpu_seconds:,.0f} s of CPU"
     )
     print(f"The proxy counts {counted(found.counted)}.")
     for line in list(dict.fromkeys(found.wrong))[:SHOWN]:
         print(f"WRONG {line}")
+    print(f"\n{'':<44} {'agents saw':>10} {'report':>10}")
+    for row in found.rows:
+        print(row)
     warm_up = flat.WARM_UP * max(at for one in found.figures.values() for at, _ in one)
     try:
         courses = {
@@ -92,7 +109,7 @@ def report(found: Found) -> bool:
     print(f"{flat.table(courses)}\n")
     limit = f"{flat.TOLERANCE:.0%}"
     print(f"Flat within {limit}." if is_flat else f"NOT FLAT: something grew by more than {limit}.")
-    return is_flat and not found.wrong
+    return is_flat and not found.wrong and all(row.holds for row in found.rows)
 
 
 def counted(told: str) -> str:
@@ -131,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--redis", action="store_true", help="state in a Redis, not in SQLite")
+    parser.add_argument("--page", action="store_true", help="with the page open in Chromium")
     parser.add_argument("--seed", type=int, help="of the clients' chance")
     args = parser.parse_args(argv)
     seed = random.randrange(2**32) if args.seed is None else args.seed
@@ -145,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
         with redis_in(folder, args.redis) as store:
-            found = asyncio.run(soak(args.minutes, folder, store, seed=seed))
+            found = asyncio.run(soak(args.minutes, folder, store, seed=seed, page=args.page))
     return 0 if report(found) else 1
 
 

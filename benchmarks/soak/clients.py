@@ -11,6 +11,7 @@ import itertools
 import json
 import random
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,13 @@ from typing import Any
 import httpx
 
 from benchmarks.measure.bench_clients import connect
+from benchmarks.night import account
+from benchmarks.night.account import Seen
 from benchmarks.soak.process import KEY, POOR_KEY
 from benchmarks.soak.upstream import SLOW, TEXT, words
 from tests.faults.catalogue import FAULTS
-from tests.faults.clients import CLIENTS, ERROR, GOOD, Client, Outcome, judged, read
+from tests.faults.clients import CLIENTS, ERROR, EVERYONE, GOOD, Client, Outcome, judged, read
+from tests.faults.spoken import CHAT, SPOKEN
 from tests.support.replies import long_text
 from tests.tool_validation.calls import SEARCH, parameters, tool
 
@@ -32,16 +36,22 @@ SMALL_BUFFER = 4096
 LITTLES = 20  # times that a slow reader takes a little
 HONEST = (b"HTTP/1.1 429", b"HTTP/1.1 502", b"HTTP/1.1 503", b"HTTP/1.1 504")
 MAX_TOKENS = 500
+DIALECTS = tuple(SPOKEN)
 
 Json = dict[str, Any]
 
 
 class World:
-    """What the scenarios share: one proxy, chance, names that nobody had before."""
+    """What the scenarios share: one proxy, chance, names that nobody had before.
+
+    ``seen``: what each agent saw of its exchanges, in the words of the proxy's report. An agent is
+    named by its dialect; clients that leave before the end are another agent's.
+    """
 
     def __init__(self, port: int, seed: int) -> None:
         self.port = port
         self.chance = random.Random(seed)
+        self.seen: dict[str, Counter[str]] = {agent_of(one): Counter() for one in DIALECTS}
         self._numbers = itertools.count()
         self._run = secrets.token_hex(4)
         self.open()
@@ -66,8 +76,16 @@ class World:
         named = {"X-MLX-Stack-Session": session} if session else {}
         return {"Authorization": f"Bearer {key}", **named, **more}
 
-    async def ask(self, body: Json, headers: dict[str, str]) -> Outcome:
-        return read(await self.http.post("/v1/chat/completions", json=body, headers=headers))
+    async def ask(self, body: Json, headers: dict[str, str], speaks: str = CHAT) -> Outcome:
+        """``body``: as this dialect has it."""
+        agent = agent_of(speaks)
+        headers = {**headers, "X-MLX-Stack-Agent": agent}
+        response = await self.http.post(SPOKEN[speaks].path, json=body, headers=headers)
+        outcome = read(response, speaks=speaks)
+        said = {name.replace("_", "-"): str(value) for name, value in outcome.said.items()}
+        right = outcome.error is None and outcome.status == 200
+        self.seen[agent] += account.counts([Seen(agent, outcome.status, said, right)])
+        return outcome
 
     async def connected(self, body: Json, *, buffer: int | None, read: bool) -> Any:
         """A socket on which this was asked."""
@@ -76,6 +94,10 @@ class World:
         head += f"authorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
         head += f"connection: close\r\ncontent-length: {len(content)}\r\n\r\n"
         return await connect(self.port, head.encode() + content, buffer, read)
+
+
+def agent_of(speaks: str) -> str:
+    return f"soak-{speaks}"
 
 
 def body(text: str, stream: bool, **more: Any) -> Json:
@@ -110,21 +132,22 @@ async def texts(world: World) -> str:
     if chance.random() < 0.2:
         more["X-MLX-Stack-Tier"] = "standard"
     headers = world.headers(session=f"soak-shared-{chance.randrange(50)}", **more)
-    outcome = await world.ask(body(f"{world.new_name()} [[text]]", chance.random() < 0.5), headers)
-    return told(outcome, "".join(TEXT))
+    speaks = chance.choice(DIALECTS)
+    asked = SPOKEN[speaks].asks(body(f"{world.new_name()} [[text]]", chance.random() < 0.5))
+    return told(await world.ask(asked, headers, speaks), "".join(TEXT))
 
 
 async def mending(world: World) -> str:
     """Tool calls that are right, repaired, rescued from a text, or never right."""
     word = world.chance.choice(("good", "repaired", "rescued", "wrong"))
-    client = Client(world.chance.choice(("whole", "live", "buffered")), True)
+    client = world.chance.choice([one for one in EVERYONE if one.tools])
     return await catalogued(world, client, f"[[{word}]]")
 
 
 async def faults(world: World) -> str:
     """A fault of the catalogue, on the first tier or on both."""
     number = world.chance.randrange(len(FAULTS))
-    client = world.chance.choice([one for one in CLIENTS if FAULTS[number].fits(one)])
+    client = world.chance.choice([one for one in EVERYONE if FAULTS[number].fits(one)])
     where = "all" if world.chance.random() < 0.2 else "fast"
     directive = f"[[fault {number} {where}]]"
     found = await catalogued(world, client, directive, *FAULTS[number].after)
@@ -136,27 +159,26 @@ async def faults(world: World) -> str:
 
 
 async def catalogued(world: World, client: Client, directive: str, *after: Json) -> str:
-    asked = client.body(after)
-    asked["messages"][0] = {"role": "user", "content": f"{client.question} {directive}"}
+    question = {"role": "user", "content": f"{client.question} {directive}"}
+    asked = client.asking([question, *after])
     more = {"X-MLX-Stack-Stream": "buffered"} if client.how == "buffered" else {}
-    outcome = await world.ask(asked, world.headers(session=world.new_name(), **more))
-    return judged(outcome, client)
+    headers = world.headers(session=world.new_name(), **more)
+    return judged(await world.ask(asked, headers, client.speaks), client)
 
 
 async def newcomers(world: World) -> str:
     """A session, a conversation and a tool that nobody has seen before."""
     name = world.new_name()
     mine = parameters("query", query="string", **{f"of_{name}": "integer"})
-    client = Client("whole", True)
-    asked = client.body()
-    asked["tools"] = [tool("search", mine)]
-    asked["messages"] = [
+    client = Client("whole", True, world.chance.choice(DIALECTS))
+    messages = [
         {"role": "user", "content": f"I am {name}."},
         {"role": "assistant", "content": f"Hello, {name}."},
         {"role": "user", "content": "Look. [[good]]"},
     ]
+    asked = client.asking(messages, [tool("search", mine)])
     session = name if world.chance.random() < 0.5 else None  # else it is derived
-    return judged(await world.ask(asked, world.headers(session=session)), client)
+    return judged(await world.ask(asked, world.headers(session=session), client.speaks), client)
 
 
 async def agents(world: World) -> str:
@@ -164,13 +186,15 @@ async def agents(world: World) -> str:
     name = world.new_name()
     circles = world.chance.random() < 0.15
     session = name if world.chance.random() < 0.7 else None
+    speaks = world.chance.choice(DIALECTS)
     messages: list[Json] = [
         {"role": "system", "content": long_text(2_000)},
         {"role": "user", "content": f"{name}: find all quokkas. [[look 0]]"},
     ]
     for turn in range(1, world.chance.randrange(4, 40)):
         asked = {"model": "auto", "stream": True, "messages": messages, "tools": [SEARCH]}
-        outcome = await world.ask(asked, world.headers(session=session))
+        headers = world.headers(session=session)
+        outcome = await world.ask(SPOKEN[speaks].asks(asked), headers, speaks)
         if not outcome.calls or outcome.error is not None:
             return told(outcome, outcome.text)
         calls = [

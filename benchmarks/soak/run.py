@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,10 +16,12 @@ from typing import Any
 
 import httpx
 
+from benchmarks.night import compare
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario, World, newcomers
 from benchmarks.soak.flat import WARM_UP
 from benchmarks.soak.process import Proxy, metric
 from benchmarks.soak.upstream import Upstream
+from tests.support.redis_server import RedisServer
 
 REST_SECONDS = 20.0  # at most, until nothing runs any more
 END_SECONDS = 90.0  # at most, until the last client of a round has what it asked for
@@ -34,7 +37,10 @@ UNDER_LOAD = "memory under load (MB)"
 
 @dataclass
 class Found:
-    """``figures``: samples by name; ``ended``: how requests ended, by scenario."""
+    """``figures``: samples by name; ``ended``: how requests ended, by scenario.
+
+    ``rows``: what the agents saw beside what the proxy's report says of them.
+    """
 
     figures: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     ended: dict[str, Counter[str]] = field(default_factory=dict)
@@ -42,6 +48,8 @@ class Found:
     wrong: list[str] = field(default_factory=list)
     reloads: int = 0
     outages: int = 0
+    demotions: int = 0
+    rows: list[compare.Row] = field(default_factory=list)
     cpu_seconds: float = 0.0
     counted: str = ""  # the proxy's metrics at the end
 
@@ -57,7 +65,10 @@ class Found:
 
 
 class Soak:
-    """``round_seconds``: of load, before each rest. ``say``: takes a line for each round."""
+    """``round_seconds``: of load, before each rest. ``say``: takes a line for each round.
+
+    ``store``: a Redis that is demoted to a replica now and then, so that it takes no writes.
+    """
 
     def __init__(
         self,
@@ -66,12 +77,14 @@ class Soak:
         round_seconds: float,
         *,
         seed: int,
+        store: RedisServer | None = None,
         scenarios: Sequence[Scenario] = SCENARIOS,
         say: Callable[[str], None] = print,
     ) -> None:
         self._upstream = upstream
         self._proxy = proxy
         self._round_seconds = round_seconds
+        self._store = store
         self._scenarios = scenarios
         self._say = say
         self._world = World(proxy.port, seed)
@@ -105,19 +118,21 @@ class Soak:
             self.found.wrong.append(f"the proxy ended by itself: {self._proxy.log_tail()}")
         else:
             self.found.cpu_seconds = self._proxy.cpu_seconds() - cpu
+            report = json.loads(await self._told("/mlx-stack/report?since=24h"))
+            for agent, seen in self._world.seen.items():
+                self.found.rows += compare.of_agent(report, agent, seen)
         return self.found
 
     async def _fill(self, seconds: float) -> None:
         """Have all caches full, as they are after days, or as full as they get in this time."""
         names = iter(range(FULL))
+        end = time.monotonic() + seconds
 
         async def fill() -> None:
-            for _ in names:
+            while time.monotonic() < end and next(names, None) is not None:
                 self.found.note("newcomers", await newcomers(self._world), 0.0)
 
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await asyncio.gather(*(fill() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(fill() for _ in range(AT_ONCE)))
 
     def _now(self) -> float:
         return time.monotonic() - self._begun
@@ -184,12 +199,18 @@ class Soak:
                     before = tasks
                     await asyncio.sleep(min(POLL_SECONDS, self._round_seconds / 4))
 
-    async def _told(self) -> str:
+    async def _told(self, path: str = "/metrics") -> str:
         async with httpx.AsyncClient(trust_env=False, verify=False, timeout=30) as client:
-            return (await client.get(f"http://127.0.0.1:{self._proxy.port}/metrics")).text
+            headers = self._world.headers()
+            url = f"http://127.0.0.1:{self._proxy.port}{path}"
+            return (await client.get(url, headers=headers)).raise_for_status().text
 
     async def _trouble(self, number: int) -> None:
-        """Other settings in every second round; in every third, no upstream for a while."""
+        """Other settings in every second round; in every third, no upstream for a while.
+
+        In every fourth the Redis is a replica for as long.
+        """
+        away = min(OUTAGE_SECONDS, self._round_seconds / 4)
         await asyncio.sleep(self._round_seconds / 3)
         if number % 2:
             self._proxy.write(next(self._settings))
@@ -197,9 +218,14 @@ class Soak:
             self.found.reloads += 1
         if number % 3 == 1:
             await self._upstream.stop()
-            await asyncio.sleep(min(OUTAGE_SECONDS, self._round_seconds / 4))
+            await asyncio.sleep(away)
             await self._upstream.listen()
             self.found.outages += 1
+        if self._store is not None and number % 4 == 2:
+            self._store.ask("REPLICAOF", "127.0.0.1", "1")
+            await asyncio.sleep(away)
+            self._store.ask("REPLICAOF", "NO", "ONE")
+            self.found.demotions += 1
 
     def _tell(self, at: float) -> None:
         count = sum(ended.total() for ended in self.found.ended.values())

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ FETCHED = re.compile(
     r"""<(?:script|img|iframe|source|video|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>"""
     r"""|url\(["']?(?:https?:)?//[^)]*\)|@import\s+["'](?:https?:)?//[^;]*"""
 )
+LINK = re.compile(r"""<a [^>]*href="((?![a-z]+:|/)[^"#]+)""")
 ITEM = re.compile(r"^([-*]|\d+\.) ")
 
 
@@ -80,6 +82,13 @@ def test_what_a_page_links_to_is_in_the_site(site: Path) -> None:
     assert (site / "files/config.example.yaml").read_text() == (
         ROOT / "config.example.yaml"
     ).read_text()
+    linked = {
+        (page.parent / unquote(link)).resolve()
+        for page in site.glob("*.html")
+        for link in LINK.findall(page.read_text("utf-8"))
+    }
+    assert len(linked) > len(PAGES)
+    assert [path for path in linked if not path.exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

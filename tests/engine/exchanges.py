@@ -113,7 +113,6 @@ def attempt(
     stages: Sequence[Stage] = (),
     faults: Faults | None = None,
     hold_whole: bool = False,
-    hold_seconds: float = 0.0,
 ) -> Attempt:
     whole = whole or exchange()
     return Attempt(
@@ -122,7 +121,6 @@ def attempt(
         stages,
         faults if faults is not None else Faults(),
         hold_whole=hold_whole,
-        hold_seconds=hold_seconds,
     )
 
 
@@ -132,9 +130,9 @@ def relayed(one: Attempt, pieces: Iterable[bytes]) -> bytes:
     for piece in pieces:
         if one.over:
             break
-        out += one.feed(piece, 0.0)
+        out += one.feed(piece)
     if not one.over:
-        out += one.end(0.0)
+        out += one.end()
     if one.verdict is None:
         assert one.settle() is None
         out += one.rest()

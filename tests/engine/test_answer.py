@@ -47,7 +47,7 @@ def answering(client: Client) -> tuple[Answer, Attempt, bytes]:
     memory = MemoryProbe(MemoryPressureSettings(enabled=False), None, time.monotonic)
     answer = Answer(one, Downstream(client.take, time.monotonic), memory, metadata=False)
     running = attempt(one)
-    return answer, running, running.feed(ROLE + TEXT + END + DONE, 0.0)
+    return answer, running, running.feed(ROLE + TEXT + END + DONE)
 
 
 async def interrupted(answer: Answer, out: bytes) -> None:
@@ -72,7 +72,7 @@ async def test_text_whose_turn_a_time_limit_took_goes_out_with_the_end() -> None
 async def test_it_goes_out_where_a_sign_of_life_was_before_it() -> None:
     client = Client()
     answer, running, out = answering(client)
-    answer.send_later(b"", time.monotonic())
+    answer.send_sign_of_life(time.monotonic())
     await interrupted(answer, out)
     client.open.set()
     await answer.deliver(running)
@@ -95,7 +95,7 @@ async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
     client = Client()
     client.open.set()
     answer, _, _ = answering(client)
-    answer.send_later(b"", time.monotonic())
+    answer.send_sign_of_life(time.monotonic())
     refused = PassOn(400, (), b'{"error": {"message": "no such thing"}}')
     await answer.refuse(refused)
     assert client.status == 200

@@ -14,7 +14,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
-from mlx_stack_proxy.wire.events import Event, TextDelta, Tick
+from mlx_stack_proxy.wire.events import Event, TextDelta
 from tests.engine.exchanges import attempt, client_request, cut, exchange, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
@@ -61,7 +61,7 @@ def test_any_split_gives_one_output(
 def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
     """The whole reply of a stream that came so, and in how many pieces its text did."""
     for piece in pieces:
-        one.feed(piece, 0.0)
+        one.feed(piece)
     one.settle()
     return one.completion(), one.reply.pieces
 
@@ -130,7 +130,7 @@ def test_a_chunk_of_10_mb() -> None:
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
     one = attempt()
-    one.feed(b"data: " + b"x" * 1000, 0.0)
+    one.feed(b"data: " + b"x" * 1000)
     assert isinstance(one.verdict, UpstreamFailed)
     assert one.verdict.reason == "server_error"
 
@@ -153,9 +153,9 @@ def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_an_end_that_is_none(stream: bytes, where: str) -> None:
     one = attempt()
-    one.feed(stream, 0.0)
+    one.feed(stream)
     if not one.over:
-        one.end(0.0)
+        one.end()
     assert not one.done
     assert one.verdict == UpstreamFailed(
         "server_error", f"the stream broke off {where}", status=200
@@ -192,7 +192,7 @@ def test_what_comes_after_done_is_dropped() -> None:
 def test_an_error_inside_the_stream(error: Any) -> None:
     one = attempt()
     text = data(chunk({"role": "assistant", "content": "a"}))
-    assert one.feed(text + data({"error": error}), 0.0) == text
+    assert one.feed(text + data({"error": error})) == text
     assert isinstance(one.verdict, UpstreamFailed)
     assert one.verdict.message == "an error inside the answer: out of memory"
     assert not one.verdict.client_fault
@@ -201,17 +201,17 @@ def test_an_error_inside_the_stream(error: Any) -> None:
 @pytest.mark.parametrize("noise", [b"<html>", b"[1]", b'"a"', b"NaN"])
 def test_an_event_that_is_no_object(noise: bytes) -> None:
     one = attempt()
-    one.feed(data(noise), 0.0)
+    one.feed(data(noise))
     assert isinstance(one.verdict, UpstreamFailed)
     assert one.verdict.message.startswith("upstream sent an event that is no")
 
 
 def test_nothing_goes_out_before_content() -> None:
     one = attempt()
-    assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"})), 0.0) == b""
-    assert not one.timing[0]
-    assert one.feed(data(chunk({"content": "a"})), 0.0).endswith(data(chunk({"content": "a"})))
-    assert one.timing[0]
+    assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"}))) == b""
+    assert not one.reply.choices
+    assert one.feed(data(chunk({"content": "a"}))).endswith(data(chunk({"content": "a"})))
+    assert one.reply.choices
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_nothing_goes_out_before_content() -> None:
 def test_what_a_later_attempt_can_not_take_back(delta: Any, stays: bool) -> None:
     one = attempt()
     assert one.committed is None
-    assert one.feed(data(chunk({"role": "assistant"})) + data(chunk(delta)), 0.0)
+    assert one.feed(data(chunk({"role": "assistant"})) + data(chunk(delta)))
     assert one.committed is not None
     assert one.committed.stays is stays
 
@@ -237,19 +237,10 @@ def test_calls_wait_until_the_reply_is_judged() -> None:
     text = chunk({"role": "assistant", "content": "Let me look."})
     parts = [text, call, chunk({}, "tool_calls"), usage_chunk()]
     one = attempt()
-    assert [one.feed(data(part), 0.0) for part in parts] == [data(parts[0]), b"", b"", b""]
-    one.feed(DONE, 0.0)
+    assert [one.feed(data(part)) for part in parts] == [data(parts[0]), b"", b"", b""]
+    one.feed(DONE)
     assert one.done
     assert one.rest() == b"".join(map(data, parts[1:])) + DONE
-
-
-def test_held_text_goes_with_time() -> None:
-    one = attempt(hold_seconds=2.0)
-    text = data(chunk({"role": "assistant", "content": "a"}))
-    assert one.feed(text, 10.0) == b""
-    assert one.next_release() == 12.0
-    assert one.tick(11.0) == b""
-    assert one.tick(12.0) == text
 
 
 # Stages
@@ -283,20 +274,17 @@ def test_a_verdict_ends_the_attempt_and_keeps_its_chunk_back() -> None:
     one = attempt(stages=[stopper])
     parts = [data(chunk({"content": text})) for text in "bc"]
     first = data(chunk({"role": "assistant", "content": "a"}))
-    assert one.feed(b"".join([first, *parts]), 0.0) == first
+    assert one.feed(b"".join([first, *parts])) == first
     assert one.verdict is loop
     assert stopper.seen == [TextDelta(0, "a"), TextDelta(0, "b")]  # nothing after it is read
-    assert one.end(0.0) == b""
+    assert one.end() == b""
     assert one.verdict is loop
 
 
-def test_a_tick_reaches_the_stages() -> None:
+def test_a_reply_that_is_cut_is_ended() -> None:
     cut_off = Cut("max_output_tokens", "length")
-    one = attempt(stages=[Stopper(cut_off, Tick(7.0))])
-    one.feed(data(chunk({"content": "a"})), 0.0)
-    assert one.tick(6.0) == b""
-    assert one.verdict is None
-    assert one.tick(7.0) == b""
+    one = attempt(stages=[Stopper(cut_off, TextDelta(0, "a"))])
+    one.feed(data(chunk({"content": "a"})))
     assert one.verdict is cut_off
     one.settle()
     *_, end, usage, _, _ = one.rest().split(b"\n\n")

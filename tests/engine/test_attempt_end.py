@@ -43,7 +43,7 @@ def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
 def test_an_assembled_reply_always_has_its_usage() -> None:
     asked = exchange(client_request(stream=False, include_usage=False))
     one = attempt(asked, hold_whole=True)
-    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    one.feed(stream_bytes(KINDS["text"].chunks))
     assert one.completion() == KINDS["text"].completion
 
 
@@ -56,7 +56,7 @@ def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     assert whole.completion() == kind.completion
     streamed, again = attempt(), attempt(exchange(client_request(stream=False)))
     streamed.take_completion(kind.completion)
-    again.feed(streamed.rest(), 0.0)
+    again.feed(streamed.rest())
     assert again.completion() == kind.completion
 
 
@@ -67,7 +67,7 @@ def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
     first = chunk({"role": "assistant", "content": "Hi", "odd": deep})
     stream = stream_bytes([first, chunk({}, "stop")])
     one = attempt(exchange(client_request(stream=False)), hold_whole=True)
-    one.feed(stream, 0.0)
+    one.feed(stream)
     assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message
     assert relayed(attempt(), [stream]) == stream
     whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
@@ -80,7 +80,7 @@ def test_the_older_form_comes_back_both_ways() -> None:
     out = relayed(attempt(asked), [stream_bytes(KINDS["tool_calls_split"].chunks)])
     assert b"tool_calls" not in out and b"function_call" in out
     one = attempt(exchange(client_request(stream=False, legacy_functions=True)))
-    one.feed(stream_bytes(KINDS["tool_call_whole"].chunks), 0.0)
+    one.feed(stream_bytes(KINDS["tool_call_whole"].chunks))
     assert one.completion() == KINDS["function_call"].completion
 
 
@@ -89,7 +89,7 @@ def test_the_older_form_comes_back_both_ways() -> None:
 
 def test_the_note_goes_before_done() -> None:
     one = attempt()
-    out = one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    out = one.feed(stream_bytes(KINDS["text"].chunks))
     note = sse.comment_frame("x-mlx-stack {}")
     whole = out + one.rest(note)
     assert whole == stream_bytes(KINDS["text"].chunks).removesuffix(DONE) + note + DONE
@@ -98,7 +98,7 @@ def test_the_note_goes_before_done() -> None:
 @pytest.mark.parametrize("include_usage", [True, False])
 def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool) -> None:
     one = attempt(exchange(client_request(include_usage=include_usage)))
-    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    one.feed(stream_bytes(KINDS["text"].chunks))
     frames = one.rest(metadata={"tier": "fast"}).split(b"\n\n")
     last = json.loads(frames[-3].removeprefix(b"data: "))
     assert last["mlx_stack"] == {"tier": "fast"}
@@ -108,7 +108,7 @@ def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool)
 
 def test_metadata_joins_an_assembled_reply() -> None:
     one = attempt(exchange(client_request(stream=False)))
-    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    one.feed(stream_bytes(KINDS["text"].chunks))
     assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
 
 
@@ -149,7 +149,7 @@ def test_a_choice_that_finishes_twice(
         assert said[-1]["finish_reason"] == reason
         deltas = [choice["delta"] for choice in said]
     else:
-        one.feed(stream_bytes(sent), 0.0)
+        one.feed(stream_bytes(sent))
         assert one.settle() is None
         (choice,) = one.completion()["choices"]
         assert choice["finish_reason"] == reason

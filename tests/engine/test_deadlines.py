@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_stack_proxy.engine.deadlines import AFTER_FINISH_SECONDS, ASK_AFTER_SECONDS, Deadlines
+from mlx_stack_proxy.engine.deadlines import AFTER_FINISH_SECONDS, Deadlines
 from mlx_stack_proxy.engine.verdicts import LeftOpen, UpstreamFailed
 from mlx_stack_proxy.settings import TierSettings
 
@@ -31,7 +31,6 @@ def said(deadlines: Deadlines, now: float) -> str | None:
 
 def test_nothing_at_all() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0)
-    assert deadlines.next() == 1030.0
     assert said(deadlines, 1029.9) is None
     assert said(deadlines, 1030.0) == "nothing came within 30 s"
 
@@ -39,7 +38,6 @@ def test_nothing_at_all() -> None:
 def test_silence_after_the_first_content() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0)
     deadlines.heard(1005.0, begun=True)
-    assert deadlines.next() == 1015.0
     assert said(deadlines, 1014.9) is None
     assert said(deadlines, 1015.0) == "nothing more came for 10 s"
 
@@ -47,7 +45,6 @@ def test_silence_after_the_first_content() -> None:
 def test_bytes_without_content_are_a_sign_of_life_and_no_beginning() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0)
     deadlines.heard(1025.0, begun=False)  # a keep-alive comment
-    assert deadlines.next() == 1055.0
     assert said(deadlines, 1054.0) is None
     assert said(deadlines, 1055.0) == "nothing came within 30 s"
 
@@ -57,7 +54,6 @@ def test_the_whole_reply_has_an_end() -> None:
     for second in range(1001, 1100):
         deadlines.heard(float(second), begun=True)
         assert said(deadlines, float(second)) is None
-    assert deadlines.next() == 1100.0
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
 
@@ -69,35 +65,33 @@ def test_who_wrote_to_the_end_would_write_as_long_again(last: float, final: bool
     assert isinstance(found, UpstreamFailed) and found.final is final
 
 
-@pytest.mark.parametrize(
-    ("tools", "first", "idle"), [(False, 1030.0, 1011.0), (True, 1030.0, 1021.0)]
-)
-def test_with_tools_the_larger_limit_counts(tools: bool, first: float, idle: float) -> None:
+@pytest.mark.parametrize(("tools", "idle"), [(False, 1011.0), (True, 1021.0)])
+def test_with_tools_the_larger_limit_counts(tools: bool, idle: float) -> None:
     deadlines = Deadlines(TIER, tools=tools, now=1000.0)
-    assert deadlines.next() == first
     deadlines.heard(1001.0, begun=True)
-    assert deadlines.next() == idle
+    assert said(deadlines, idle - 0.1) is None
+    assert said(deadlines, idle) is not None
 
 
 def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
     usual = TierSettings(model="any")
     deadlines = Deadlines(None, tools=False, now=0.0)
-    assert deadlines.next() == usual.first_token_timeout
+    assert said(deadlines, usual.first_token_timeout - 0.1) is None
+    assert said(deadlines, usual.first_token_timeout) is not None
     deadlines.heard(1.0, begun=True)
-    assert deadlines.next() == 1.0 + usual.idle_timeout
+    assert said(deadlines, 0.9 + usual.idle_timeout) is None
+    assert said(deadlines, 1.0 + usual.idle_timeout) is not None
 
 
 def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0)
     deadlines.heard(1005.0, begun=True, finished=True)
-    assert deadlines.next() == 1005.0 + AFTER_FINISH_SECONDS
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LeftOpen()
 
 
 def test_an_answer_that_comes_whole_has_until_the_end() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0, streams=False)
-    assert deadlines.next() == 1100.0
     assert said(deadlines, 1099.0) is None
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
@@ -108,13 +102,11 @@ ASKED = replace(TIER, health_url="http://127.0.0.1:9/health")
 def test_silence_is_settled_by_asking() -> None:
     limits = TierSettings(model="m", health_url="http://127.0.0.1:9/health", total_timeout=100)
     deadlines = Deadlines(limits, tools=False, now=1000.0)
-    assert deadlines.next() == 1000.0 + ASK_AFTER_SECONDS
     assert not deadlines.ask(1019.9)
     assert deadlines.ask(1020.0)
     assert not deadlines.ask(1020.0)  # one question at a time
-    assert deadlines.next() == 1100.0
     deadlines.answered(1021.0, server=True)
-    assert deadlines.next() == 1041.0
+    assert not deadlines.ask(1040.9)
     assert deadlines.check(1099.0) is None  # long past the limits of silence
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
@@ -122,12 +114,11 @@ def test_silence_is_settled_by_asking() -> None:
 def test_three_questions_without_an_answer_are_a_timeout() -> None:
     deadlines = Deadlines(ASKED, tools=False, now=1000.0)
     deadlines.heard(1005.0, begun=True)
-    assert deadlines.next() == 1015.0  # the silence limit, where it is shorter than 20 s
+    assert not deadlines.ask(1014.9)  # the silence limit, where it is shorter than 20 s
     for now in (1015.0, 1018.0, 1021.0):
         assert said(deadlines, now) is None
         assert deadlines.ask(now)
         deadlines.answered(now + 3, server=False)
-        assert deadlines.next() <= now + 3
     assert not deadlines.ask(1024.0)
     assert said(deadlines, 1024.0) == "nothing came for 19 s, and the server does not answer"
 
@@ -138,8 +129,8 @@ def test_bytes_end_the_questions() -> None:
         assert deadlines.ask(now)
         deadlines.answered(now + 3, server=False)
     deadlines.heard(1027.0, begun=True)
-    assert not deadlines.ask(1027.0)
-    assert deadlines.next() == 1037.0
+    assert not deadlines.ask(1036.9)
+    assert deadlines.ask(1037.0)
 
 
 def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
@@ -172,25 +163,12 @@ def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
 
-def test_who_hangs_is_looked_at_in_time() -> None:
-    deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1039.0)
-    assert deadlines.ask(1020.0)
-    assert deadlines.next() == 1039.0  # though it is being asked
-    deadlines.answered(1021.0, server=True)
-    assert deadlines.next() == 1039.0
-    deadlines.wait_on(1050.0)
-    assert deadlines.next() == 1041.0
-    assert deadlines.ask(1041.0)
-    assert deadlines.next() == 1050.0
-
-
 def test_who_may_not_answer_is_asked_before_anything_is_guessed() -> None:
     deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1050.0)
     assert deadlines.ask(1048.0)
     deadlines.answered(1049.0, server=True, litellm=False)
     assert deadlines.hangs(1050.0) is None
     assert deadlines.ask(1050.0)
-    assert deadlines.next() == 1100.0
     deadlines.answered(1051.0, server=True)
     assert deadlines.hangs(1051.0) is not None
 

@@ -46,9 +46,9 @@ def made(payload: Json | bytes) -> Chunk:
 def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None:
     gate = Gate()
     first, text = made(nothing), made(TEXT)
-    assert gate.push(first, 0.0) == []
-    assert gate.push(text, 0.0) == [first, text]
-    assert gate.push(first, 0.0) == [first]  # from then on it flows like all else
+    assert gate.push(first) == []
+    assert gate.push(text) == [first, text]
+    assert gate.push(first) == [first]  # from then on it flows like all else
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None
 )
 def test_what_flows(delta: Json) -> None:
     one = made(chunk(delta))
-    assert Gate().push(one, 0.0) == [one]
+    assert Gate().push(one) == [one]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,9 @@ def test_what_flows(delta: Json) -> None:
 def test_what_closes_the_gate_and_all_that_follows_waits(payload: Json) -> None:
     gate = Gate()
     text, closing = made(TEXT), made(payload)
-    assert gate.push(text, 0.0) == [text]
+    assert gate.push(text) == [text]
     after = [made(TEXT), made(COMMENT), made(usage_chunk())]
-    assert [gate.push(one, 0.0) for one in [closing, *after]] == [[]] * 4
-    assert gate.tick(1e9) == []
-    assert gate.next_release() is None
+    assert [gate.push(one) for one in [closing, *after]] == [[]] * 4
     assert gate.release() == [closing, *after]
     assert gate.release() == []
 
@@ -95,7 +93,7 @@ def test_what_closes_the_gate_and_all_that_follows_waits(payload: Json) -> None:
 def test_a_server_that_counts_along_in_every_chunk_still_streams() -> None:
     gate = Gate()
     chunks = [made({**one, "usage": USAGE}) for one in (ROLE, TEXT, TEXT, FINISH)]
-    assert [gate.push(one, 0.0) for one in chunks] == [[], chunks[:2], [chunks[2]], []]
+    assert [gate.push(one) for one in chunks] == [[], chunks[:2], [chunks[2]], []]
     assert gate.release() == [chunks[3]]
 
 
@@ -124,9 +122,9 @@ def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows() -> None:
 
     gate = Gate(text_hold=Held())
     first, second, third = of("Look: "), of("so<tool"), of("_call>")
-    assert gate.push(first, 0.0) == [first]
-    assert gate.push(second, 0.0) == []  # the next chunk mostly settles it
-    (head,) = gate.push(third, 0.0)
+    assert gate.push(first) == [first]
+    assert gate.push(second) == []  # the next chunk mostly settles it
+    (head,) = gate.push(third)
     assert head.events == [TextDelta(0, "so")]
     assert head.payload is not None and head.payload["choices"][0]["delta"]["mood"] == "odd"
     assert gate.flowed == len("Look: so")
@@ -143,7 +141,7 @@ def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
     said: list[str] = []
     gate = Gate(text_hold=Broken(), report=lambda error: said.append(str(error)))
     chunks = [made(chunk({"content": text})) for text in ("a", "b")]
-    assert [gate.push(one, 0.0) for one in chunks] == [[], []]
+    assert [gate.push(one) for one in chunks] == [[], []]
     assert gate.release() == chunks
     assert said == ["a"]
 
@@ -158,86 +156,31 @@ def test_text_that_turns_out_to_be_no_call_goes_out_as_the_chunks_that_came() ->
 
     gate = Gate(text_hold=Undecided())
     first, second = made(chunk({"content": "1 <"})), made(chunk({"content": " 2"}))
-    assert gate.push(first, 0.0) == []
-    assert gate.push(second, 0.0) == [first, second]
+    assert gate.push(first) == []
+    assert gate.push(second) == [first, second]
 
 
 def test_hold_whole_holds_everything() -> None:
     gate = Gate(hold_whole=True)
     chunks = [made(one) for one in (ROLE, TEXT, COMMENT, FINISH)]
-    assert [gate.push(one, 0.0) for one in chunks] == [[]] * 4
-    assert gate.tick(1e9) == []
-    assert gate.next_release() is None
-    assert gate.release() == chunks
-
-
-def test_hold_seconds_holds_text_until_a_tick() -> None:
-    gate = Gate(hold_seconds=2.0)
-    role, one, two = made(ROLE), made(TEXT), made(TEXT)
-    gate.push(role, 0.0)
-    assert gate.next_release() is None  # nothing that time could release
-    assert gate.push(one, 10.0) == []
-    assert gate.next_release() == 12.0
-    assert gate.push(two, 11.0) == []
-    assert gate.next_release() == 12.0  # counted from the first text
-    assert gate.tick(11.9) == []
-    assert gate.tick(12.0) == [role, one, two]
-    assert gate.next_release() is None
-    assert gate.tick(13.0) == []
-    assert gate.push(one, 13.0) == [one]
-
-
-def test_hold_seconds_ends_with_a_later_chunk_too() -> None:
-    gate = Gate(hold_seconds=2.0)
-    one, two = made(TEXT), made(TEXT)
-    assert gate.push(one, 0.0) == []
-    assert gate.push(two, 2.0) == [one, two]
-
-
-def test_a_call_within_hold_seconds_holds_the_text_before_it() -> None:
-    gate = Gate(hold_seconds=2.0)
-    chunks = [made(TEXT), made(CALL)]
-    assert [gate.push(one, 1.0) for one in chunks] == [[], []]
-    assert gate.next_release() is None
-    assert gate.tick(3.0) == []
+    assert [gate.push(one) for one in chunks] == [[]] * 4
     assert gate.release() == chunks
 
 
 KINDS = [ROLE, TEXT, COMMENT, CALL, FINISH, usage_chunk(), chunk({"reasoning": "r"})]
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0, 2))),
-    st.booleans(),
-    st.sampled_from([0.0, 1.0, 3.0]),
-)
-def test_the_order_is_kept_and_nothing_is_lost(
-    steps: list[tuple[Json | bytes, float]], whole: bool, seconds: float
-) -> None:
-    gate = Gate(hold_whole=whole, hold_seconds=seconds)
+@given(st.lists(st.sampled_from(KINDS)), st.booleans())
+def test_the_order_is_kept_and_nothing_is_lost(payloads: list[Json | bytes], whole: bool) -> None:
+    gate = Gate(hold_whole=whole)
     came, went = [], []
-    now = 0.0
-    for payload, wait in steps:
-        now += wait
-        went += gate.tick(now)
+    for payload in payloads:
         one = made(payload)
         came.append(one)
-        went += gate.push(one, now)
+        went += gate.push(one)
         assert all(a is b for a, b in zip(came, went, strict=False))
         assert not any(read_events(c.payload or {}) == read_events(CALL) for c in went)
         assert not (whole and went)
     went += gate.release()
     assert len(went) == len(came)
     assert all(a is b for a, b in zip(came, went, strict=True))
-
-
-def test_text_that_time_does_not_release_is_not_waited_for_again() -> None:
-    class Nothing:
-        def feed(self, delta: str) -> str:
-            return ""
-
-    gate = Gate(hold_seconds=1, text_hold=Nothing())
-    assert gate.push(made(chunk({"content": "<tool_call>"})), 0) == []
-    assert gate.next_release() == 1
-    assert gate.tick(1) == []
-    assert gate.next_release() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,25 +30,7 @@ async def edge(upstream: ScriptedServer) -> AsyncIterator[Upstream]:
     await opened.aclose()
 
 
-class Body:
-    """Comes in pieces. ``kept``: whether it can begin anew."""
-
-    def __init__(self, *pieces: bytes, kept: bool = True) -> None:
-        self.pieces = pieces
-        self.kept = kept
-        self.begun = 0
-
-    def rewind(self) -> bool:
-        return self.kept
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        self.begun += 1
-        for piece in self.pieces:
-            yield piece
-            await asyncio.sleep(0)
-
-
-async def ask(edge: Upstream, content: bytes | Body | None = b"{}", method: str = "POST") -> int:
+async def ask(edge: Upstream, content: bytes | None = b"{}", method: str = "POST") -> int:
     response = await edge.send(method, CHAT_PATH, CHAT_HEADERS, content)
     while await response.next_bytes():
         pass
@@ -100,29 +81,16 @@ class Breaking:
         monkeypatch.setattr(ClientRequest, "write_bytes", write)
 
 
-@pytest.mark.parametrize(
-    "content", [b"{}", Body(b"{", b"}"), b"x" * 500_000], ids=["bytes", "pieces", "large"]
-)
+@pytest.mark.parametrize("content", [b"{}", b"x" * 500_000], ids=["short", "large"])
 async def test_what_was_not_written_is_sent_on_a_new_connection(
-    content: bytes | Body, upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
+    content: bytes, upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.always(OK)
     Breaking(monkeypatch, 2)
     assert await ask(edge) == 200
     assert await ask(edge, content) == 200
     whole = [call for call in upstream.calls if call.whole.is_set()]
-    expected = content if isinstance(content, bytes) else b"".join(content.pieces)
-    assert [bytes(call.body) for call in whole] == [b"{}", expected]
-
-
-async def test_a_body_that_is_gone_is_not_sent_again(
-    upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upstream.always(OK)
-    Breaking(monkeypatch, 2)
-    await ask(edge)
-    with pytest.raises(UpstreamError):
-        await ask(edge, Body(b"{", b"}", kept=False))
+    assert [bytes(call.body) for call in whole] == [b"{}", content]
 
 
 async def test_it_is_tried_once_more_and_no_more(
@@ -136,9 +104,9 @@ async def test_it_is_tried_once_more_and_no_more(
 
 
 @pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])
-@pytest.mark.parametrize("content", [b"{}", Body(b"{}"), None], ids=["bytes", "pieces", "none"])
+@pytest.mark.parametrize("content", [b"{}", None], ids=["bytes", "none"])
 async def test_what_was_written_is_not_sent_again(
-    end: Piece, content: bytes | Body | None, upstream: ScriptedServer, edge: Upstream
+    end: Piece, content: bytes | None, upstream: ScriptedServer, edge: Upstream
 ) -> None:
     """The server may have done what it was asked."""
     upstream.will(OK, Reply.raw(end), OK)

@@ -18,6 +18,7 @@ TIMEOUT = UpstreamFailed("timeout", "nothing came")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "TICK_SECONDS", 0.0)
 
 
 class Client:
@@ -34,25 +35,20 @@ class Client:
 
 
 class Times:
-    """When something is due, and what is said then."""
+    """What is said at each look."""
 
-    def __init__(self, due: float | None = None, verdict: Verdict | None = None) -> None:
-        self.at = due
-        self.verdict = verdict
+    def __init__(self, *said: Verdict | None) -> None:
+        self.said = list(said)
         self.ticks: list[float] = []
-
-    def due(self) -> float | None:
-        return self.at
 
     def tick(self, now: float) -> Verdict | None:
         self.ticks.append(now)
-        self.at = None
-        return self.verdict
+        return self.said.pop(0) if self.said else None
 
 
 def started(client: Client, times: Times) -> Watch:
     found = Watch(client.receive)
-    found.start(times.due, times.tick)
+    found.start(times.tick)
     return found
 
 
@@ -78,49 +74,17 @@ async def test_a_client_that_leaves_interrupts() -> None:
 
 
 async def test_a_time_that_is_reached_interrupts_with_its_verdict() -> None:
-    times = Times(due=0.0, verdict=TIMEOUT)
+    times = Times(None, TIMEOUT)
     one = started(Client(), times)
     assert await interrupted(one) is TIMEOUT
-    assert len(times.ticks) == 1
+    assert len(times.ticks) == 2
     task = asyncio.current_task()
     assert task is not None and task.cancelling() == 0
     one.stop()
 
 
-async def test_a_tick_without_a_verdict_does_not_interrupt() -> None:
-    client, times = Client(), Times(due=0.0)
-    one = started(client, times)
-    await settled()
-    client.leave()
-    with pytest.raises(ClientLeft):
-        await interrupted(one)
-    assert len(times.ticks) == 1
-
-
-async def test_a_time_moved_on_is_not_said_before_it_is_there() -> None:
-    loop = asyncio.get_running_loop()
-    times = Times(due=loop.time(), verdict=TIMEOUT)
-    one = started(Client(), times)
-    times.at = loop.time() + 3600  # bytes came; the timer itself stays where it was
-    one._fire()
-    await settled()
-    assert times.ticks == []
-    one.stop()
-
-
-async def test_a_nearer_time_counts_after_rearming() -> None:
-    loop = asyncio.get_running_loop()
-    times = Times(due=loop.time() + 3600, verdict=TIMEOUT)
-    one = started(Client(), times)
-    await settled()
-    times.at = 0.0
-    one.rearm()
-    assert await interrupted(one) is TIMEOUT
-    one.stop()
-
-
 async def test_after_the_end_nothing_interrupts() -> None:
-    client, times = Client(), Times(due=0.0, verdict=TIMEOUT)
+    client, times = Client(), Times(TIMEOUT)
     one = started(client, times)
     one.stop()
     client.leave()
@@ -138,10 +102,8 @@ async def test_the_cancellation_of_another_stays_one() -> None:
 
 
 async def test_an_interruption_under_way_arrives_when_asked_for() -> None:
-    times = Times(due=0.0, verdict=TIMEOUT)
-    one = started(Client(), times)
-    one._begin()
-    one._fire()  # the task is cancelled from here on, but has not noticed
+    one = started(Client(), Times(TIMEOUT))
+    one._begin()  # the task is cancelled from here on, but has not noticed
     with pytest.raises(asyncio.CancelledError):
         await one.settle()
     assert one.interruption() is TIMEOUT

@@ -11,7 +11,7 @@ from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import BreakerState
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.engine.exchanges import client_request
@@ -30,7 +30,7 @@ FAILURES = {
 EVENTS = (*FAILURES, "answers", "comes back", "waits", "is probed", "was degraded")
 
 
-STORE = MemoryStore(max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
+STORE = SqliteStore(None, max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
 
 
 class Written(Journal):

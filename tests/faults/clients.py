@@ -52,9 +52,12 @@ class Client:
 
     def body(self, after: Sequence[Json] = (), **more: Any) -> Json:
         """The request; `after`: messages that follow the question."""
-        messages = [{"role": "user", "content": self.question}, *after]
-        body = {"model": "fast", "messages": messages, "stream": self.streams, **more}
-        return SPOKEN[self.speaks].asks({**body, "tools": TOOLS} if self.tools else body)
+        return self.asking([{"role": "user", "content": self.question}, *after], **more)
+
+    def asking(self, messages: Sequence[Json], tools: Sequence[Json] = TOOLS, **more: Any) -> Json:
+        """The request with these messages, which are in the words of chat completions."""
+        body = {"model": "fast", "messages": [*messages], "stream": self.streams, **more}
+        return SPOKEN[self.speaks].asks({**body, "tools": tools} if self.tools else body)
 
 
 CLIENTS = [Client(how, tools) for tools in (False, True) for how in ("whole", "live", "buffered")]

@@ -1,10 +1,10 @@
-"""`make frameworks`: the snippets of docs/agents.md, run as printed, with the real frameworks.
+"""`make frameworks`: the commands of docs/agents.md, run as printed, with the real frameworks.
 
 python -m tests.frameworks
 python -m tests.frameworks --only crewai --fresh
 
 Each framework gets an environment of its own under build/frameworks, by the page's own lines
-(`--fresh`: anew, with what is newest today). Its snippet then runs three times: on the demo tiers
+(`--fresh`: anew, with what is newest today). Its script then runs three times: on the demo tiers
 where they can follow its prompts, and on scripted model servers, well and with faults. A tap
 between framework and proxy sees what was asked and what came back.
 """

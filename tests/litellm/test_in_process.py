@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -50,30 +50,6 @@ async def test_the_app_gets_the_request_on_the_clients_connection() -> None:
         b"content-length": b"2",
         b"x-litellm-call-id": b"req_1",
     }
-
-
-async def test_a_body_that_streams() -> None:
-    got: list[bytes] = []
-
-    class Pieces:
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield b"one"
-            yield b"two"
-
-        def rewind(self) -> bool:
-            return False
-
-    async def app(scope: Json, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            got.append(message["body"])
-            more = message["more_body"]
-        await send(START)
-        await send(part(b"", more=False))
-
-    await send(app, Pieces())
-    assert got == [b"one", b"two", b""]
 
 
 async def test_pieces_come_while_the_app_still_writes_and_it_waits_for_the_reader() -> None:

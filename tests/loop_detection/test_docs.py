@@ -16,13 +16,11 @@ from mlx_stack_proxy.settings import (
     LoopToolCallSettings,
     Settings,
 )
-from mlx_stack_proxy.settings_retired import RETIRED
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "loops.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
 # Described on their own pages or sections, or bounds that say themselves what they are.
-ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls"}
-GONE = {key for keys in RETIRED.values() for key in keys} | {"overrides"}
+ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls", "overrides"}
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -32,7 +30,7 @@ def test_every_detector_has_its_row(name: str) -> None:
 
 def test_every_setting() -> None:
     ours = set(keys_of(LoopDetectionSettings)) | set(keys_of(LoopToolCallSettings))
-    assert ours - ELSEWHERE - GONE - NAMED == set()
+    assert ours - ELSEWHERE - NAMED == set()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.loop_detection import judge
-from mlx_stack_proxy.loop_detection.judge import Answer, Schedule
+from mlx_stack_proxy.loop_detection.judge import Answer
 from mlx_stack_proxy.settings import JudgeSettings
 from tests.loop_detection.histories import TASK, Json, history, says, steps, user
 
@@ -21,14 +21,13 @@ def run(count: int) -> list[Json]:
 def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
     """After how many turns of one task a judge that always answers so is asked."""
     answer = None if confidence is None else Answer(confidence)
-    schedule: Schedule | None = None
+    at: int | None = None
     asked = []
     for count in range(1, turns + 1):
         whole = history(run(count))
-        schedule = judge.scheduled(whole, schedule, RULES)
-        if judge.is_due(whole, schedule):
+        if judge.is_due(whole, at, RULES):
             asked.append(count)
-            schedule = judge.after(schedule, whole, answer, RULES)
+            at = judge.next_look(whole, answer, RULES)
     return asked
 
 
@@ -41,12 +40,10 @@ def test_when_it_is_asked() -> None:
 
 def test_another_task_counts_anew() -> None:
     first = history(run(40))
-    schedule = judge.scheduled(first, None, RULES)
-    assert judge.is_due(first, schedule)
+    assert judge.is_due(first, None, RULES)
     second = history([*run(40), says("Done."), user("Now that."), *run(10)[1:]])
-    again = judge.scheduled(second, schedule, RULES)
-    assert again != schedule
-    assert not judge.is_due(second, again)
+    assert judge.task_of(second) != judge.task_of(first)
+    assert not judge.is_due(second, None, RULES)
 
 
 def test_what_it_is_shown() -> None:

@@ -88,9 +88,7 @@ def test_what_must_be_held_is_never_missed(made: list[int]) -> None:
 
 
 LIMITS = st.integers(1, 4)
-OWN = st.fixed_dictionaries(
-    {}, optional={"identical_hard": LIMITS, "frequency_hard": LIMITS, "name_cycle_hard": LIMITS}
-)
+OWN = st.fixed_dictionaries({}, optional={"identical_hard": LIMITS})
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
@@ -101,13 +99,7 @@ CHANGES = st.fixed_dictionaries(
         "tool_calls": st.fixed_dictionaries(
             {},
             optional={
-                "key": st.just("salient"),
-                "window": st.integers(1, 8),
                 "identical_hard": LIMITS,
-                "frequency_hard": LIMITS,
-                "name_cycle_hard": LIMITS,
-                "name_cycle_min_length": st.integers(1, 3),
-                "require_no_progress": st.booleans(),
                 "overrides": st.dictionaries(st.sampled_from(NAMES[:3]), OWN),
             },
         ),

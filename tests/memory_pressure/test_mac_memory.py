@@ -1,27 +1,20 @@
-"""macOS's memory, from samples: by the library, and by the command."""
+"""macOS's memory, from samples."""
 
 from __future__ import annotations
 
 import ctypes
-import shutil
 import struct
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
-from mlx_stack_proxy.memory_pressure.readers import (
-    LEVEL_NAMES,
-    MacMemory,
-    SysctlCommand,
-    SysctlLibrary,
-)
+from mlx_stack_proxy.memory_pressure.readers import LEVEL_NAME as KERNEL
+from mlx_stack_proxy.memory_pressure.readers import MacMemory
 
 MIB = 1024 * 1024
-KERNEL, OLDER = LEVEL_NAMES
 
 # `sysctl -n vm.swapusage` as an arm64 Mac prints it, and the same as the `struct xsw_usage`
 # of xnu's sys/sysctl.h that `sysctlbyname` fills: three 64-bit counts of bytes (total, available,
@@ -32,7 +25,6 @@ SWAPUSAGE = bytes.fromhex(
     "00005cd600000000"  # used = 3429.75M
     "0040000001000000"
 )
-SAID = "total = 4096.00M  used = 3429.75M  free = 666.25M  (encrypted)"
 USED = 3_596_353_536
 
 
@@ -57,8 +49,8 @@ def number(value: int) -> bytes:
 
 
 def library(**values: bytes) -> MacMemory:
-    named = {"level": KERNEL, "older": OLDER, "swap": "vm.swapusage"}
-    return MacMemory(SysctlLibrary(Library({named[key]: v for key, v in values.items()})))
+    named = {"level": KERNEL, "swap": "vm.swapusage"}
+    return MacMemory(Library({named[key]: v for key, v in values.items()}))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +63,6 @@ def test_macos_by_the_library(value: int, level: Level) -> None:
     )
 
 
-def test_macos_under_its_older_name() -> None:
-    assert library(older=number(2)).read() == Reading(level=Level.WARNING)
-
-
 def test_macos_that_only_tells_the_swap_is_read_on() -> None:
     assert library(swap=SWAPUSAGE).read() == Reading(swap={"used": USED})
 
@@ -84,77 +72,21 @@ def test_macos_that_tells_nothing_is_an_error() -> None:
         library().read()
 
 
-def command(tmp_path: Path, values: Mapping[str, str]) -> SysctlCommand:
-    """A `sysctl` that knows these values, as a real program."""
-    path = tmp_path / "sysctl"
-    cases = "".join(f"{name}) echo '{said}' ;;\n" for name, said in values.items())
-    path.write_text(
-        f'#!/bin/sh\n[ "$1" = -n ] || exit 64\ncase "$2" in\n{cases}'
-        "*) echo \"sysctl: unknown oid '$2'\" >&2; exit 1 ;;\nesac\n"
-    )
-    path.chmod(0o755)
-    return SysctlCommand(str(path))
-
-
-def test_the_two_samples_are_of_one_moment() -> None:
+def test_the_sample_is_what_a_mac_says_of_it() -> None:
+    """`sysctl -n vm.swapusage`: total = 4096.00M  used = 3429.75M  free = 666.25M  (encrypted)"""
     total, available, used, page, encrypted = struct.unpack("=QQQII", SWAPUSAGE)
     assert (total, available, used) == (4096 * MIB, 666.25 * MIB, 3429.75 * MIB)
     assert (total - available, page, encrypted) == (used, 16384, 1)
 
 
-def test_macos_by_the_command(tmp_path: Path) -> None:
-    way = command(tmp_path, {KERNEL: "4", "vm.swapusage": SAID})
-    assert MacMemory(way).read() == Reading(level=Level.CRITICAL, swap={"used": USED})
-
-
-def test_the_command_s_older_name_and_no_swap(tmp_path: Path) -> None:
-    assert MacMemory(command(tmp_path, {OLDER: "2"})).read() == Reading(level=Level.WARNING)
-
-
 @pytest.mark.parametrize(
-    ("said", "used"),
-    [
-        (SAID, USED),
-        ("total = 0.00M  used = 0.00M  free = 0.00M  (encrypted)", 0),
-        ("total = 4096,00M  used = 3429,75M  free = 666,25M  (encrypted)", USED),
-        ("total = 3.00G  used = 1.50G  free = 1.50G", 1536 * MIB),
-        ("vm.swapusage: what it may say one day", None),
-    ],
+    ("library", "is_found"),
+    [(Library({KERNEL: number(1)}), True), (Library({}), False), (object(), False)],
+    ids=["knows a level", "knows nothing", "has no sysctl"],
 )
-def test_swap_as_the_command_writes_it(said: str, used: int | None, tmp_path: Path) -> None:
-    assert command(tmp_path, {"vm.swapusage": said}).swap_used() == used
-
-
-def found_on_a_mac(
-    monkeypatch: pytest.MonkeyPatch, library: object, command: SysctlCommand | None
-) -> MacMemory | None:
-    path = command._command if command else None
+def test_a_mac_is_found(library: object, is_found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
-    monkeypatch.setattr(shutil, "which", lambda *_, **__: path)
-    return MacMemory.find()
-
-
-def test_the_library_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    normal = Library({KERNEL: number(1)})
-    found = found_on_a_mac(monkeypatch, normal, command(tmp_path, {KERNEL: "4"}))
-    assert found is not None
-    assert found.read().level is Level.NORMAL
-    assert found.more_cpu == 0
-
-
-@pytest.mark.parametrize("library", [object(), Library({})], ids=["has no sysctl", "knows nothing"])
-def test_the_command_where_the_library_does_not_help(
-    library: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    found = found_on_a_mac(monkeypatch, library, command(tmp_path, {KERNEL: "4"}))
-    assert found is not None
-    assert found.read().level is Level.CRITICAL
-    assert found.more_cpu > 0
-
-
-def test_neither_library_nor_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert found_on_a_mac(monkeypatch, object(), command(tmp_path, {})) is None
-    assert found_on_a_mac(monkeypatch, object(), None) is None
+    assert (MacMemory.find() is not None) is is_found
 
 
 @pytest.mark.skipif(sys.platform != "darwin", reason="this is no Mac")

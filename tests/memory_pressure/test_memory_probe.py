@@ -113,7 +113,6 @@ class Hangs:
     """A reader that gives nothing until it is let go."""
 
     name = "hangs"
-    cpu_seconds = 0.0
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -174,14 +173,11 @@ async def test_it_looks_by_itself() -> None:
     assert memory.closed
 
 
-@pytest.mark.parametrize(
-    ("interval", "cpu", "pause"), [(5.0, 0.0001, 5.0), (0.01, 0.0001, 0.01), (0.01, 0.02, 2.0)]
-)
+@pytest.mark.parametrize(("interval", "pause"), [(5.0, 5.0), (0.01, 0.1)])
 async def test_looks_are_spaced_so_that_they_cost_one_percent(
-    interval: float, cpu: float, pause: float, monkeypatch: pytest.MonkeyPatch
+    interval: float, pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = ForcedMemory(interval_seconds=interval)
-    memory.cpu_seconds = cpu
     slept: list[float] = []
     done = asyncio.Event()
 

@@ -15,7 +15,7 @@ from mlx_stack_proxy.operator import cli, pressure
 class Machine:
     """What `this_machine` finds: these readings, one after the other, the last again and again."""
 
-    name, more_cpu = "forced", 0.0
+    name = "forced"
 
     def __init__(self, *readings: Reading | Exception) -> None:
         self.readings = list(readings)

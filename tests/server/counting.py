@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from typing import Any
 
+from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.support.replies import DONE, END, ROLE, TEXT, USAGE, data
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, Wait
@@ -49,3 +51,18 @@ async def events_of(proxy: RunningProxy, kind: str) -> list[Json]:
     """The details of the events of a kind, oldest first."""
     found = (await proxy.client.get("/mlx-stack/events", params={"kind": kind})).json()
     return [event["detail"] for event in found["events"]]
+
+
+def waiting() -> int:
+    """How many requests wait until others' tokens come back."""
+    return sum(_is_within(task.get_coro(), Reservation.make) for task in asyncio.all_tasks())
+
+
+def _is_within(coroutine: Any, method: Any) -> bool:
+    while coroutine is not None:
+        if getattr(coroutine, "cr_code", None) is method.__code__:
+            return isinstance(getattr(coroutine, "cr_await", None), types.CoroutineType) and (
+                coroutine.cr_await.cr_code is asyncio.sleep.__code__
+            )
+        coroutine = getattr(coroutine, "cr_await", None)
+    return False

@@ -75,18 +75,3 @@ async def test_a_body_counts_until_its_request_ends(
     await second
     upstream.always(lambda _: text_stream("Hi"))
     await until_served(proxy)
-
-
-async def test_what_is_only_relayed_is_not_held(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**TOGETHER, "server.max_buffered_bytes": 1})
-    go_on = asyncio.Event()
-    upstream.always(lambda _: Reply(200, (), (Wait(go_on), b"{}")))
-    asked = [
-        asyncio.create_task(proxy.client.post(EMBEDDINGS, content=b"x" * 9_000)) for _ in range(4)
-    ]
-    for _ in asked:
-        await upstream.next_call()
-    go_on.set()
-    assert {(await one).status_code for one in asked} == {200}

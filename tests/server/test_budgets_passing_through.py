@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, BUDGET, budget, hard, session_of
+from tests.server.counting import AGENT, BUDGET, budget, hard, session_of, waiting
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
@@ -79,7 +79,7 @@ async def test_a_hard_stop_wants_the_truth(
         raise StoreError("away")
 
     proxy = await start_proxy(hard())
-    monkeypatch.setattr(MemoryStore, "reserve", fails)
+    monkeypatch.setattr(SqliteStore, "reserve", fails)
     error = checked_error(await embed(proxy), 429, "budget_exceeded")
     assert error["scope"] == "store"
     assert upstream.calls == []
@@ -208,7 +208,7 @@ async def test_a_picture_does_not_hold_up_everybody(
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_a_client_that_leaves_the_line_holds_up_nobody(
+async def test_a_client_that_leaves_while_it_waits_holds_up_nobody(
     speaks: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
@@ -219,10 +219,9 @@ async def test_a_client_that_leaves_the_line_holds_up_nobody(
     files = {"file": ("speech.wav", b"RIFF" * 1000)}
     spoken = proxy.client.post("/v1/audio/transcriptions", files=files) if speaks else embed(proxy)
     second = asyncio.create_task(spoken)
-    lines = proxy.services.lines._lines
-    await until(lambda: sum(map(len, lines.values())) == 1)
+    await until(lambda: waiting() == 1)
     second.cancel()
-    await until(lambda: not any(lines.values()))
+    await until(lambda: not waiting())
     go_on.set()
     assert (await first).status_code == 200
     assert len(upstream.calls) == 1
@@ -322,9 +321,8 @@ async def test_its_tokens_are_in_the_metrics(
     await embed(proxy)
     await ask(proxy)
     await proxy.client.get("/v1/files")  # the script has no reply; nothing is used
-    said = (await proxy.client.get("/mlx-stack/status")).json()
-    totals, hour = said["totals"], said["budgets"][0]
-    assert hour["used"] == totals["tokens_in"] + totals["tokens_out"] > 60
+    hour = (await proxy.client.get("/mlx-stack/status")).json()["budgets"][0]
+    assert hour["used"] == proxy.services.metrics.total(proxy.services.metrics.tokens) > 60
     metrics = (await proxy.client.get("/metrics")).text
     assert 'mlx_stack_tokens_total{direction="input",tier="other"} 60.0' in metrics
 

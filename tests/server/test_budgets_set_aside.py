@@ -9,11 +9,10 @@ import pytest
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import Limit, StoreError
-from mlx_stack_proxy.token_budget import budget_lines
 from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.server.asking import ask, checked_error, frames
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, BUDGET, OTHER, USED, hard, held, session_of
+from tests.server.counting import AGENT, BUDGET, OTHER, USED, hard, held, session_of, waiting
 from tests.support.redis_server import RedisServer
 from tests.support.replies import DONE, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 
 def reserved(proxy: RunningProxy) -> int:
     """Over all sessions, those that nobody has finished an exchange in too."""
-    ledger = proxy.services.store._ledger  # type: ignore[attr-defined]
+    ledger = proxy.services.store._image.ledger  # type: ignore[attr-defined]
     return sum(tokens for scope, tokens in ledger._reserved.items() if scope == "hour")
 
 
@@ -123,86 +122,27 @@ async def test_but_never_two_of_them_at_once(
     assert (await first).status_code == 200
 
 
-# In which order
-
-
-def lines_of(proxy: RunningProxy) -> int:
-    """How many wait for others' tokens."""
-    return sum(map(len, proxy.services.lines._lines.values()))
-
-
 def named(name: str) -> dict[str, str]:
     return {"X-MLX-Stack-Session": f"session-{name}"}
 
 
-@pytest.fixture
-def nobody_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_lines, "LOOK_SECONDS", 3600.0)
-
-
-@pytest.mark.usefixtures("nobody_looks_by_itself")
-async def test_who_waits_is_called_by_one_that_used_nothing(
+async def test_who_waits_goes_on_when_what_others_have_set_aside_comes_back(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """What was set aside for it comes back all the same."""
+    """Also what one that failed has not used."""
     proxy = await start_proxy(hard(per_hour=3 * USED))
     go_on = asyncio.Event()
     upstream.will(Reply(500, (), (Wait(go_on), b"no")), text_stream("Hello"))
     first = asyncio.create_task(ask(proxy, AGENT))
     await upstream.next_call()
     second = asyncio.create_task(ask(proxy, OTHER))
-    await until(lambda: lines_of(proxy) or second.done())
+    await until(lambda: waiting() == 1)
     go_on.set()
-    async with asyncio.timeout(10):
-        assert (await first).status_code == 502
-        assert (await second).status_code == 200
+    assert (await first).status_code == 502
+    assert (await second).status_code == 200
 
 
-@pytest.mark.usefixtures("nobody_looks_by_itself")
-async def test_who_asks_for_much_is_not_passed_by_who_asks_for_little(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**hard(per_hour=1500), "tiers.fast.max_concurrency": 30})
-    gates = [asyncio.Event() for _ in range(4)]
-    upstream.will(*map(held, gates))
-    asking = [asyncio.create_task(ask(proxy, named("first"), max_tokens=600))]
-    await upstream.next_call()
-    for number, most in enumerate((1200, 100, 100), 1):
-        asking.append(asyncio.create_task(ask(proxy, named(f"n-{number}"), max_tokens=most)))
-        await until(lambda n=number: lines_of(proxy) == n)
-    gates[0].set()
-    assert (await upstream.next_call()).json()["max_tokens"] == 1200
-    gates[1].set()
-    for _ in gates[2:]:  # now both at once
-        assert (await upstream.next_call()).json()["max_tokens"] == 100
-    for gate in gates[2:]:
-        gate.set()
-    assert [response.status_code for response in await asyncio.gather(*asking)] == [200] * 4
-    assert (lines_of(proxy), reserved(proxy)) == (0, 0)
-
-
-@pytest.mark.usefixtures("nobody_looks_by_itself")
-async def test_one_that_leaves_the_line_holds_up_nobody(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**hard(per_hour=1500), "tiers.fast.max_concurrency": 30})
-    gates = [asyncio.Event() for _ in range(2)]
-    upstream.will(*map(held, gates))
-    first = asyncio.create_task(ask(proxy, named("first"), max_tokens=600))
-    await upstream.next_call()
-    large = asyncio.create_task(ask(proxy, named("large"), max_tokens=1200))
-    await until(lambda: lines_of(proxy) == 1)
-    small = asyncio.create_task(ask(proxy, named("small"), max_tokens=100))
-    await until(lambda: lines_of(proxy) == 2)
-    large.cancel()
-    assert (await upstream.next_call()).json()["max_tokens"] == 100, "beside the first"
-    for gate in gates:
-        gate.set()
-    assert [(await task).status_code for task in (first, small)] == [200, 200]
-
-
-@pytest.mark.usefixtures("nobody_looks_by_itself")
-async def test_who_has_nothing_left_is_told_so_however_many_wait(
+async def test_who_has_nothing_left_is_told_so_though_others_wait(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({**hard(per_hour=300, per_session=USED)})
@@ -211,7 +151,7 @@ async def test_who_has_nothing_left_is_told_so_however_many_wait(
     assert (await ask(proxy, AGENT, max_tokens=100)).status_code == 200
     first = asyncio.create_task(ask(proxy, named("first"), max_tokens=200))
     large = asyncio.create_task(ask(proxy, named("large"), max_tokens=250))
-    await until(lambda: lines_of(proxy) == 1)
+    await until(lambda: waiting() == 1)
     checked_error(await ask(proxy, AGENT, max_tokens=100), 429, "budget_exceeded")
     gate.set()
     assert [(await task).status_code for task in (first, large)] == [200, 200]

@@ -271,7 +271,7 @@ async def test_each_call_has_to_fit(
     upstream.models = LOCAL
     upstream.always(DEAD)
     proxy = await start(
-        start_proxy, cloud.url, max_retries_before_escalate=2, degrade={"failures": 100}
+        start_proxy, cloud.url, max_retries_before_escalate=1, degrade={"failures": 100}
     )
     cloud.will(DEAD, costing(MOST - 200))
     response = await ask(proxy, session("one"), max_tokens=500)

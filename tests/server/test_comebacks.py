@@ -281,7 +281,7 @@ async def test_a_server_that_hangs_and_comes_to_was_not_gone(
     proxy: RunningProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recovery, "SECONDS", 0.05)
+    monkeypatch.setattr(recovery, "HEALTH_SECONDS", 0.05)
     upstream.always(by_model(fast=DEAD))
     server.routes["GET", "/health"] = Reply.raw(SILENCE)
     await ask(proxy)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.escalation import health
+from mlx_stack_proxy.engine import timers
 from mlx_stack_proxy.state.store import EventQuery
 from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import TOOLS
@@ -251,7 +251,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(health, "SECONDS", 1.0)
+    monkeypatch.setattr(timers, "HEALTH_SECONDS", 0.2)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,

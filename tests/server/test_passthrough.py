@@ -1,4 +1,4 @@
-"""Every other path under /v1/ goes through untouched, in both directions, as it flows."""
+"""Every other path under /v1/ goes through untouched, in both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mlx_stack_proxy.server import upload
 from tests.server.asking import checked_error
 from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
@@ -160,23 +159,6 @@ async def test_a_multipart_upload(upstream: ScriptedServer, proxy: RunningProxy)
     assert b"whisper" in bytes(call.body)
 
 
-async def test_an_upload_flows_while_it_is_sent(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(OK)
-
-    async def slowly() -> AsyncIterator[bytes]:
-        yield b"a" * 1000
-        call = await upstream.next_call()
-        await call.body_reaches(1000)
-        assert not call.whole.is_set()
-        yield b"b" * 1000
-
-    response = await proxy.client.post("/v1/files", content=slowly())
-    assert response.status_code == 200
-    assert bytes(upstream.calls[0].body) == b"a" * 1000 + b"b" * 1000
-
-
 async def test_a_download_flows_while_it_comes(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
@@ -296,15 +278,14 @@ async def test_one_request_after_another_on_one_connection(
     assert len(upstream.calls) == 30
 
 
-@pytest.mark.parametrize("leaves", [False, True], ids=["the client waits", "the client left"])
-async def test_an_upload_that_upstream_does_not_take_is_given_up(
-    leaves: bool, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
+    start_proxy: StartProxy,
 ) -> None:
-    monkeypatch.setattr(upload, "STALL_SECONDS", 0.3)
-    left = asyncio.Event()
+    asked, left = asyncio.Event(), asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reader._transport.pause_reading()  # type: ignore[attr-defined]
+        asked.set()
         await left.wait()
         writer.close()
 
@@ -314,15 +295,10 @@ async def test_an_upload_that_upstream_does_not_take_is_given_up(
     head = (
         f"POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\ncontent-length: 30000000\r\n"
     )
-    reader, writer = await proxy.raw(f"{head}\r\n".encode())
+    _, writer = await proxy.raw(f"{head}\r\n".encode())
     writer.write(b"x" * 30_000_000)
-    if leaves:
-        writer.transport.abort()
-    else:
-        async with asyncio.timeout(10):
-            assert (await reader.readline()).startswith(b"HTTP/1.1 502 ")
-            assert b"took nothing more" in await reader.readuntil(b"}}")
-        writer.transport.abort()
+    await asked.wait()
+    writer.transport.abort()
     await until(lambda: not proxy.services.life.running)
     left.set()
     server.close()

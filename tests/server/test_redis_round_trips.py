@@ -31,7 +31,7 @@ async def watched(redis: RedisServer, proxy: RunningProxy) -> AsyncIterator[list
     """What comes in over the network meanwhile: our scripts by their names, else the command."""
     store = proxy.services.store
     assert isinstance(store, RedisStore)
-    names = {script.sha: name for name, script in store._scripts.items()}
+    names = {script.sha: name for name, script in store._link.scripts.items()}
     seen: list[str] = []
     async with Redis.from_url(redis.url) as client, client.monitor() as monitor:
         yield seen
@@ -47,8 +47,8 @@ async def known_to(redis: RedisServer, proxy: RunningProxy) -> None:
     store = proxy.services.store
     assert isinstance(store, RedisStore)
     async with Redis.from_url(redis.url) as client:
-        for script in store._scripts.values():
-            await client.script_load(script.text)
+        for script in store._link.scripts.values():
+            await client.script_load(script.script)
 
 
 @pytest.mark.parametrize(

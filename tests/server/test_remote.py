@@ -220,6 +220,17 @@ async def test_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"no proxy answers at {url}" in capsys.readouterr().err
 
 
+async def test_where_a_key_is_needed_it_says_where_that_comes_from(
+    capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    proxy = await start_proxy({"server.admin_key": "secret"})
+    code, _, err = await said(capsys, proxy, "status")
+    assert code == 1 and "--config" in err
+    file = tmp_path / "config.yaml"
+    file.write_text("server: {admin_key: secret}")
+    assert (await said(capsys, proxy, "status", "--config", str(file)))[0] == 0
+
+
 async def test_an_address_that_is_none_or_somebody_elses(
     capsys: pytest.CaptureFixture[str], upstream: ScriptedServer
 ) -> None:

@@ -38,7 +38,7 @@ async def used(proxy: RunningProxy) -> Any:
 def tokens_on_disk(path: Path) -> int:
     found = contents(path)
     assert found is not None
-    return sum(sum(purse.used.values()) for _, purse in found.purses)
+    return sum(sum(purse.used.values()) for _, purse in found["purses"])
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -24,8 +24,7 @@ from tests.support.replies import (
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ARRIVAL_SECONDS, Piece, Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
-from tests.tool_validation.test_text_samples import MARKED, SAMPLES
-from tests.tool_validation.test_text_samples import TOOLS as SCHEMAS
+from tests.tool_validation.test_text_samples import MARKED, SAMPLES, SCHEMAS
 
 Json = dict[str, Any]
 TOOLS = [

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.state import redis_link
-from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Store
@@ -25,18 +24,6 @@ MAX_EVENTS = 50
 NOW = 1_780_000_020.0  # a third into a minute
 
 MakeStore = Callable[[], Store]
-
-
-@pytest.fixture
-def make_memory() -> MakeStore:
-    return lambda: MemoryStore(
-        max_sessions=MAX_SESSIONS,
-        window_size=WINDOW_SIZE,
-        session_ttl=TTL,
-        events_ttl=EVENTS_TTL,
-        max_events=MAX_EVENTS,
-        clock=lambda: NOW,
-    )
 
 
 @pytest.fixture
@@ -57,7 +44,6 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
 def patient() -> Iterator[None]:
     """On a machine that is short of time a server may be slow; few tests are about that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis_link, "SOCKET_SECONDS", 30.0)
         patch.setattr(redis_link, "CALL_SECONDS", 30.0)
         yield
 
@@ -90,7 +76,7 @@ def make_redis(redis_server: RedisServer) -> MakeStore:
 
 
 # A further backend is one more fixture `make_NAME`: it makes stores with the sizes above.
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     make: MakeStore = request.getfixturevalue(f"make_{request.param}")
     return make

@@ -24,9 +24,6 @@ SIZES: dict[str, Any] = {
 }
 HOUR = Limit("hour", None, rolling=True)
 
-# So that a kill often comes while the write-ahead log is moved into the file.
-keeper.HOUSEKEEPING_SECONDS = 0.01
-
 
 def session_limit(name: str) -> Limit:
     return Limit(f"session:{name}", None, rolling=False)
@@ -48,6 +45,8 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
 
 
 async def main(path: str, sessions: int) -> None:
+    # So that a kill often comes while the write-ahead log is moved into the file.
+    keeper.HOUSEKEEPING_SECONDS = 0.01
     store = SqliteStore(path, **SIZES)
     await store.open()
     stop = asyncio.Event()

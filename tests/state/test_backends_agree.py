@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
-from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
 
 SIZES: dict[str, Any] = {  # the events' times are far apart
@@ -105,41 +102,26 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def backends(
-    tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
-) -> list[Callable[[], Store]]:
-    folder: Path = tmp_path_factory.mktemp("sqlite")
+def make_redis(redis_server: RedisServer) -> MakeStore:
+    """With names of its own for each store, in the same hash slot."""
     numbers = itertools.count()
-
-    def sqlite() -> Store:
-        path = str(folder / f"{next(numbers)}.db")
-        return SqliteStore(path, **SIZES, clock=lambda: NOW)
-
-    def redis() -> Store:
-        # A name of its own for each, in the same hash slot.
-        prefix = f"{{mlx-stack}}:{next(numbers)}"
-        return redis_store(redis_server.url, prefix=prefix, **SIZES)
-
-    return [sqlite, redis]
+    return lambda: redis_store(redis_server.url, prefix=f"{{mlx-stack}}:{next(numbers)}", **SIZES)
 
 
-def check(make_all: list[Callable[[], Store]], steps: list[tuple[float, Any]]) -> None:
-    expected = asyncio.run(answers(MemoryStore(**SIZES, clock=lambda: NOW), steps))
-    for make in make_all:
-        assert asyncio.run(answers(make(), steps)) == expected
+def check(make_redis: MakeStore, steps: list[tuple[float, Any]]) -> None:
+    expected = asyncio.run(answers(SqliteStore(None, **SIZES, clock=lambda: NOW), steps))
+    assert asyncio.run(answers(make_redis(), steps)) == expected
 
 
 @given(STEPS)
 @settings(max_examples=50)
-def test_all_backends_answer_alike(
-    backends: list[Callable[[], Store]], steps: list[tuple[float, Any]]
-) -> None:
-    check(backends, steps)
+def test_all_backends_answer_alike(make_redis: MakeStore, steps: list[tuple[float, Any]]) -> None:
+    check(make_redis, steps)
 
 
 @given(JUMPS)
 @settings(max_examples=50)
 def test_all_backends_count_alike_when_the_clock_jumps(
-    backends: list[Callable[[], Store]], steps: list[tuple[float, Any]]
+    make_redis: MakeStore, steps: list[tuple[float, Any]]
 ) -> None:
-    check(backends, steps)
+    check(make_redis, steps)

@@ -87,7 +87,7 @@ async def test_what_is_held_in_memory_is_bounded(make_sqlite: MakeStore) -> None
     image = store._image
     await store.add_counts({CODEX: {"requests": 1}})
     await store.add_counts({CODEX._replace(hour=HOUR + 1): {"requests": 2}})
-    image.forget_counts(HOUR + 1)
+    image.hourly.forget(HOUR + 1)
     assert [key.hour for key in image.hourly.rows] == [HOUR + 1]
     # A clock that is put back: the hour before is in the file alone, and is not overwritten.
     await store.add_counts({CODEX: {"requests": 3}})
@@ -101,8 +101,8 @@ async def test_what_the_file_lacks_stays_in_memory(make_sqlite: MakeStore) -> No
     assert isinstance(store, SqliteStore)
     await store.open()
     image = store._image
-    image.add_counts({CODEX: {"requests": 1}})
-    image.forget_counts(HOUR + 9)
+    image.hourly.add({CODEX: {"requests": 1}})
+    image.hourly.forget(HOUR + 9)
     assert list(image.hourly.rows) == [CODEX]
     await store.close()
 

@@ -16,9 +16,7 @@ EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 @pytest.fixture
 def image() -> Image:
-    return Image(
-        lambda changes: Ledger(max_sessions=9, window_size=9, session_ttl=9.0, changes=changes)
-    )
+    return Image(Ledger(max_sessions=9, window_size=9, session_ttl=9.0))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:
@@ -44,7 +42,7 @@ def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
 
 def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None:
     image.ledger.commit("a", ONE_TURN, 1.0)
-    image.set_breaker("fast", BreakerState(1))
+    image.ledger.breakers["fast"] = BreakerState(1)
     image.add_events([EVENT])
     batch = image.take()
     image.ledger.delete("a")
@@ -59,8 +57,8 @@ def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None
 def test_a_transaction_takes_so_many(image: Image) -> None:
     for number in range(MOST_ENTRIES - 1):
         image.ledger.settle("", {Limit(f"key:{number}", None, rolling=True): 7}, 1.0)
-    image.set_breaker("fast", BreakerState(1))
-    image.set_breaker("standard", BreakerState(1))
+    image.ledger.breakers["fast"] = BreakerState(1)
+    image.ledger.breakers["standard"] = BreakerState(1)
     image.add_events([EVENT] * (MOST_EVENTS + 1))
     first, second = image.take(), image.take()
     assert [len(first.entries), len(first.events)] == [MOST_ENTRIES, MOST_EVENTS]
@@ -71,17 +69,17 @@ def test_a_transaction_takes_so_many(image: Image) -> None:
 
 def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
     image.ledger.commit("a", ONE_TURN, 1.0)
-    image.set_breaker("fast", BreakerState(2**65))
+    image.ledger.breakers["fast"] = BreakerState(2**65)
     with pytest.raises(TypeError):
         image.take()
-    image.set_breaker("fast", BreakerState(1))
+    image.ledger.breakers["fast"] = BreakerState(1)
     assert {name for name, _, _ in image.take().entries} >= {"fast", "session:a"}
 
 
 def test_a_new_file_lacks_all(image: Image) -> None:
     image.ledger.commit("a", ONE_TURN, 1.0)
     image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0)
-    image.set_breaker("fast", BreakerState(1))
+    image.ledger.breakers["fast"] = BreakerState(1)
     written = image.take()
     assert len(written.entries) == 4
     image.all_changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping
 from mlx_stack_proxy.state import open_store
-from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import EventQuery, SessionDelta
 
 URL = "redis://127.0.0.1:6379/0"
 
@@ -21,7 +22,7 @@ URL = "redis://127.0.0.1:6379/0"
     [
         ({}, SqliteStore),
         ({"backend": "sqlite"}, SqliteStore),
-        ({"backend": "memory"}, MemoryStore),
+        ({"backend": "memory"}, SqliteStore),
         ({"backend": "redis", "redis_url": URL}, RedisStore),
     ],
     ids=str,
@@ -36,6 +37,20 @@ def test_the_backend_is_the_settings(given: dict[str, Any], kind: type) -> None:
 def test_an_address_that_is_none_stops_the_start(given: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="redis_url"):
         from_mapping({"state": given})
+
+
+async def test_in_memory_it_is_a_store_like_the_others_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = open_store(from_mapping({"state": {"backend": "memory"}}))
+    await store.open()
+    await store.commit("a", SessionDelta(turns=1), 1.0)
+    await store.add_events([{"time": 1.0, "kind": "k", "session": "a"}])
+    assert await store.count_events(EventQuery(session="a")) == 1
+    assert (store.trouble, os.listdir(tmp_path)) == (None, [])
+    await store.close()
 
 
 async def test_the_file_lies_where_the_settings_say(

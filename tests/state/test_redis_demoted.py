@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from redis.exceptions import ReadOnlyError, ResponseError
 
-from mlx_stack_proxy.state import redis_connections, redis_link
+from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
 from mlx_stack_proxy.unique import unique
@@ -149,17 +148,3 @@ async def test_a_start_at_a_replica_waits_for_the_master(servers: list[RedisServ
     servers[1].ask("REPLICAOF", "NO", "ONE")
     await until(lambda: store.trouble is None)
     await store.close()
-
-
-@pytest.mark.parametrize(
-    ("error", "demoted"),
-    [
-        (ReadOnlyError("You can't write against a read only replica."), True),
-        # Redis 6, of a command within a script
-        (ResponseError("Error running script: @user_script: 1: -READONLY You can't write"), True),
-        (ResponseError("WRONGTYPE Operation against a key"), False),
-        (ResponseError("OOM command not allowed when used memory > 'maxmemory'."), False),
-    ],
-)
-def test_who_is_demoted(error: ResponseError, demoted: bool) -> None:
-    assert redis_connections._is_demoted(error) is demoted

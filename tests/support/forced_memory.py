@@ -16,7 +16,6 @@ class ForcedMemory:
     """A reader and its clock. The probe looks when :meth:`shows` says so, not by itself."""
 
     name = "forced"
-    cpu_seconds = 0.0
 
     def __init__(self, **settings: Any) -> None:
         self.reading = Reading(level=Level.NORMAL)

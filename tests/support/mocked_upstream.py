@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 
 from mlx_stack_proxy.engine.headers import RawHeaders
-from mlx_stack_proxy.engine.upstream import Pieces, Response, Upstream, UpstreamError
+from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError
 from mlx_stack_proxy.settings import UpstreamSettings
 
 Handler = Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]]
@@ -37,7 +37,7 @@ class MockedUpstream(Upstream):
         method: str,
         target: str,
         headers: RawHeaders,
-        content: bytes | Pieces | None = None,
+        content: bytes | None = None,
         *,
         call_id: str | None = None,
     ) -> Response:

@@ -49,6 +49,8 @@ def with_repairs(attempt: Outcome, repairs: str) -> Outcome:
         ([OK], "", "right_at_once"),
         ([OK], "comma", "repaired"),
         ([OK], "rescued,comma", "found_in_text"),
+        ([DOUBT], "", "right_at_once"),
+        ([BAD], "", "right_at_once"),
         ([DOUBT, OK], "", "confirmed"),
         ([BAD, OK], "comma", "retried_right"),
         ([BAD, HIGHER], "", "escalated_right"),

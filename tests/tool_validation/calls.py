@@ -10,7 +10,8 @@ from mlx_stack_proxy.tool_validation.check import Checked, Options, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
 from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
-from mlx_stack_proxy.tool_validation.schemas import ToolSet, compile_schema, tool_set
+from mlx_stack_proxy.tool_validation.schemas import compile_schema
+from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 
 OPTIONS = Options()
 STRING = {"type": "string"}
@@ -83,7 +84,7 @@ def doubted(
     assert check(json.dumps(given), one(schema)).failures == ()
     compiled = compile_schema(schema)
     call = Valid("f", given, compiled, Conversation(messages), Ids(messages))
-    return [doubt.kind for doubt in call_doubts(call, off)]
+    return [kind for kind, _ in call_doubts(call, off)]
 
 
 def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:

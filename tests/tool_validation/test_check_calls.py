@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import Options, check_call
-from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.tools import tool_set
 from tests.tool_validation.calls import SEARCH, TOOLS, check, kinds, one, parameters, tool
 
 GOOD = [
@@ -94,7 +94,6 @@ def test_schema_errors_say_where_what_and_what_came(
 def test_several_failures_are_all_told_up_to_the_cap() -> None:
     schema = parameters(*"abcdefg", **dict.fromkeys("abcdefg", "integer"))
     assert kinds("{}", one(schema)) == ["missing_required"] * 5
-    assert len(kinds("{}", one(schema), options=Options(max_failures=2))) == 2
 
 
 def test_long_values_are_shortened() -> None:
@@ -127,11 +126,10 @@ def test_what_is_no_object(arguments: str, kind: str) -> None:
     assert kinds(arguments) == [kind]
 
 
-def test_caps_are_options() -> None:
-    text = json.dumps({"query": "x" * 1_000})
-    assert kinds(text, options=Options(max_chars=500)) == ["too_large"]
-    assert kinds('{"query": "x", "a": [[[]]]}', options=Options(max_depth=3)) == ["too_deep"]
-    assert kinds('{"query": "x", "a": [[[]]]}', options=Options(max_depth=4)) == []
+def test_what_is_too_large_or_too_deep() -> None:
+    assert kinds(json.dumps({"query": "x" * 1_000_000})) == ["too_large"]
+    for levels, kind in ((62, []), (63, ["too_deep"])):
+        assert kinds('{"query": "x", "a": [%s]}' % ("[" * levels + "]" * levels)) == kind
 
 
 def test_brackets_inside_strings_are_no_nesting() -> None:
@@ -139,9 +137,8 @@ def test_brackets_inside_strings_are_no_nesting() -> None:
 
 
 def test_large_broken_arguments_are_not_mended_but_told() -> None:
-    text = json.dumps({"query": "x" * 1_000})[:-1]
-    assert check(text).repairs == ("missing_closer",)
-    assert kinds(text, options=Options(max_mended=500)) == ["truncated"]
+    assert check(json.dumps({"query": "x" * 1_000})[:-1]).repairs == ("missing_closer",)
+    assert kinds(json.dumps({"query": "x" * 250_000})[:-1]) == ["truncated"]
 
 
 def test_each_check_can_be_switched_off() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.check import Checked, Options
-from mlx_stack_proxy.tool_validation.check_reply import FORMAT, check_response_format
+from mlx_stack_proxy.tool_validation.check import FORMAT, Checked, Options, check_response_format
 from tests.tool_validation.calls import parameters
 
 OBJECT = {"type": "json_object"}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 
 TEXT = {"type": "string"}
 
@@ -17,7 +18,7 @@ def takes(*required: str, **more: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-TOOLS = {
+SCHEMAS = {
     "read_file": takes("path", offset={"type": "integer"}),
     "write_file": takes("path", "content"),
     "task": takes("description", prompt=TEXT),
@@ -38,6 +39,7 @@ TOOLS = {
     "summary": takes("text"),
     "clock": {"type": "object", "properties": {}},
 }
+TOOLS = ToolSet(SCHEMAS)
 
 
 def calls(found: Rescued) -> list[tuple[str, Any]]:
@@ -139,7 +141,7 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
     given = {"server_name": "s", "tool_name": "forecast", "arguments": '{"city": "Rome"}'}
     assert calls(rescue(text, TOOLS)) == [("use_mcp_tool", given)]
     inner = text.replace("forecast", "read_file").replace("city", "path")
-    fewer = {name: TOOLS[name] for name in TOOLS if name != "use_mcp_tool"}
+    fewer = ToolSet({name: SCHEMAS[name] for name in SCHEMAS if name != "use_mcp_tool"})
     assert calls(rescue(inner, fewer)) == [("read_file", {"path": "Rome"})]
 
 

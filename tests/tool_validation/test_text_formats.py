@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source
-from mlx_stack_proxy.tool_validation.formats.openers import ROWS
-from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.formats.table import ROWS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
-from tests.tool_validation.calls import check, tool
+from mlx_stack_proxy.tool_validation.tools import ToolSet
+from tests.tool_validation.calls import check
 from tests.tool_validation.test_text_samples import (
     ARGUMENTS,
     EACH,
@@ -79,7 +77,7 @@ def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize(("name", "text"), EACH)
 def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> None:
-    assert rescue(text, {}) == Rescued((), text)
+    assert rescue(text, ToolSet({})) == Rescued((), text)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +135,7 @@ def test_a_missing_end_changes_nothing(text: str) -> None:
 def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
     (call,) = rescue(text, TOOLS).calls
     assert call.name == "find_book"
-    assert check(
-        call.arguments, tool_set([tool(*one) for one in TOOLS.items()]), call.name
-    ).failures
+    assert check(call.arguments, TOOLS, call.name).failures
     assert rescue_cut(text, TOOLS).calls == ()
 
 
@@ -204,7 +200,7 @@ def test_a_name_in_another_spelling_becomes_the_tools_name() -> None:
     for name in ("Find_Book", "find-book", "functions.find_book", "findBook"):
         text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
         assert calls(rescue(text, TOOLS)) == [("find_book", {})]
-    both: dict[str, dict[str, Any]] = {"find_book": {}, "findBook": {}}
+    both = ToolSet({"find_book": {}, "findBook": {}})
     assert rescue('<tool_call>{"name": "Find-Book"}</tool_call>', both).calls == ()
 
 

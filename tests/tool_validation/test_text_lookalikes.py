@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.test_text_samples import EACH, JSON, PYTHON, SAMPLES, TOOLS
 
 TAGGED = f"<tool_call>{JSON}</tool_call>"
@@ -98,7 +99,8 @@ def test_what_a_tool_is_declared_as_calls_none(defined: object, around: str) -> 
 
 
 def test_a_tool_that_takes_a_schema_is_given_one() -> None:
-    tools = {"make_form": OPEN | {"properties": {"type": {}, "properties": {"type": "object"}}}}
+    properties = {"type": {}, "properties": {"type": "object"}}
+    tools = ToolSet({"make_form": OPEN | {"properties": properties}})
     call = json.dumps({"name": "make_form", "arguments": NEEDS})
     assert [json.loads(found.arguments) for found in rescue(call, tools).calls] == [NEEDS]
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.schemas import tool_set
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
-from tests.tool_validation.calls import tool
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.test_text_samples import JSON, MOMO, TOOLS, calls
 
 
@@ -55,13 +54,15 @@ def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
     ]
 
 
-TITLE = {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
+TITLE = ToolSet(
+    {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
+)
 
 
 @pytest.mark.parametrize("written", ["{title:'Momo'}", "{'title':'Momo'}", '{"title":"Momo",}'])
 def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
     (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
-    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    tools = TITLE
     assert check_call(call.name, call.arguments, tools).arguments == '{"title": "Momo"}'
 
 
@@ -70,7 +71,7 @@ def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
 )
 def test_a_gemma_text_whose_end_is_unclear_is_refused(written: str) -> None:
     (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
-    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    tools = TITLE
     assert check_call(call.name, call.arguments, tools).failures
 
 
@@ -103,7 +104,7 @@ def test_a_marker_that_is_half_there(text: str) -> None:
 
 
 def test_minicpm_reads_well_formed_values_as_xml() -> None:
-    tools = {"find_book": {"properties": {"title": {"type": "string"}}}}
+    tools = ToolSet({"find_book": {"properties": {"title": {"type": "string"}}}})
     for written, value in {
         "a &amp; b &#33;": "a & b !",
         "a & b &amp; c": "a & b &amp; c",

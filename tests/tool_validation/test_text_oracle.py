@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.text_calls import rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.test_text_samples import calls
 
 pytest.importorskip("mlx_lm")
@@ -25,7 +26,7 @@ TOOL = {
         "tags": {"type": "array", "items": {"type": "string"}},
     },
 }
-TOOLS = {"find_book": TOOL}
+TOOLS = ToolSet({"find_book": TOOL})
 OPENAI = [{"type": "function", "function": {"name": "find_book", "parameters": TOOL}}]
 
 # Text that no parser trims, and that none of the formats takes for its own markup or another type.

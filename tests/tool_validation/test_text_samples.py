@@ -7,8 +7,9 @@ from typing import Any
 
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 
-TOOLS: dict[str, dict[str, Any]] = {
+SCHEMAS: dict[str, dict[str, Any]] = {
     "find_book": {
         "type": "object",
         "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
@@ -25,6 +26,7 @@ TOOLS: dict[str, dict[str, Any]] = {
         },
     },
 }
+TOOLS = ToolSet(SCHEMAS)
 
 # The call that is written in each format.
 MOMO = ("find_book", {"title": "Momo", "year": 1973})

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.tool_validation.formats.openers import ROWS
-from mlx_stack_proxy.tool_validation.formats.table import SHOWN
+from mlx_stack_proxy.tool_validation.formats.table import ROWS, SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS
 from tests.tool_validation.floods import MARKERS
 from tests.tool_validation.test_text_samples import EACH, JSON, MARKED, TOOLS
@@ -115,19 +115,6 @@ def test_what_may_become_a_call_waits(start: str) -> None:
     assert holdback.finish().content == start
 
 
-def test_a_bare_value_that_ends_and_is_no_call_flows() -> None:
-    holdback = Holdback(TOOLS)
-    data = '{"name": "find_book", "price": 12, "pages": 300}'
-    flowed = holdback.feed(data)
-    for _ in range(20):
-        flowed += holdback.feed(" And more words.")
-    assert flowed == data + " And more words." * 20
-    fenced = f"```json\n{data}\n```\n"
-    holdback = Holdback(TOOLS)
-    flowed = "".join(holdback.feed(piece) for piece in [fenced[:30], fenced[30:], "x" * 100])
-    assert flowed == fenced + "x" * 100
-
-
 def test_endless_space_behind_a_marker_or_in_front_of_all_is_kept() -> None:
     for start in ("<tool_call>", "{", "", "```json"):
         holdback = Holdback(TOOLS)
@@ -139,7 +126,7 @@ def test_endless_space_behind_a_marker_or_in_front_of_all_is_kept() -> None:
 
 
 def test_nothing_waits_without_tools() -> None:
-    holdback = Holdback({})
+    holdback = Holdback(ToolSet({}))
     assert holdback.feed("<tool_call>{") == "<tool_call>{"
     assert holdback.finish() == Rescued((), "")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.tool_validation.formats.typed import typed, types_of
+from mlx_stack_proxy.tool_validation.formats.tagged import typed, types_of
 from mlx_stack_proxy.tool_validation.schemas import compile_schema
 
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.schemas import tool_set
 from mlx_stack_proxy.tool_validation.text_calls import rescue
-from tests.tool_validation.calls import tool
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.test_text_samples import TOOLS, calls
 
 
@@ -82,7 +81,7 @@ def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
         for key, said in (("title", "true"), ("row", "true"), ("note", "true"), ("other", "false"))
     )
     text = f'<｜DSML｜invoke name="shelve">{values}</｜DSML｜invoke>'
-    found = rescue(text, {"shelve": {"type": "object", "properties": schema}})
+    found = rescue(text, ToolSet({"shelve": {"type": "object", "properties": schema}}))
     assert calls(found) == [("shelve", {"title": "5", "row": 5, "note": "5", "other": 5})]
 
 
@@ -124,7 +123,7 @@ def test_line_ends_of_windows_around_a_value() -> None:
 
 
 def test_quotes_that_belong_to_a_name() -> None:
-    tools = {'"find"': {"properties": {'"title"': {"type": "string"}}}}
+    tools = ToolSet({'"find"': {"properties": {'"title"': {"type": "string"}}}})
     text = '<function="find">\n<parameter="title">\n"Momo"\n</parameter>\n</function>'
     assert calls(rescue(text, tools)) == [('"find"', {'"title"': '"Momo"'})]
 
@@ -135,12 +134,14 @@ def test_two_commas_too_many() -> None:
 
 
 def test_parameters_named_like_python_keywords() -> None:
-    fly = {"fly": {"properties": {"from": {}, "max-stops": {}}}}
+    fly = ToolSet({"fly": {"properties": {"from": {}, "max-stops": {}}}})
     text = "<|tool_call_start|>[fly(from='SFO, to=LAX', max-stops=2)]<|tool_call_end|>"
     assert calls(rescue(text, fly)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
 
 
-PAGE = {"write": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
+PAGE = ToolSet(
+    {"write": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
+)
 WRITTEN = {
     "qwen3_xml": "<function=write>\n<parameter=path>\na.md\n</parameter>\n<parameter=content>\n{}\n"
     "</parameter>\n</function>",
@@ -181,7 +182,7 @@ def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> 
 def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:
     """Neither half a file nor another file's path is written: the model is asked again."""
     (call,) = rescue(WRITTEN[format_name].replace("{}", content), PAGE).calls
-    tools = tool_set([tool("write", {"type": "object", **PAGE["write"]})])
+    tools = PAGE
     assert check_call("write", call.arguments, tools).failures
 
 

@@ -91,7 +91,7 @@ def decided(whole: Exchange, one: Attempt, pieces: Sequence[bytes]) -> Json:
     assert one.on_request() is None
     for piece in pieces:
         if not one.over:
-            one.feed(piece, 0.0)
+            one.feed(piece)
     early = one.verdict
     if one.done or early is not None:
         one.settle()

@@ -11,7 +11,7 @@ from benchmarks.ablation.rows import repairs, sources
 from mlx_stack_proxy.section import keys_of
 from mlx_stack_proxy.settings import ToolValidationSettings
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
-from mlx_stack_proxy.tool_validation.names import DRESSINGS
+from mlx_stack_proxy.tool_validation.tools import DRESSINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tool-calls.md").read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ def test_a_stream_and_the_whole_reply_come_to_the_same(
     one = attempt(streamed, stages=[stage()], faults=faults, hold_whole=streamed.hold_whole)
     other = attempt(whole, stages=[stage()], faults=faults, hold_whole=True)
     deltas = [chunk({"content": text}) for text in texts]
-    out = one.feed(stream_bytes([*deltas, chunk({}, finish)]), 0.0)
+    out = one.feed(stream_bytes([*deltas, chunk({}, finish)]))
     other.take_completion(message(text="".join(texts), finish=finish))
     first, second = one.settle(), other.settle()
     assert faults == []

@@ -182,7 +182,7 @@ def test_prose_goes_out_as_it_came(prose: str, cuts: list[int]) -> None:
     parts = [prose[a:b] for a, b in itertools.pairwise(places)]
     stream = stream_bytes(text_chunks(*parts))
     one = attempt(asked(stream=True), stages=[stage()])
-    out = bytearray(one.feed(stream, 0.0))
+    out = bytearray(one.feed(stream))
     if one.settle() is None and not one.reply.mended:
         out += one.rest()
         said = [

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.check_reply import check_response_format
+from mlx_stack_proxy.tool_validation.check import check_call, check_response_format
 from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
-from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, tool_set
+from mlx_stack_proxy.tool_validation.schemas import CompiledSchema
+from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.tool_validation.validation_cost import (
     MAX_PAIRS,
     MAX_VISITS,

@@ -47,8 +47,8 @@ def whole(*payloads: Json) -> Json:
     """The completion that a client gets of these chunks, which doesn't stream."""
     one = attempt(exchange(client_request(stream=False)))
     for payload in payloads:
-        one.feed(data(payload), 0.0)
-    one.feed(DONE, 0.0)
+        one.feed(data(payload))
+    one.feed(DONE)
     assert one.settle() is None
     return one.completion()
 
@@ -259,7 +259,7 @@ ERRORS: list[Json] = [
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     one = attempt()
-    text = one.feed(data(ROLE) + data(A) + data(error), 0.0)
+    text = one.feed(data(ROLE) + data(A) + data(error))
     assert text == data(ROLE) + data(A)
     assert one.verdict is not None and "boom" in one.verdict.message  # type: ignore[union-attr]
 
@@ -267,7 +267,7 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
 @pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
 def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
     one = attempt()
-    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])), 0.0)
+    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
     assert one.verdict is not None
 
 

@@ -41,7 +41,7 @@ def test_text_that_is_cut_inside_a_character(texts: list[str], expected: str, st
         assert text_of(relayed(one, pieces)) == expected
         return
     for each in pieces:
-        one.feed(each, 0.0)
+        one.feed(each)
     assert one.settle() is None
     assert one.completion()["choices"][0]["message"]["content"] == expected
 
@@ -74,7 +74,7 @@ def test_a_choice_without_an_index_is_told_by_its_place(index: dict[str, Any]) -
 
     one = attempt(exchange(client_request(n=2, stream=False)))
     for piece_of_both in (both("a" + FIRST, "b" + FIRST), both(SECOND, "c" + SECOND), END):
-        one.feed(piece_of_both, 0.0)
+        one.feed(piece_of_both)
     one.settle()
     said = [choice["message"]["content"] for choice in one.completion()["choices"]]
     assert said == ["a😀", "b\ufffdc\ufffd"]

@@ -70,17 +70,11 @@ class Answer:
         await self._write(data)
         self._unsent = b""
 
-    def send_later(self, data: bytes, now: float) -> None:
-        """Send what a timer let out; ``data`` empty: a sign of life."""
+    def send_sign_of_life(self, now: float) -> None:
         self.last_write = now
-        write = asyncio.ensure_future(self._write(data or self._sign_of_life()))
+        write = asyncio.ensure_future(self._write(self._sign_of_life()))
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
-
-    async def deliver(self, attempt: Attempt) -> None:
-        """Send what is left of a reply."""
-        await self._late_writes_end()
-        await self._deliver(attempt)
 
     async def refuse(self, step: PassOn | Fail) -> None:
         """Send an error, ours or upstream's own."""
@@ -91,7 +85,7 @@ class Answer:
             await self._pass_on(step)
 
     async def _late_writes_end(self) -> None:
-        """What a timer let out was there first, and must go out first."""
+        """A sign of life was there first, and must go out first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
@@ -111,7 +105,9 @@ class Answer:
         self._said = response_headers.values(self._exchange, running, self._memory.pressure)
         return response_headers.encode(self._said)
 
-    async def _deliver(self, attempt: Attempt) -> None:
+    async def deliver(self, attempt: Attempt) -> None:
+        """Send what is left of a reply."""
+        await self._late_writes_end()
         if not self._exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self._metadata else None

@@ -20,7 +20,7 @@ from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from ..wire.client_view import ClientView
 from ..wire.completion import CompletionBuilder, apply_mended
-from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, Tick, UpstreamErrorEvent, Usage
+from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamErrorEvent, Usage
 from ..wire.reply import Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
@@ -39,7 +39,7 @@ _OF_ONE_CHUNK = frozenset({"choices", "usage"})
 
 
 class Attempt:
-    """The state of one attempt. Times are in seconds on the exchange's clock.
+    """The state of one attempt.
 
     ``notes``: headers that the loop adds to the stages'. ``public``: what LiteLLM's headers say to
     the client.
@@ -53,7 +53,6 @@ class Attempt:
         report: FaultReport,
         *,
         hold_whole: bool,
-        hold_seconds: float,
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
@@ -75,7 +74,7 @@ class Attempt:
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = self._new_gate(hold_seconds, report, hold_whole=hold_whole)
+        self._gate = self._new_gate(report, hold_whole=hold_whole)
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
@@ -84,11 +83,11 @@ class Attempt:
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
-    def _new_gate(self, seconds: float, report: FaultReport, *, hold_whole: bool) -> Gate:
+    def _new_gate(self, report: FaultReport, *, hold_whole: bool) -> Gate:
         hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
         told = functools.partial(report, "text_hold")
-        return Gate(hold_whole=hold_whole, hold_seconds=seconds, text_hold=text_hold, report=told)
+        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)
 
     def remarks(self) -> Remarks:
         """What the loop and the stages have said so far."""
@@ -119,15 +118,9 @@ class Attempt:
         )
 
     @property
-    def timing(self) -> tuple[bool, bool, float | None]:
-        """What time limits look at, in one look, for there is one after every read.
-
-        Whether any content has come; whether all choices have their finish_reason, when usage and
-        ``[DONE]`` may still come; and :meth:`next_release`.
-        """
-        choices = self.reply.choices
-        finished = self.reply.finished and len(choices) >= self._expected
-        return bool(choices), finished, self._gate.next_release()
+    def finished(self) -> bool:
+        """Whether all choices have their finish_reason; usage and ``[DONE]`` may still come."""
+        return self.reply.finished and len(self.reply.choices) >= self._expected
 
     @property
     def speaks_behind_result(self) -> bool:
@@ -161,14 +154,14 @@ class Attempt:
         content, self._content = self._content, b""
         return content
 
-    def feed(self, data: bytes, now: float) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """Take bytes of an event stream; the bytes that may go out now."""
         out: list[bytes] = []
         try:
             for frame in self._reader.feed(data):
                 if self.done or self.verdict is not None:
                     break
-                self._take(self._read(frame), now, out)
+                self._take(self._read(frame), out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -191,31 +184,18 @@ class Attempt:
             said = "upstream sent an answer that is nested too deeply"
             self.verdict = UpstreamFailed("server_error", said, status=200)
 
-    def end(self, now: float) -> bytes:
+    def end(self) -> bytes:
         """Upstream has closed the stream; the bytes that its last event lets go out."""
         out: list[bytes] = []
         rest = self._reader.finish()
         if rest is not None and not self.over:
             try:
-                self._take(self._read(sse.ended(rest)), now, out)
+                self._take(self._read(sse.ended(rest)), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
             self._end_of_stream()
         return b"".join(out)
-
-    def tick(self, now: float) -> bytes:
-        """Time has passed: the stages are told; the bytes that it lets go out."""
-        if not self.over and self._watched:
-            self.verdict = self._pipeline.on_event(Tick(now))
-        if self.over:
-            return b""
-        out: list[bytes] = []
-        self._let_out(self._gate.tick(now), out)
-        return b"".join(out)
-
-    def next_release(self) -> float | None:
-        return self._gate.next_release()
 
     def settle(self) -> Verdict | None:
         """The stages mend and judge the reply that is whole now, or as whole as it gets."""
@@ -256,7 +236,7 @@ class Attempt:
     def _read(self, frame: sse.Frame) -> Chunk:
         return read_frame(frame, self._halves, self._form)
 
-    def _take(self, chunk: Chunk, now: float, out: list[bytes]) -> None:
+    def _take(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:
             self._end_of_stream()
             self._done_frame = chunk.raw
@@ -270,7 +250,7 @@ class Attempt:
         if self._builder is not None:
             self._keep(chunk)
             return
-        released = self._gate.push(chunk, now)
+        released = self._gate.push(chunk)
         if released:
             self._let_out(released, out)
 

@@ -9,6 +9,8 @@ or the client, may end it at any moment, and it is closed at once, so that the m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from ..escalation import ladder
 from ..escalation.breaker import TierCall
@@ -34,21 +36,16 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 
 class Calls:
-    """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are the event loop's.
-
-    ``began``: when the call that runs did, None where none does. ``of_tier``: the same for the
-    tier's breaker. ``first_byte``: when its reply did. ``waited``: seconds for a place on the tier;
-    ``placed``: that place came.
-    """
+    """The calls of one exchange, one after the other. Times are the event loop's."""
 
     def __init__(
         self,
         services: Services,
         exchange: Exchange,
-        headers: RawHeaders,
+        headers: RawHeaders,  # for LiteLLM
         *,
-        our_key: bool,
-        arrived: float,
+        our_key: bool,  # the key in them is ours
+        arrived: float,  # when the request was whole
         answer: Answer,
         books: Books,
         decisions: Decisions,
@@ -65,35 +62,37 @@ class Calls:
         self._watch = watch
         self._observer = observer
         self._clock = clock = asyncio.get_running_loop().time
-        self.timers = Timers(
-            services, exchange, answer=answer, decisions=decisions, watch=watch, clock=clock
-        )
+        self.timers = Timers(services, exchange, answer=answer, decisions=decisions, clock=clock)
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         # When the request was whole, later by the wait in a queue; None: our part is measured.
         self._ours: float | None = arrived
-        self.began: float | None = None
-        self.of_tier: TierCall | None = None
-        self.first_byte: float | None = None
-        self.waited = 0.0
-        self.placed = True
+        self.began: float | None = None  # when the call that runs began; None: none runs
+        self.of_tier: TierCall | None = None  # that call, for the tier's breaker
+        self.first_byte: float | None = None  # when its reply began
+        self.waited = 0.0  # seconds for a place on the tier
+        self.placed = True  # that place came
 
     async def make(self, attempt: Attempt, after: float) -> Verdict | None:
         """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""
         self.waited, self.placed = 0.0, True
+        seconds = time_to_ask(self._exchange, self._services.settings, self._clock())
         try:
-            try:
-                verdict = await self._make_in_time(attempt, after)
-                await self._watch.settle()
-                return verdict
-            except asyncio.CancelledError:
-                interruption = self._watch.interruption()
-                await self.close()  # the client may be long in taking what it is told
-                return None if isinstance(interruption, LeftOpen) else interruption
+            async with asyncio.timeout(seconds):
+                verdict = await self._make_in_turn(attempt, after)
+            await self._watch.settle()
+            return verdict
+        except asyncio.CancelledError:
+            interruption = self._watch.interruption()
+            await self.close()  # the client may be long in taking what it is told
+            return None if isinstance(interruption, LeftOpen) else interruption
         except QueueTimeout as error:
             self.waited, self.placed = error.seconds, False
             message = f"tier {attempt.request.tier}: {error}"
             return UpstreamFailed(error.reason, message, retry_after=error.seconds)
+        except TimeoutError:
+            await self.close()
+            return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
         finally:
             self.timers.end()
 
@@ -116,54 +115,43 @@ class Calls:
 
     # Before the call
 
-    async def _make_in_time(self, attempt: Attempt, after: float) -> Verdict | None:
-        """A second opinion is given up after its time."""
-        seconds = time_to_ask(self._exchange, self._services.settings, self._clock())
-        if seconds is None:
-            return await self._set_aside_and_make(attempt, after)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._set_aside_and_make(attempt, after)
-        except TimeoutError:
-            await self.close()
-            return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
-
-    async def _set_aside_and_make(self, attempt: Attempt, after: float) -> Verdict | None:
-        refusal = await self._books.begin(attempt.request.tier, attempt.request.body)
+    async def _make_in_turn(self, attempt: Attempt, after: float) -> Verdict | None:
+        """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
+        tier, services = attempt.request.tier, self._services
+        refusal = await self._books.set_aside(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
             return refusal
         await self.close()  # that of the attempt before
         if after:
             await asyncio.sleep(after)
-        return await self._make_in_turn(attempt)
-
-    async def _make_in_turn(self, attempt: Attempt) -> Verdict | None:
-        """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
-        tier = attempt.request.tier
-        queue = self._services.queues[tier]
-        asked = self._clock()
-        ticket = await queue.enter(self._exchange.session.hash) if queue is not None else None
-        self.waited = self._clock() - asked
-        if self._ours is not None:
-            self._ours += self.waited
-        try:
+        async with self._place(tier):
             if failure := await self._decisions.before_call(self._clock()):
                 return failure
-            if self._exchange.route.is_cloud(tier, self._services.settings):
+            if self._exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
-            self.of_tier = self._services.tier_states.begin(tier)
-            return await self._make_somewhere(attempt)
-        finally:
-            if queue is not None and ticket is not None:
-                queue.leave(ticket)
+            self.of_tier = services.tier_states.begin(tier)
+            cloud = services.cloud
+            if cloud is not None and self._is_direct:  # LiteLLM doesn't list it
+                return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
+            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
 
-    async def _make_somewhere(self, attempt: Attempt) -> Verdict | None:
-        """Through LiteLLM; or directly, for a cloud tier that it doesn't list."""
-        services, cloud = self._services, self._services.cloud
-        if cloud is not None and self._is_direct:
-            return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
-        return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
+    @asynccontextmanager
+    async def _place(self, tier: str) -> AsyncIterator[None]:
+        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
+        queue = self._services.queues[tier]
+        if queue is None:
+            yield
+            return
+        asked = self._clock()
+        ticket = await queue.enter(self._exchange.session.hash)
+        try:
+            self.waited = self._clock() - asked
+            if self._ours is not None:
+                self._ours += self.waited
+            yield
+        finally:
+            queue.leave(ticket)
 
     @property
     def _is_direct(self) -> bool:
@@ -194,7 +182,7 @@ class Calls:
             verdict = await self._read(attempt, response)
         except UpstreamError as error:
             # A reply that has its finish_reason is as whole as one that is left open.
-            verdict = None if attempt.timing[1] else _failed(error)
+            verdict = None if attempt.finished else _failed(error)
         self._whole = verdict is None
         if verdict is not None:
             await self.close()  # the model must stop now, not when the client is told
@@ -232,11 +220,11 @@ class Calls:
             if first and data:
                 first = False
                 self._observe_first_byte(now)
-            out = attempt.feed(data, now) if data else attempt.end(now)
+            out = attempt.feed(data) if data else attempt.end()
             if out:
                 await self._answer.send(out)
                 now = self._answer.last_write  # a slow client is not a silent model
-            self.timers.heard(attempt, now)
+            self.timers.heard(now)
             del data, out  # what has gone by is not to be held until the next comes
         return attempt.verdict
 

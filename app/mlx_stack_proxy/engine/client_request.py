@@ -123,27 +123,27 @@ def _check_tools(tools: Any, name: str) -> None:
             raise invalid(f"`{at}` must be a string", at)
 
 
-def _string(value: Any) -> str:
-    return "" if isinstance(value, str) else "must be a string"
+def _of(what: str, *types: type) -> Callable[[Any], str]:
+    """Wants a value of one of these types; True is no number."""
+
+    def check(value: Any) -> str:
+        good = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        return "" if good else f"must be {what}"
+
+    return check
+
+
+_string = _of("a string", str)
+_object = _of("an object", dict)
+_boolean = _of("true or false", bool)
+_number = _of("a number", int, float)
+_string_or_object = _of("a string or an object", str, dict)
 
 
 def _name(value: Any) -> str:
     if isinstance(value, str) and len(value) > MAX_MODEL:
         return f"has more than {MAX_MODEL} characters"
     return _string(value)
-
-
-def _object(value: Any) -> str:
-    return "" if isinstance(value, dict) else "must be an object"
-
-
-def _boolean(value: Any) -> str:
-    return "" if isinstance(value, bool) else "must be true or false"
-
-
-def _number(value: Any) -> str:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return "" if good else "must be a number"
 
 
 def _positive(value: Any) -> str:
@@ -156,14 +156,9 @@ def _choices(value: Any) -> str:
     return "" if good else f"must be a whole number from 1 to {MAX_CHOICES}"
 
 
-def _string_or_object(value: Any) -> str:
-    return "" if isinstance(value, (str, dict)) else "must be a string or an object"
-
-
 def _stop(value: Any) -> str:
-    good = isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(s, str) for s in value)
-    )
+    values = value if isinstance(value, list) else [value]
+    good = all(isinstance(one, str) for one in values)
     return "" if good else "must be a string or an array of strings"
 
 

@@ -9,7 +9,7 @@ from .exchange import Exchange
 from .verdicts import LeftOpen, UpstreamFailed
 
 # After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
-# seconds to count a long text; who neither sends them nor closes keeps nobody waiting for longer.
+# seconds to count a long text. After that the reply goes out without them.
 AFTER_FINISH_SECONDS = 10.0
 # Where a tier has a health_url: silence after which the server is asked, and how many questions in
 # a row it may leave unanswered.
@@ -81,12 +81,13 @@ class Deadlines:
 
     def ask(self, now: float) -> bool:
         """Whether to ask the server now if it is alive; then it counts as being asked."""
-        if not self._asks or self._asking or self._finished or now < self._ask_at:
+        if not self._asks or self._asking or self._finished:
             return False
-        if self._unanswered >= MAX_UNANSWERED:
-            return False
-        self._asking = True
-        return True
+        if self._unanswered:  # it is asked again at once
+            self._asking = self._unanswered < MAX_UNANSWERED
+        else:
+            self._asking = now >= self._sign + self._long
+        return self._asking
 
     def answered(self, now: float, *, server: bool, litellm: bool = True) -> None:
         """What came of asking: who answered."""
@@ -97,14 +98,6 @@ class Deadlines:
         else:
             self._unanswered += 1
             self._litellm_silent = server
-
-    def next(self) -> float:
-        """The time at which :meth:`check` or :meth:`ask` may have something to say."""
-        end = self._started + self._total
-        if self._asks and not self._finished:
-            end = min(end, self._hangs_at)
-            return end if self._asking else min(self._ask_at, end)
-        return min(self._last + self._patience, end)
 
     def hangs(self, now: float) -> UpstreamFailed | None:
         """What a silence beyond the limits is, though the server answers: most likely a hang.
@@ -161,12 +154,6 @@ class Deadlines:
         if self._finished:
             return min(AFTER_FINISH_SECONDS, self._idle)
         return self._first if self._waiting else self._idle
-
-    @property
-    def _ask_at(self) -> float:
-        if self._unanswered:
-            return self._sign  # at once
-        return self._sign + self._long
 
     @property
     def _long(self) -> float:

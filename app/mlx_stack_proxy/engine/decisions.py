@@ -33,8 +33,8 @@ class Decisions:
         """Where to start; the refusal, where the cloud's cap leaves no tier."""
         while True:
             start = self._start()
-            asked_before = start.tier in self._books.capped
-            refusal = await self._books.enter(start.tier)
+            asked_before = start.tier in self._books.capped_tiers
+            refusal = await self._books.set_aside_for_cloud(start.tier)
             if refusal is None:
                 return start
             if asked_before:  # no other is left
@@ -50,18 +50,15 @@ class Decisions:
         sustained = self._services.memory.pressure.sustained
         return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
 
-    async def next_step(self, now: float) -> Step:
+    async def next_step(self, exchange: Exchange, now: float) -> Step:
         """What follows the attempt that has just ended."""
-        return await self._following(self._exchange, now)
-
-    async def _following(self, exchange: Exchange, now: float) -> Step:
         while True:
             view = self._view_after(exchange.outcomes[-1].verdict)
             step = next_step(exchange, self._settings, view, now)
             if not isinstance(step, (Retry, Move)):
                 return step
             tier = step.tier if isinstance(step, Move) else exchange.tier
-            if await self._books.enter(tier) is None:
+            if await self._books.set_aside_for_cloud(tier) is None:
                 return step
 
     async def before_call(self, now: float) -> UpstreamFailed | None:
@@ -70,7 +67,7 @@ class Decisions:
         failure = after_waiting(exchange, self._settings, self._view(), now)
         if failure is None or failure.reason != "tier_degraded":
             return failure
-        step = await self._following(exchange.ended_with(failure, called=False), now)
+        step = await self.next_step(exchange.ended_with(failure, called=False), now)
         # Where the cap forbids the only other tier, this one is tried.
         return failure if isinstance(step, Move) else None
 
@@ -83,7 +80,7 @@ class Decisions:
     def _view(self) -> TierView:
         """What is known of the tiers now, for this exchange."""
         view = self._services.tier_states.view()
-        closed = self._books.closed
+        closed = self._books.closed_tiers
         return view.without(closed) if closed else view
 
     def _view_after(self, verdict: Verdict | None) -> TierView:

@@ -8,7 +8,7 @@ Order is kept: once something is held, everything after it waits too.
   it is one or is not; a ``TextHold`` knows.
 - From the first piece of a tool call or a finish on, the rest of the reply is held until it is
   judged.
-- With ``hold_whole`` everything is held. With ``hold_seconds``, text waits that long.
+- With ``hold_whole`` everything is held.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TextHold(Protocol):
 
 
 class Gate:
-    """Holds and releases the chunks of one attempt. Times are in seconds on the given clock.
+    """Holds and releases the chunks of one attempt.
 
     ``flowed``: characters of the (only) choice's text that were released while it came.
     ``report``: is given the fault of a ``text_hold``, after which the rest is held.
@@ -42,10 +42,8 @@ class Gate:
         "_closed",
         "_committed",
         "_held",
-        "_hold_seconds",
         "_report",
         "_text_hold",
-        "_text_since",
         "flowed",
     )
 
@@ -53,7 +51,6 @@ class Gate:
         self,
         *,
         hold_whole: bool = False,
-        hold_seconds: float = 0.0,
         text_hold: TextHold | None = None,
         report: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -61,13 +58,11 @@ class Gate:
         self._held: list[Chunk] = []
         self._closed = hold_whole
         self._committed = False
-        self._hold_seconds = hold_seconds
         self._text_hold = text_hold
         self._allowed = 0  # characters of held text that may flow
-        self._text_since: float | None = None
         self.flowed = 0
 
-    def push(self, chunk: Chunk, now: float) -> list[Chunk]:
+    def push(self, chunk: Chunk) -> list[Chunk]:
         """Take a chunk; the chunks that may go out now, in order."""
         held = self._held
         held.append(chunk)
@@ -96,8 +91,6 @@ class Gate:
                     return []
         if not flows and not self._committed and _is_empty(chunk):
             return []
-        if self._hold_seconds and not self._committed and self._waits(now):
-            return []
         if len(held) == 1 and text <= self._allowed:  # nearly every chunk of a stream
             self._allowed -= text
             self.flowed += text
@@ -111,28 +104,10 @@ class Gate:
         self._closed = True
         self._held.append(chunk)
 
-    def tick(self, now: float) -> list[Chunk]:
-        """What ``hold_seconds`` held long enough."""
-        if self._closed or self._text_since is None or self._waits(now):
-            return []
-        self._hold_seconds = 0.0  # what is still held waits for something other than time
-        return self._flow()
-
-    def next_release(self) -> float | None:
-        """When :meth:`tick` will have something, if time alone can release it."""
-        if self._closed or self._committed or self._text_since is None or not self._hold_seconds:
-            return None
-        return self._text_since + self._hold_seconds
-
     def release(self) -> list[Chunk]:
         """All that is held: the reply has been accepted."""
         held, self._held = self._held, []
         return held
-
-    def _waits(self, now: float) -> bool:
-        if self._text_since is None:
-            self._text_since = now
-        return now < self._text_since + self._hold_seconds
 
     def _flow(self) -> list[Chunk]:
         """Release from the front as far as text may flow, and not just what commits nothing."""

@@ -43,33 +43,25 @@ def check(target: str) -> None:
         raise invalid("the path must not hold empty segments (`//`)", "path")
 
 
+def _pattern(entry: str) -> re.Pattern[str]:
+    return re.compile(_WORD.join(map(re.escape, _BRACES.split(entry))))
+
+
+_SERVES = [_pattern(entry) for entry in _SERVING]
+
+
 def serves_models(method: str, path: str) -> bool:
     """Whether a model is asked there, by what the body says. ``path``: percent-decoded."""
-    return _serving(method, path)
+    return any(known.fullmatch(f"{method} {path}") for known in _SERVES)
 
 
 class AllowedPaths:
     """What may be asked with our key. ``opened``: the operator's entries, as ``GET /v1/files``."""
 
     def __init__(self, opened: Iterable[str]) -> None:
-        self._opened = _Paths(opened)
+        self._opened = [_pattern(entry) for entry in opened]
 
     def has(self, method: str, path: str) -> bool:
         """``path``: percent-decoded."""
-        return _serving(method, path) or self._opened(method, path)
-
-
-class _Paths:
-    def __init__(self, entries: Iterable[str]) -> None:
-        self._known = [_pattern(entry) for entry in entries]
-
-    def __call__(self, method: str, path: str) -> bool:
         asked = f"{method} {path}"
-        return any(known.fullmatch(asked) for known in self._known)
-
-
-def _pattern(entry: str) -> re.Pattern[str]:
-    return re.compile(_WORD.join(map(re.escape, _BRACES.split(entry))))
-
-
-_serving = _Paths(_SERVING)
+        return any(known.fullmatch(asked) for known in (*_SERVES, *self._opened))

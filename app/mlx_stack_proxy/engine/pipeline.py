@@ -6,9 +6,9 @@ the rest of the attempt, and the reply goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..wire.events import Event
 from ..wire.reply import Reply
@@ -18,6 +18,7 @@ from .outcome import Remarks
 from .request import UpstreamRequest
 from .verdicts import Verdict, severest
 
+T = TypeVar("T")
 FaultReport = Callable[[str, Exception], None]
 
 
@@ -120,43 +121,27 @@ class Pipeline:
 
     def text_hold(self) -> TextHold | None:
         """The first stage's that has one."""
-        for name, state in list(self._states):
-            try:
-                hold = state.text_hold()
-            except Exception as error:
-                self._leave_out(name, state, error)
-                continue
-            if hold is not None:
-                return hold
-        return None
+        return next(filter(None, self._each(lambda state: state.text_hold())), None)
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
-        for name, state in list(self._states):
-            try:
-                if state.hold_whole():
-                    return True
-            except Exception as error:
-                self._leave_out(name, state, error)
-        return False
+        return any(self._each(lambda state: state.hold_whole()))
 
     def end(self, reply: Reply) -> Verdict | None:
         """Mend, then judge; the severest verdict counts."""
+        for _ in self._each(lambda state: state.mend(reply)):
+            pass
+        return severest(list(filter(None, self._each(lambda state: state.judge(reply)))))
+
+    def _each(self, ask: Callable[[StageState], T]) -> Iterator[T]:
+        """What each stage answers; one that raises is left out from then on."""
         for name, state in list(self._states):
             try:
-                state.mend(reply)
+                answer = ask(state)
             except Exception as error:
                 self._leave_out(name, state, error)
-        verdicts = []
-        for name, state in list(self._states):
-            try:
-                verdict = state.judge(reply)
-            except Exception as error:
-                self._leave_out(name, state, error)
-                continue
-            if verdict is not None:
-                verdicts.append(verdict)
-        return severest(verdicts)
+            else:
+                yield answer
 
     def remarks(self) -> Remarks:
         """What all stages have said so far."""

@@ -1,8 +1,8 @@
 """One exchange, from its first attempt to its last byte: the only loop that makes attempts.
 
-It reads top-down: :meth:`Run.run` begins and ends it, :meth:`Run._to_last_step` goes round. Who
-decides what follows is ``next_step.py``; who waits and calls is ``calls.py``; what the client gets
-is ``answer.py``. The loop alone adds to the exchange's outcomes and steps.
+It reads top-down: :meth:`Run.run` begins and ends it, :meth:`Run._to_last_step` goes round.
+``next_step.py`` decides what follows an attempt, ``calls.py`` waits and calls, ``answer.py`` writes
+to the client. The loop alone adds to the exchange's outcomes and steps.
 """
 
 from __future__ import annotations
@@ -35,21 +35,18 @@ from .watch import ClientLeft, Watch
 
 
 class Run:
-    """One exchange on its way. ``headers``: those for LiteLLM. ``our_key``: we put the key in.
-
-    ``arrived``: when the request was whole. ``outcome``: how it ended, in a word for metrics.
-    """
+    """One exchange on its way."""
 
     def __init__(
         self,
         services: Services,
         exchange: Exchange,
         *,
-        headers: RawHeaders,
-        our_key: bool,
+        headers: RawHeaders,  # for LiteLLM
+        our_key: bool,  # the key in them is ours
         downstream: Downstream,
         watch: Watch,
-        arrived: float,
+        arrived: float,  # when the request was whole
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -77,11 +74,11 @@ class Run:
         self._hourly = accounts.HourlyCount(services, exchange)
         self._attempt: Attempt | None = None  # the one of now
         self._doubted: Attempt | None = None  # an earlier one, whose reply may be delivered yet
-        self.outcome = "error"
+        self.outcome = "error"  # how it ended, in a word for metrics
 
     async def run(self) -> None:
         """From the first attempt to the last byte."""
-        self._calls.timers.start()
+        self._watch.start(self._calls.timers.tick)
         self._services.exchanges.add(self)
         try:
             try:
@@ -104,6 +101,7 @@ class Run:
             self._note_client_left()
         finally:
             self._services.exchanges.discard(self)
+            self._watch.stop()
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
@@ -121,8 +119,8 @@ class Run:
         while True:
             verdict = await self._make_attempt(after)
             self._note_outcome(verdict)
-            await self._books.leave()
-            step = await self._decisions.next_step(self._clock())
+            await self._books.settle_cloud()
+            step = await self._decisions.next_step(exchange, self._clock())
             exchange.steps.append(step)
             accounts.note_step(self._services, exchange, step)
             if not isinstance(step, (Retry, Move)):
@@ -155,7 +153,6 @@ class Run:
             self._services.stages,
             self._report,
             hold_whole=exchange.hold_whole or not exchange.request.stream,
-            hold_seconds=settings.stream.hold_seconds if exchange.request.tools else 0.0,
         )
         verdict = attempt.on_request()
         if verdict is not None:

@@ -22,7 +22,6 @@ from ..telemetry.journal import Journal
 from ..telemetry.metrics import Metrics
 from ..telemetry.observers import MakeObserver, Observer
 from ..telemetry.token_rates import TokenRates, Writing
-from ..token_budget.budget_lines import BudgetLines
 from ..token_budget.prompt_costs import PromptCosts
 from .background import Background
 from .exchange import Exchange
@@ -110,7 +109,6 @@ class Services:
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)
     rate_limit: RateLimit = field(default_factory=RateLimit)
-    lines: BudgetLines = field(default_factory=BudgetLines)
     retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
     _in_force: Services | None = None
 

@@ -5,8 +5,7 @@ next request is sent on it. Four things keep that from the client:
 
 - We keep an idle connection for a shorter time than usual servers do (``IDLE_SECONDS``).
 - A connection that the server has closed, or written to, while it was idle is not taken again.
-- A request that could not be written to its end is sent once more, if its body is still there: no
-  server can have acted on it.
+- A request that could not be written to its end is sent once more: no server can have acted on it.
 - What was written to its end may have been acted on, and is not sent again. (For methods that are
   idempotent aiohttp does so once, as RFC 9110, 9.2.2 lets it.)
 
@@ -21,10 +20,10 @@ import errno
 import os
 import re
 import select
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import aiohttp
 from aiohttp.connector import Connection
@@ -50,7 +49,7 @@ _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
-ALIVE_SECONDS = 3.0  # for an answer of a LiteLLM that was gone
+HEALTH_SECONDS = 3.0  # for the answer of a server that is asked whether it is alive
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
 READ_BUFFER = 64 * 1024
@@ -74,15 +73,6 @@ Health = Literal["well", "unwell", "silent", "gone"]
 
 class BadTarget(ValueError):
     """A path and query that no URL can hold: too long, or with bytes that may not be there."""
-
-
-class Pieces(Protocol):
-    """A request's body that comes piece by piece."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-    def rewind(self) -> bool:
-        """Whether all that came so far is still there; then the next iteration begins with it."""
 
 
 class Response:
@@ -189,7 +179,7 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
-        self.reach = Reachability(partial(self.is_alive, ALIVE_SECONDS))
+        self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
         """Made at its first use, for it belongs to the event loop that runs then."""
@@ -209,7 +199,7 @@ class Upstream:
         method: str,
         target: str,
         headers: RawHeaders,
-        content: bytes | Pieces | None = None,
+        content: bytes | None = None,
         *,
         call_id: str | None = None,
     ) -> Response:
@@ -243,7 +233,7 @@ class Upstream:
         return failure
 
     async def _ask(
-        self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | Pieces | None
+        self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | None
     ) -> aiohttp.ClientResponse:
         """Ask, and once more where the request can't have arrived whole."""
         ask = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
@@ -253,7 +243,7 @@ class Upstream:
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if _is_written(sent) or not _can_begin_anew(content):
+            if _is_written(sent):
                 raise
         return await ask(data=content or None)
 
@@ -286,10 +276,6 @@ def _is_written(sent: aiohttp.UploadTracker) -> bool:
     """Whether all of a request that failed was given to the system."""
     written = sent.upload_complete
     return written.done() and written.exception() is None
-
-
-def _can_begin_anew(content: bytes | Pieces | None) -> bool:
-    return content is None or isinstance(content, bytes) or content.rewind()
 
 
 _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (

@@ -11,11 +11,10 @@ import contextvars
 from typing import Final
 
 from ..engine.background import Background
-from ..engine.upstream import Upstream
+from ..engine.upstream import HEALTH_SECONDS, Upstream
 from ..settings import Settings
 from ..telemetry import log
 from .breaker import HEALTHY
-from .health import SECONDS
 from .tier_states import TierStates
 
 # Between two questions. Judgement: nothing beside a server's start, and nothing to the server
@@ -76,7 +75,7 @@ class Recovery:
     async def _wait_for(self, tier: str) -> None:
         gone = ""  # the URL at which nobody was
         while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
-            health = await self._upstream.health(url, SECONDS)
+            health = await self._upstream.health(url, HEALTH_SECONDS)
             if health == "gone":
                 gone = url
             elif health == "well":

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
 from ..engine.headers import RawHeaders
-from ..engine.upstream import CALL_ID, Pieces, Response, Upstream, UpstreamError
+from ..engine.upstream import CALL_ID, Response, Upstream, UpstreamError
 from ..settings import UpstreamSettings
 from ..telemetry import log
 
@@ -46,7 +46,7 @@ class InProcess(Upstream):
         method: str,
         target: str,
         headers: RawHeaders,
-        content: bytes | Pieces | None = None,
+        content: bytes | None = None,
         *,
         call_id: str | None = None,
     ) -> Response:
@@ -75,10 +75,10 @@ def _scope(method: str, target: str, headers: RawHeaders) -> Scope:
     }
 
 
-def _headers(given: RawHeaders, content: bytes | Pieces | None, call_id: str | None) -> RawHeaders:
+def _headers(given: RawHeaders, content: bytes | None, call_id: str | None) -> RawHeaders:
     headers = [h for h in given if h[0] != b"host"]
     headers += [h for h in client_scope.get()["headers"] if h[0] == b"host"]
-    if isinstance(content, bytes):
+    if content is not None:
         headers.append((b"content-length", b"%d" % len(content)))
     if call_id is not None:
         headers.append((CALL_ID.encode(), call_id.encode("latin-1")))
@@ -88,14 +88,18 @@ def _headers(given: RawHeaders, content: bytes | Pieces | None, call_id: str | N
 class _Call:
     """One run of the app. ``answered``: its status and headers, or :class:`UpstreamError`."""
 
-    def __init__(self, app: App, scope: Scope, content: bytes | Pieces | None) -> None:
+    def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
         self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
         self.ended = False
         self._parts: deque[bytes] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._gone = asyncio.Event()
-        self._requests = _requests(content)
+        self._request: Message | None = {
+            "type": "http.request",
+            "body": content or b"",
+            "more_body": False,
+        }
         self._task = asyncio.ensure_future(self._run(app, scope))
 
     async def _run(self, app: App, scope: Scope) -> None:
@@ -109,7 +113,8 @@ class _Call:
                 self.answered.set_exception(UpstreamError("LiteLLM ended without an answer"))
 
     async def _receive(self) -> Message:
-        if (message := await anext(self._requests, None)) is not None:
+        if self._request is not None:
+            message, self._request = self._request, None
             return message
         await self._gone.wait()
         return {"type": "http.disconnect"}
@@ -152,15 +157,6 @@ class _Call:
             self.answered.exception()  # seen, though nobody waits for it now
         if not self.ended:
             self._task.get_loop().call_later(LEAVE_SECONDS, self._task.cancel)
-
-
-async def _requests(content: bytes | Pieces | None) -> AsyncIterator[Message]:
-    """The messages of a request's body."""
-    if content is not None and not isinstance(content, bytes):
-        async for piece in content:
-            yield {"type": "http.request", "body": piece, "more_body": True}
-        content = b""
-    yield {"type": "http.request", "body": content or b"", "more_body": False}
 
 
 class _Response(Response):

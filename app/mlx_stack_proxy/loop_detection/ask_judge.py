@@ -8,6 +8,7 @@ is no answer, and that is all.
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Final
 
 import orjson
@@ -107,7 +108,6 @@ class _Question:
             (),
             lambda stage, error: None,  # there are no stages
             hold_whole=True,
-            hold_seconds=0.0,
         )
         self._spent: Spent | None = None
 
@@ -160,20 +160,18 @@ class _Question:
             queue.leave(ticket)
 
     async def _call(self) -> tuple[str | None, str]:
-        content = orjson.dumps(self._attempt.request.body)
+        attempt = self._attempt
+        content = orjson.dumps(attempt.request.body)
         response = await self._services.upstream.send(
             "POST", CHAT_PATH, self._headers, content, call_id=self._asked.id
         )
-        try:
+        async with aclosing(response):
             if response.status >= 400:
                 return None, "failed"
             try:
                 await self._read(response)
             finally:
                 self._count_tokens()
-        finally:
-            await response.aclose()
-        attempt = self._attempt
         choice = attempt.reply.choices.get(0)
         if attempt.verdict is not None or choice is None:
             return None, "failed"
@@ -198,6 +196,6 @@ class _Question:
         while not attempt.over:
             data = await response.next_bytes()
             if data:
-                attempt.feed(data, 0.0)
+                attempt.feed(data)
             else:
-                attempt.end(0.0)
+                attempt.end()

@@ -32,26 +32,18 @@ _SHARE: Final = 20
 
 @frozen
 class Finding:
-    """A loop in a history, seen from its newest turn.
-
-    ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
-    ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
-    tell the model. ``run``: the places of the run's turns, as far as the transcript has them.
-    ``sure``: no result moved, not even a number in it. ``length``: turns of the run.
-    ``confidence``: a judge's, from 0 to 1; ``reasoning``: what it said to it, where that may be
-    kept.
-    """
+    """A loop in a history, seen from its newest turn."""
 
     detector: str
-    repeats: int
-    tool: str
-    pattern: str
-    hint: str
-    run: tuple[int, ...]
-    sure: bool = True
-    length: int = 0
-    confidence: float | None = None
-    reasoning: str = ""
+    repeats: int  # laps, or calls
+    tool: str  # empty where there is none
+    pattern: str  # a digest (hex) that stays the same as long as what repeats does
+    hint: str  # what to tell the model
+    run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
+    sure: bool = True  # no result moved, not even a number in it
+    length: int = 0  # turns of the run
+    confidence: float | None = None  # a judge's, from 0 to 1
+    reasoning: str = ""  # what the judge said to it, where that may be kept
 
 
 class Detector(Protocol):
@@ -98,7 +90,7 @@ def could_break(history: History, rules: LoopDetectionSettings) -> bool:
 
 
 def _going_round(
-    history: History, run: runs.Run, rules: LoopDetectionSettings, factor: int
+    history: History, run: runs.Repeats, rules: LoopDetectionSettings, factor: int
 ) -> Finding | None:
     judged = not history.pending.known
     limit = factor * laps_of(run.tools, rules)[judged]

@@ -10,7 +10,6 @@ hands the answer to :func:`read_answer`. No answer, or one that can't be read, m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -23,6 +22,7 @@ from .detectors import Finding
 from .history import History
 
 MAX_SHOWN: Final = 600  # characters of one message
+MAX_REASONING: Final = 1_000  # characters
 MAX_ANSWER_TOKENS: Final = 512
 MAX_THOUGHT_TOKENS: Final = 4096
 MESSAGE: Final = (
@@ -49,33 +49,11 @@ _SYSTEM: Final = (
 
 
 @frozen
-class Schedule:
-    """When a task is looked at next. ``task``: where it began; ``at``: its number of turns then."""
-
-    task: int
-    at: int
-
-
-MAX_REASONING: Final = 1_000  # characters
-
-
-@frozen
 class Answer:
     """What the judge said; ``confidence`` from 0 to 1. ``reasoning`` may quote the transcript."""
 
     confidence: float
     reasoning: str = ""
-
-
-def scheduled(history: History, last: Schedule | None, rules: JudgeSettings) -> Schedule:
-    """The schedule of the history's task: ``last`` where that is of the same task, else a new one.
-
-    Of a task so long that its beginning is not kept any more, nothing more is asked.
-    """
-    task = task_of(history)
-    if last is not None and last.task == task:
-        return last
-    return Schedule(task, rules.after_turns + rules.first_interval)
 
 
 def task_of(history: History) -> int:
@@ -84,18 +62,23 @@ def task_of(history: History) -> int:
     return first.place if first is not None and first.inputs.starts_task else 0
 
 
-def is_due(history: History, schedule: Schedule) -> bool:
-    return schedule.task != 0 and _length(history) >= schedule.at
+def is_due(history: History, at: int | None, rules: JudgeSettings) -> bool:
+    """Whether to ask about the task at hand. ``at``: its turns at the next look; None: the first.
+
+    Of a task so long that its beginning is not kept any more, nothing more is asked.
+    """
+    first = rules.after_turns + rules.first_interval
+    return task_of(history) != 0 and _length(history) >= (first if at is None else at)
 
 
-def after(
-    schedule: Schedule, history: History, answer: Answer | None, rules: JudgeSettings
-) -> Schedule:
-    """The next look: the surer it was of a loop, the sooner. After no answer, as late as may be."""
+def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
+    """In turns of the task: the surer it was of a loop, the sooner.
+
+    After no answer, as late as may be.
+    """
     confidence = answer.confidence if answer is not None else 0.0
     span = rules.interval_max - rules.interval_min
-    interval = rules.interval_min + round(max(0, span) * (1 - confidence))
-    return replace(schedule, at=_length(history) + interval)
+    return _length(history) + rules.interval_min + round(max(0, span) * (1 - confidence))
 
 
 def question(

@@ -13,28 +13,24 @@ from dataclasses import dataclass, field
 from ..engine.exchange import Began
 from .detectors import Finding
 from .history import History
-from .judge import Schedule
 from .seen import Recent
 
 
 @dataclass(slots=True)
-class Remembered:
-    """One session. ``has_transcript``: its client resends what was said.
+class SessionMemory:
+    """One session."""
 
-    ``began``: when the store first saw it; None: not known yet.
-    By a turn of the run, ``told``: the transcript as it stood when the detector's hint was given;
-    ``broken``: how long it was when it was broken; ``asked``: whether a second tier has been asked
-    about its calls.
-    ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
-    one, until it is broken.
-    """
-
-    has_transcript: bool = False
-    began: float | None = None
+    has_transcript: bool = False  # its client resends what was said
+    began: float | None = None  # when the store first saw it; None: not known yet
+    # By detector and turn of the run: the transcript as it stood when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
+    # By turn of the run: how long it was when it was broken.
     broken: Recent[int, int] = field(default_factory=Recent)
+    # By turn of the run: whether a second tier has been asked about its calls.
     asked: Recent[int, bool] = field(default_factory=Recent)
-    schedules: Recent[int, Schedule] = field(default_factory=Recent)
+    # By task: its turns when the judge is asked again, and the loop that it found, until that is
+    # broken.
+    next_looks: Recent[int, int] = field(default_factory=Recent)
     judged: Recent[int, Finding] = field(default_factory=Recent)
 
     def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
@@ -63,9 +59,9 @@ class Sessions:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._sessions: OrderedDict[str, Remembered] = OrderedDict()
+        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
 
-    def get(self, session: str, began: Began | None = None) -> Remembered:
+    def get(self, session: str, began: Began | None = None) -> SessionMemory:
         """What is remembered. ``began``: as the store has it; None: it could not be asked.
 
         A session that began anew for the store, which another process may have told to forget it,
@@ -75,7 +71,7 @@ class Sessions:
         if found and began and found.began is not None and began.time > found.began:
             found = None
         if found is None:
-            found = self._sessions[session] = Remembered()
+            found = self._sessions[session] = SessionMemory()
             while len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
         if began is not None and began.stored:

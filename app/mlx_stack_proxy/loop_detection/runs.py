@@ -34,16 +34,13 @@ class Circle(NamedTuple):
 
 
 @frozen
-class Run:
-    """The newest turns that only repeat: those of the task from ``start`` on, its end if none.
+class Repeats:
+    """The newest turns that only repeat."""
 
-    ``keys``: what was done in each turn of the task, and what that brought; None for a reply that
-    is judged.
-    """
-
-    task: Sequence[Turn]
+    task: Sequence[Turn]  # all turns of the task at hand
+    # What was done in each, and what that brought; None for a reply that is judged.
     keys: Sequence[tuple[int, int | None]]
-    start: int
+    start: int  # the first turn that repeats; one past the end if none does
 
     @property
     def tools(self) -> list[str]:
@@ -73,7 +70,7 @@ class Run:
         return count
 
 
-NO_RUN = Run((), (), 0)
+NOTHING = Repeats((), (), 0)
 Came = Callable[[Inputs], int]
 
 
@@ -85,10 +82,10 @@ def but_for_numbers(inputs: Inputs) -> int:
     return inputs.shape
 
 
-def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
+def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Repeats:
     """The run that the newest turn is part of. ``came``: how results are compared."""
     if not history.repeats or history.pending.interjected:
-        return NO_RUN  # as nearly always; nobody knows yet what the user's words bring
+        return NOTHING  # as nearly always; nobody knows yet what the user's words bring
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
@@ -100,12 +97,12 @@ def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
     start = len(turns)
     if len(keys) < start:
         if not _goes_on(turns[-1], rules):
-            return NO_RUN
+            return NOTHING
         keys.append((turns[-1].action, None))
         start -= 1
     while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
         start -= 1
-    return Run(turns, keys, start)
+    return Repeats(turns, keys, start)
 
 
 def _goes_on(turn: Turn, rules: LoopDetectionSettings) -> bool:

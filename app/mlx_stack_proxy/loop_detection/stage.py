@@ -7,7 +7,7 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ..engine import hints
 from ..engine.exchange import Exchange
@@ -22,7 +22,7 @@ from . import call_keys, detectors, judge
 from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
-from .memory import Remembered, Sessions
+from .memory import SessionMemory, Sessions
 
 MESSAGE: Final = (
     "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
@@ -57,7 +57,7 @@ class LoopDetection:
         self.reader.forget(session)
         self._sessions.forget(session)
 
-    def remembered(self, exchange: Exchange) -> Remembered:
+    def remembered(self, exchange: Exchange) -> SessionMemory:
         return self._sessions.get(exchange.session.hash, exchange.began)
 
     def history(self, exchange: Exchange) -> History:
@@ -88,16 +88,15 @@ class LoopDetection:
         if not rules.enabled or not _has_assistant(exchange):
             return None
         remembered = self.remembered(exchange)
-        known = remembered.schedules.get(judge.task_of(history))
-        schedule = judge.scheduled(history, known, rules)
-        if not judge.is_due(history, schedule):
+        task = judge.task_of(history)
+        if not judge.is_due(history, remembered.next_looks.get(task), rules):
             return None
 
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
-            remembered.schedules[schedule.task] = judge.after(schedule, history, answer, rules)
+            remembered.next_looks[task] = judge.next_look(history, answer, rules)
             if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
-                remembered.judged[schedule.task] = found
+                remembered.judged[task] = found
             return answer is not None
 
         take(None)  # so that nobody asks a second time meanwhile
@@ -168,7 +167,7 @@ class _State(StageState):
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
-                return LoopDetected(found.detector, found.repeats, _message(found))
+                return _verdict(found)
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
             else:
@@ -226,17 +225,9 @@ class _State(StageState):
         else:
             self._note_break(found)
             self.remarks.notes["Loop"] = f"circuit_break;detector={found.detector}"
-        return LoopDetected(
-            found.detector,
-            found.repeats,
-            _message(found),
-            hint=found.hint,
-            pattern=found.pattern,
-            confirmable=confirmable,
-            confirmed=confirmed,
-            calls=tuple(
-                sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
-            ),
+        calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
+        return _verdict(
+            found, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
@@ -255,14 +246,7 @@ class _State(StageState):
         asked = self._stage.remembered(self._exchange).asked
         if self._exchange.second_opinion_on is None and asked.of(found.run):
             return None
-        return LoopDetected(
-            found.detector,
-            found.repeats,
-            _message(found),
-            pattern=found.pattern,
-            doubt=True,
-            place=found.run[-1],
-        )
+        return _verdict(found, doubt=True, place=found.run[-1])
 
     def _stop(self, reply: Reply, index: int, found: Finding) -> None:
         choice = reply.choices[index]
@@ -298,9 +282,12 @@ def _has_assistant(exchange: Exchange) -> bool:
     return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
 
 
-def _message(found: Finding) -> str:
+def _verdict(found: Finding, **more: Any) -> LoopDetected:
     words = judge.MESSAGE if found.detector == "judge" else MESSAGE
-    return words.format(repeats=found.repeats)
+    message = words.format(repeats=found.repeats)
+    return LoopDetected(
+        found.detector, found.repeats, message, hint=found.hint, pattern=found.pattern, **more
+    )
 
 
 def _take_out(choice: ChoiceReply, found: Finding) -> None:

@@ -25,23 +25,18 @@ class Result(NamedTuple):
 
 @frozen
 class Inputs:
-    """What came since the last assistant message.
+    """What came since the last assistant message."""
 
-    ``digest``, ``shape``: of the answers to its calls, or of all that came where there are none;
-    with numbers and without.
-    ``results``: those answers, in the order of its ``calls``; None where none came. ``user``: a
-    user message is among it. ``known`` False: nothing can have come yet. ``starts_task``: the user
-    speaks first of all, after an agent that made calls has ended without one, or as at first.
-    ``interjected``: the user speaks beside tool results, where the input before had none of his.
-    """
-
+    # Of the answers to its calls, or of all that came where there are none.
     digest: int = 0
-    shape: int = 0
-    results: tuple[Result | None, ...] = ()
-    user: bool = False
-    known: bool = True
+    shape: int = 0  # the same without numbers
+    results: tuple[Result | None, ...] = ()  # in the order of its calls; None where none came
+    user: bool = False  # a user message is among it
+    known: bool = True  # False: nothing can have come yet
+    # The user speaks first of all, after an agent that made calls has ended without one, or as at
+    # first.
     starts_task: bool = False
-    interjected: bool = False
+    interjected: bool = False  # the user speaks beside tool results, and did not the time before
 
 
 NOTHING_YET: Final = Inputs(known=False)
@@ -49,15 +44,11 @@ NOTHING_YET: Final = Inputs(known=False)
 
 @frozen
 class Turn:
-    """``inputs`` and the assistant's output.
-
-    ``action``: what was done, as a digest: the calls, else the command in the
-    text, else the text, blanks apart. ``calls``: in an order of their own, whichever they came in.
-    ``place``: names what the assistant has said up to and with this turn, whatever the client has
-    since taken out of its inputs; this process's own.
-    """
+    """What came in, and the assistant's output."""
 
     inputs: Inputs
-    action: int
-    calls: tuple[Call, ...] = ()
+    action: int  # a digest of the calls, else of the command in the text, else of the text
+    calls: tuple[Call, ...] = ()  # sorted
+    # Names what the assistant has said up to and with this turn, whatever the client has since
+    # taken out of its inputs; this process's own.
     place: int = 0

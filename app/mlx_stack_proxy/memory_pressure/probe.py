@@ -18,8 +18,7 @@ from .readers import Reader
 
 STALE_SECONDS = 15.0  # at the least, before a reading no longer counts
 STALE_INTERVALS = 3
-MOST_CPU = 0.01  # of one core, for looking
-MOST_PAUSE = 600.0
+SHORTEST_PAUSE = 0.1  # between two looks, of which each takes up to 1 ms of CPU
 CLOSE_SECONDS = 1.0  # for a look to end that is no longer wanted
 
 OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
@@ -67,7 +66,7 @@ class MemoryProbe:
         """Begin to look, in the running event loop."""
         self._heard = self._clock()
         if self._reader is not None:
-            self._task = asyncio.create_task(self._run(self._reader))
+            self._task = asyncio.create_task(self._run())
         elif self._settings.enabled and self._settings.source != "off":
             log.get().info(
                 "memory_pressure_unknown", why="nothing here tells it", taken_as="normal"
@@ -93,11 +92,10 @@ class MemoryProbe:
             "trouble": self.trouble,
         }
 
-    async def _run(self, reader: Reader) -> None:
+    async def _run(self) -> None:
         while True:
             await self.look()
-            pause = min(reader.cpu_seconds / MOST_CPU, MOST_PAUSE)
-            await asyncio.sleep(max(self._settings.interval_seconds, pause))
+            await asyncio.sleep(max(self._settings.interval_seconds, SHORTEST_PAUSE))
 
     async def look(self) -> None:
         """One look, and what follows from it. Raises nothing."""

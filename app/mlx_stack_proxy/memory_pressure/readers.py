@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import re
-import shutil
 import struct
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,22 +23,16 @@ from ..settings import UpstreamSettings
 from ..state.worker import Worker
 from .pressure import LEVELS, Level, Reading
 
-# The second is the older name.
-LEVEL_NAMES = ("kern.memorystatus_vm_pressure_level", "vm.memory_pressure_level")
+LEVEL_NAME = "kern.memorystatus_vm_pressure_level"
 SWAP_NAME = "vm.swapusage"
 HOST_SECONDS = 3.0
 MAX_HOST_BODY = 64 * 1024
-COMMAND_SECONDS = 2.0
-# CPU that a look costs beside its thread's, about: a command in a process of its own; HTTP.
-COMMAND_CPU = 0.01
-HTTP_CPU = 0.001
 
 
 class Reader(Protocol):
-    """``name``: what is read, in words. ``cpu_seconds``: what the last look cost, about."""
+    """``name``: what is read, in words."""
 
     name: str
-    cpu_seconds: float
 
     async def read(self) -> Reading:
         """One look. May raise anything, and may hang: the probe bears it."""
@@ -51,10 +42,9 @@ class Reader(Protocol):
 
 
 class Blocking(Protocol):
-    """A reader that blocks while it looks. ``more_cpu``: seconds beside its thread's."""
+    """A reader that blocks while it looks."""
 
     name: str
-    more_cpu: float
 
     def read(self) -> Reading: ...
 
@@ -80,21 +70,13 @@ class Threaded:
 
     def __init__(self, blocking: Blocking) -> None:
         self.name = blocking.name
-        self.cpu_seconds = 0.0
         self._blocking = blocking
         self._worker: Worker | None = None
 
     async def read(self) -> Reading:
         if self._worker is None:
             self._worker = Worker("memory-probe")
-        return await self._worker.do(self._look)
-
-    def _look(self) -> Reading:
-        began = time.thread_time()
-        try:
-            return self._blocking.read()
-        finally:
-            self.cpu_seconds = time.thread_time() - began + self._blocking.more_cpu
+        return await self._worker.do(self._blocking.read)
 
     async def close(self) -> None:
         if self._worker is not None:
@@ -111,22 +93,35 @@ def level_of(number: int) -> Level:
     return Level.WARNING if number >= 2 else Level.NORMAL
 
 
-class SysctlLibrary:
-    """``sysctlbyname`` of a C library. Values are whole numbers, or bytes used for the swap."""
+class MacMemory:
+    """The kernel's pressure level, and how much is in the swap, by ``sysctlbyname``.
 
-    more_cpu = 0.0
+    ``library``: a C library that has it. Raises ``AttributeError`` for one that doesn't.
+    """
+
+    name = "macOS pressure level, swap"
 
     def __init__(self, library: Any) -> None:
         self._call = library.sysctlbyname
 
-    def level(self, name: str) -> int | None:
-        value = self._value(name)
-        return int.from_bytes(value[:4], sys.byteorder) if value is not None else None
+    @classmethod
+    def find(cls) -> MacMemory | None:
+        """None where no level is known."""
+        try:
+            found = cls(ctypes.CDLL(None, use_errno=True))
+        except (OSError, AttributeError):
+            return None
+        return found if found._value(LEVEL_NAME) is not None else None
 
-    def swap_used(self) -> int | None:
-        value = self._value(SWAP_NAME)
-        # struct xsw_usage: total, available, used; then the page size and whether it is encrypted
-        return struct.unpack_from("=QQQ", value)[2] if value is not None else None
+    def read(self) -> Reading:
+        level, swap = self._value(LEVEL_NAME), self._value(SWAP_NAME)
+        if level is None and swap is None:
+            raise OSError("sysctl tells neither a level nor the swap")
+        return Reading(
+            level=None if level is None else level_of(int.from_bytes(level[:4], sys.byteorder)),
+            # struct xsw_usage: total, available, used; the page size and whether it is encrypted
+            swap={} if swap is None else {"used": struct.unpack_from("=QQQ", swap)[2]},
+        )
 
     def _value(self, name: str) -> bytes | None:
         size = ctypes.c_size_t(256)
@@ -134,82 +129,6 @@ class SysctlLibrary:
         if self._call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
             return None
         return buffer.raw[: size.value]
-
-
-class SysctlCommand:
-    """The same by the command, where the library can't be called."""
-
-    more_cpu = COMMAND_CPU
-    _USED = re.compile(r"\bused = ([\d.,]+)([BKMGT]?)")
-    _UNITS = {unit: 1024**power for power, unit in enumerate("BKMGT")} | {"": 1}
-
-    def __init__(self, command: str) -> None:
-        self._command = command
-
-    def level(self, name: str) -> int | None:
-        said = self._said(name)
-        return int(said) if said.isdigit() else None
-
-    def swap_used(self) -> int | None:
-        found = self._USED.search(self._said(SWAP_NAME))
-        if found is None:
-            return None
-        number = float(found[1].replace(",", "."))  # as the locale writes it
-        return int(number * self._UNITS[found[2]])
-
-    def _said(self, name: str) -> str:
-        done = subprocess.run(  # noqa: S603  # the system's own command, nothing of a client's
-            [self._command, "-n", name],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-
-Sysctl = SysctlLibrary | SysctlCommand
-
-
-class MacMemory:
-    """The kernel's pressure level, and how much is in the swap."""
-
-    def __init__(self, sysctl: Sysctl) -> None:
-        self._sysctl = sysctl
-        self.more_cpu = sysctl.more_cpu * 2
-        self.name = "macOS pressure level, swap"
-
-    @classmethod
-    def find(cls) -> MacMemory | None:
-        """By the library, else by the command; None where neither knows a level."""
-        ways: list[Sysctl] = []
-        try:
-            ways.append(SysctlLibrary(ctypes.CDLL(None, use_errno=True)))
-        except (OSError, AttributeError):
-            pass
-        if command := shutil.which("sysctl", path="/usr/sbin:/sbin"):
-            ways.append(SysctlCommand(command))
-        for way in ways:
-            found = cls(way)
-            if found._level() is not None:
-                return found
-        return None
-
-    def read(self) -> Reading:
-        level = self._level()
-        used = self._sysctl.swap_used()
-        if level is None and used is None:
-            raise OSError("sysctl tells neither a level nor the swap")
-        return Reading(
-            level=None if level is None else level_of(level),
-            swap={} if used is None else {"used": used},
-        )
-
-    def _level(self) -> int | None:
-        for name in LEVEL_NAMES:
-            if (level := self._sysctl.level(name)) is not None:
-                return level
-        return None
 
 
 # Linux
@@ -222,8 +141,6 @@ class LinuxMemory:
 
     ``proc``, ``cgroups``: where these file systems are. ``swap``: ``psutil.swap_memory``.
     """
-
-    more_cpu = 0.0
 
     def __init__(
         self,
@@ -327,7 +244,6 @@ class HostMemory:
 
     def __init__(self, url: str) -> None:
         self.name = "host"  # not where it is: that is told to whoever asks
-        self.cpu_seconds = HTTP_CPU
         self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:

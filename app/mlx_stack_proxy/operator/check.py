@@ -4,6 +4,7 @@ pressure elsewhere, one line each."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import textwrap
 import time
@@ -21,7 +22,7 @@ from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
-from .local_stack import beside
+from .local_stack import run_directory
 from .tier_probe import Mark, Probe
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the one before
@@ -63,10 +64,13 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
     """
     try:
         sources = read(config)
-        if sources.path is None and (running := beside.running_config()) is not None:
+        if sources.path is None and (running := run_directory.running_config()) is not None:
             sources = read(str(running))
         settings = sources.settings()
-        beside.take_key(os.environ, settings.upstream.base_url, sources.path)
+        if base_url := run_directory.litellm_beside(sources.path):
+            upstream = dataclasses.replace(settings.upstream, base_url=base_url)
+            settings = dataclasses.replace(settings, upstream=upstream)
+        run_directory.take_key(os.environ, settings.upstream.base_url)
         workers.check_state(settings)
         return settings, sources
     except SettingsError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..settings_source import SettingsError, load, read
+from ..settings_source import SCHEMA, SettingsError, load, read
 
 if TYPE_CHECKING:
     from ..reload import Given
@@ -115,14 +115,14 @@ def _serve(args: argparse.Namespace) -> int:
 
 def _taken(settings: Settings) -> str:
     """Who has the port, in a sentence; "" where it is free, or only uvicorn can tell."""
-    from .local_stack import ports
+    from .local_stack import console, ports
 
     server = settings.server
     if server.port == 0 or server.host not in _ON_LOOPBACK:
         return ""
     try:
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    except ports.PortTaken as error:
+    except console.UpError as error:
         return str(error)
     return ""
 
@@ -194,9 +194,7 @@ def _add_config(commands: Any) -> None:
 
 
 def _config_schema(_: argparse.Namespace) -> int:
-    from .. import settings_schema
-
-    print(settings_schema.shipped(), end="")
+    print(SCHEMA.read_text(encoding="utf-8"), end="")
     return 0
 
 

@@ -136,7 +136,6 @@ class Replay:
             self._stages,
             lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
             hold_whole=True,
-            hold_seconds=0.0,
         )
         verdict = attempt.on_request()
         if verdict is None:
@@ -159,15 +158,10 @@ class Replay:
         }
         if isinstance(step, Deliver):
             return _delivered(exchange, attempt, verdict, common)
-        common["failures"] = _failures(verdict)
-        if isinstance(verdict, UpstreamFailed):
-            reason = f"{reason}: {verdict.message}"
-        elif isinstance(verdict, LoopDetected):
-            reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
-        if isinstance(step, (Retry, Move)):
+        said = ""
+        if retried := isinstance(step, (Retry, Move)):
             said = self._correction(exchange, attempt, verdict, step)
-            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
-        return Outcome(action=FAILED, reason=reason or "", **common)
+        return _not_delivered(RETRIED if retried else FAILED, verdict, said, common)
 
     def _goes_on(self, record: Any) -> bool:
         """Whether this is the attempt that followed the last record's in the same exchange."""
@@ -245,9 +239,9 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     if failed is not None and failed.about_ours:
         return failed  # which no byte tells, but what had been sent
     if (stream := _raw(reply, "stream")) is not None:
-        attempt.feed(stream, 0.0)
+        attempt.feed(stream)
         if not attempt.over and failed is None:
-            attempt.end(0.0)
+            attempt.end()
     elif failed is not None:
         return failed
     elif (body := _raw(reply, "body")) is not None:
@@ -258,7 +252,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     elif isinstance(reply.get("chunks"), list):
         if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
             raise BadRecord("has a reply whose `chunks` are not all objects")
-        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME, 0.0)
+        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME)
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
         attempt.take_completion(reply)
     else:
@@ -331,6 +325,18 @@ def _delivered(
         reply=attempt.completion(),
         **common,
     )
+
+
+def _not_delivered(
+    action: str, verdict: Verdict | None, correction: str, common: dict[str, Any]
+) -> Outcome:
+    reason = reason_of(verdict) or ""
+    if isinstance(verdict, UpstreamFailed):
+        reason = f"{reason}: {verdict.message}"
+    elif isinstance(verdict, LoopDetected):
+        reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
+    failures = _failures(verdict)
+    return Outcome(action=action, reason=reason, failures=failures, correction=correction, **common)
 
 
 def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from .. import stages
 from ..engine.outcome import EVENT_KINDS
@@ -55,7 +55,7 @@ class Admin:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def check(self, request: Request) -> None:
+    async def check(self, request: Request) -> None:
         """Raises :class:`ProxyError` (401, 403)."""
         if is_operator(self._services, request):
             return
@@ -153,11 +153,10 @@ class Admin:
 def build(services: Services) -> APIRouter:
     """The routes."""
     admin = Admin(services)
-    router = APIRouter(prefix="/mlx-stack")
+    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(admin.check)])
 
     @router.get("/status")
-    async def status_of(request: Request) -> Response:
-        admin.check(request)
+    async def status_of() -> Response:
         return as_json(await status(services))
 
     _add_sessions(router, admin, services)
@@ -165,12 +164,10 @@ def build(services: Services) -> APIRouter:
 
     @router.get("/report")
     async def report(request: Request) -> Response:
-        admin.check(request)
         return as_json(await report_of(services, admin.report_asked(request)))
 
     @router.get("/exchanges/{request_id}")
-    async def exchange(request_id: str, request: Request) -> Response:
-        admin.check(request)
+    async def exchange(request_id: str) -> Response:
         return as_json(await exchange_details(services, request_id))
 
     return router
@@ -179,7 +176,6 @@ def build(services: Services) -> APIRouter:
 def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:
-        admin.check(request)
         limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
         offset = _whole("offset", request.query_params.get("offset", "0"))
         found = await services.store.sessions(services.wall_clock(), offset, limit)
@@ -188,20 +184,17 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
         return as_json({"total": total, "unreadable": found.unreadable, "sessions": shown})
 
     @router.get("/sessions/{name:path}")
-    async def session(name: str, request: Request) -> Response:
-        admin.check(request)
+    async def session(name: str) -> Response:
         return as_json(admin.shown(await admin.find(name)))
 
     @router.delete("/sessions/{name:path}")
-    async def delete(name: str, request: Request) -> Response:
-        admin.check(request)
+    async def delete(name: str) -> Response:
         return as_json({"session": await admin.reset(name), "reset": True})
 
 
 def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
     @router.get("/events")
     async def events(request: Request) -> Response:
-        admin.check(request)
         query = await admin.event_query(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)

@@ -31,9 +31,8 @@ from ..telemetry import accounts, log
 from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
 from .access import Access, given_key, key_label, without_controls
-from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
-from .incoming import ClientGone, Incoming, check_length, read_body
+from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
 # What describes the client's connection or body rather than its request.
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
@@ -66,7 +65,6 @@ class ChatCompletions:
         self._access = access
         self._bodies = bodies
         self._pass_through = pass_through
-        self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
 
     async def handle(
@@ -77,23 +75,17 @@ class ChatCompletions:
         dialect: Dialect | None = None,
     ) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
-        held = HeldBody(self._bodies)
-        try:
+        with HeldBody(self._bodies) as held:
             await self._handle(request, receive, downstream, held, dialect)
-        except ClientGone:
-            return
-        finally:
-            held.release()
 
     async def count(
         self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
     ) -> None:
         """Say how many tokens a prompt has, in its dialect. Raises as :meth:`handle`."""
-        held = HeldBody(self._bodies)
         services = self._services.in_force()
-        try:
-            self._access.check_key(request)
-            controls = read_controls(request.headers, services.settings)
+        self._access.check_key(request)
+        controls = read_controls(request.headers, services.settings)
+        with HeldBody(self._bodies) as held:
             body = await self._body(request, receive, held)
             given = await _aside(body, client_request.read, body)
             if not (await self._route(services, given, controls, request)).tiers:
@@ -103,10 +95,6 @@ class ChatCompletions:
             answer = await _aside(body, dialect.count, given)
             headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
             await downstream.whole(200, headers, orjson.dumps(answer))
-        except ClientGone:
-            return
-        finally:
-            held.release()
 
     async def _handle(
         self,
@@ -219,15 +207,13 @@ class ChatCompletions:
             route = self._routes.of(model, controls.tier, controls.cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
-        if route.unknown_model and len(self._said_unknown) < 1000:
-            self._say_unknown(model, route)
-        return route
-
-    def _say_unknown(self, model: str, route: Route) -> None:
         name = model[:128]  # one of a body's whole length would stay in memory
-        if name not in self._said_unknown:
-            self._said_unknown.add(name)
-            log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
+        if route.unknown_model and services.rate_limit.allows(("unknown_model", name)):
+            served_by = route.tiers[0]
+            log.get().warning(
+                "unknown_model", model=name, served_by=served_by, said="once a minute"
+            )
+        return route
 
 
 def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:

@@ -23,9 +23,8 @@ from ..telemetry import log
 from ..wire.dialect import Dialect, ErrorReply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
-from .body_memory import BodyMemory, BodyRefused
 from .chat_completions import ChatCompletions
-from .incoming import Incoming, read_incoming
+from .incoming import BodyMemory, BodyRefused, ClientGone, Incoming, read_incoming
 from .passthrough import Passthrough
 
 Scope = MutableMapping[str, Any]
@@ -67,6 +66,8 @@ class Edge:
             self._access.check_origin(request)
             _refuse_websocket(request)
             await self._route(request, scope, receive, downstream)
+        except ClientGone:
+            pass
         except ProxyError as error:
             if not downstream.started:
                 await self._refuse(error, request, receive, send)

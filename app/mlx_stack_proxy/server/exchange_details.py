@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..state.store import EventQuery
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..wire import sse
-from ..wire.chunks import MalformedChunk, read_frame
+from ..wire.chunks import MalformedChunk, read_frame, text_of
 from ..wire.completion import CompletionBuilder
 from ..wire.field_forms import REASONING_FIELDS
 
@@ -63,30 +62,23 @@ def captured(folder: str, request_id: str) -> list[Json]:
     for name in (OLD_FILE, FILE):
         try:
             with (Path(folder).expanduser() / name).open("rb") as file:
-                found += _records(file.fileno(), request_id)
+                found += _records(file, request_id)
         except OSError:  # none was written yet
             continue
     return sorted(found, key=lambda one: int(one["attempt"]))
 
 
-def _records(file: int, request_id: str) -> Iterator[Json]:
-    try:
-        content = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
-    except ValueError:  # an empty file
-        return
+def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
     mark = b'"request_id":' + orjson.dumps(request_id)
-    with content:
-        at = content.find(mark)
-        while at >= 0:
-            begin, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
-            end = end if end >= 0 else len(content)
-            try:
-                record = orjson.loads(content[begin:end])
-            except orjson.JSONDecodeError:
-                record = {}
-            if record.get("request_id") == request_id:
-                yield record
-            at = content.find(mark, end)
+    for line in file:
+        if mark not in line:
+            continue
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if record.get("request_id") == request_id:
+            yield record
 
 
 def _listed(events: list[Json]) -> list[Json]:
@@ -180,15 +172,8 @@ def _cut(message: Json) -> Json:
 
 
 def _text(content: Any) -> str:
-    """A content as text: that of its parts where it has parts, JSON for what is none."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = [one.get("text") if isinstance(one, dict) else one for one in content]
-        return "\n".join(one for one in parts if isinstance(one, str))
-    return orjson.dumps(content).decode()
+    """A content as text; an object (arguments that a server didn't write as text) as JSON."""
+    return orjson.dumps(content).decode() if isinstance(content, dict) else text_of(content)
 
 
 def _bytes(reply: Json, name: str) -> bytes | None:

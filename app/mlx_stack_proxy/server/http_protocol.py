@@ -9,12 +9,6 @@ Kept waiting, it would hide that the client has left. What comes there and is no
 alike. An offer to speak another protocol (Java's client offers HTTP/2 with each first request) is
 passed over, as a server may (RFC 9110, 7.8): the parser takes it for the end of HTTP, and the body
 behind it for something else.
-
-A client that closes its connection and one that only ends its sending (`nc -N`, a half-close) look
-the same: the end of what they send. Whoever still listens takes interim responses
-(`100 Continue`; RFC 9110, 15.2: any number of them, unasked); where nobody does, the system says so
-by a reset, so that the next write fails. So behind a whole request, before its reply begins, a few
-of them find out which it is. Otherwise such an end is a client that has left.
 """
 
 from __future__ import annotations
@@ -33,10 +27,6 @@ from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The line, names, values and what stands between them; what is refused here is never kept.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Seconds between one and the next, for whom the reset comes from afar or over a relay. Go's clients
-# take five.
-CONTINUE_PAUSES = (0.05, 0.2, 0.5)
 HEAD_SECONDS = 30.0  # from a connection's beginning, and from a later head's first byte
 
 
@@ -46,10 +36,8 @@ class BoundedProtocol(HttpToolsProtocol):
     # With these among them uvicorn's attributes would be more than 30, and from there on each
     # object has a dictionary of its own, of 1.5 kB.
     __slots__ = (
-        "_continues",
         "_data",
         "_extensions",
-        "_half_closed",
         "_head_begun",
         "_head_bytes",
         "_head_due",
@@ -58,7 +46,6 @@ class BoundedProtocol(HttpToolsProtocol):
         "_resuming",
     )
     _head_due: asyncio.TimerHandle | None
-    _continues: asyncio.TimerHandle | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -67,8 +54,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._pipelined = False
         self._resuming = False
-        self._half_closed = False
-        self._continues = None
         self._data = b""
         # Not bound to this connection: its scope, which holds this, would keep it alive.
         self._extensions = {BREAK_OFF: partial(_break_off, weakref.ref(self))}
@@ -76,33 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_longer_awaited()
-        if self._continues is not None:
-            self._continues.cancel()
         super().connection_lost(exc)
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more; whether the connection stays open."""
-        if not self._half_closed and self._may_listen():
-            self._half_closed = True
-            self.cycle.keep_alive = False
-            self._say_continue(CONTINUE_PAUSES)
-        return self._half_closed
-
-    def _may_listen(self) -> bool:
-        """Whether a reply is still to begin, to a client that knows interim responses."""
-        cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_started or cycle.disconnected:
-            return False
-        return cycle.scope["http_version"] == "1.1"
-
-    def _say_continue(self, pauses: tuple[float, ...]) -> None:
-        self._continues = None
-        if self.cycle.response_started or self.transport.is_closing():
-            return
-        self.transport.write(CONTINUE)
-        if pauses:
-            later = partial(self._say_continue, pauses[1:])
-            self._continues = self.loop.call_later(pauses[0], later)
 
     def data_received(self, data: bytes) -> None:
         if self._pipelined:

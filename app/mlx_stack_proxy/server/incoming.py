@@ -1,4 +1,9 @@
-"""A request's line and headers, checked; and its body, bounded."""
+"""A request's line and headers, checked; and its body, bounded.
+
+All requests of the process together may hold so many bytes of bodies. What counts is what has come,
+not what was announced: bodies sent by half count, too. It counts until its request ends: what was
+read of a body is about as long, and further attempts need it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,10 @@ import re
 from typing import Any
 
 from ..engine.watch import Receive
-from ..errors import INVALID_REQUEST, invalid
+from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..frozen import frozen
+from ..settings import ServerSettings
 from ..unique import unique
-from .body_memory import BodyRefused, HeldBody
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
@@ -23,11 +28,52 @@ _SINGLE = frozenset(
     {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
 )
 _OURS = "x-mlx-stack-"
+RETRY_SECONDS = 5
 CHUNKED = "chunked"  # the one transfer coding that is understood
 
 
 class ClientGone(Exception):
     """The client left before its request was whole."""
+
+
+class BodyRefused(ProxyError):
+    """An error while the client may still be sending its body."""
+
+
+class BodyMemory:
+    """``held``: bytes, at most ``most``: one body finds room in any case."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.most = max(settings.max_buffered_bytes, settings.max_body_bytes)
+        self.held = 0
+
+
+class HeldBody:
+    """One request's part of them, until :meth:`release` or the end of its ``with``."""
+
+    __slots__ = ("_all", "_size")
+
+    def __init__(self, bodies: BodyMemory) -> None:
+        self._all = bodies
+        self._size = 0
+
+    def __enter__(self) -> HeldBody:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def grow(self, more: int) -> None:
+        """So many bytes have come. Raises :class:`BodyRefused` (503) where there is no room."""
+        if self._all.held + more > self._all.most:
+            raise _full(self._all.most)
+        self._all.held += more
+        self._size += more
+
+    def release(self) -> None:
+        """The body is not needed any more."""
+        self._all.held -= self._size
+        self._size = 0
 
 
 @frozen
@@ -105,7 +151,7 @@ def check_length(request: Incoming, most: int) -> None:
     if not length.isascii() or not length.isdigit():
         raise invalid("header content-length is no number", "content-length")
     if len(length) > 18 or int(length) > most:
-        raise too_large(most)
+        raise _too_large(most)
 
 
 async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
@@ -114,7 +160,7 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
         if len(body) > most:
-            raise too_large(most)
+            raise _too_large(most)
         held.grow(len(body))
         return body
     parts = bytearray()
@@ -126,7 +172,7 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
                     raise ClientGone
                 part = message.get("body", b"")
                 if len(parts) + len(part) > most:
-                    raise too_large(most)
+                    raise _too_large(most)
                 held.grow(len(part))
                 parts += part
                 if not message.get("more_body"):
@@ -140,6 +186,11 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
         parts.clear()  # an error that is still being told would keep it
 
 
-def too_large(most: int) -> BodyRefused:
+def _full(most: int) -> BodyRefused:
+    said = f"the bodies of all requests have more than {most} bytes (server.max_buffered_bytes)"
+    return BodyRefused(503, "upstream_unavailable", said, retry_after=RETRY_SECONDS)
+
+
+def _too_large(most: int) -> BodyRefused:
     said = f"the request body is larger than {most} bytes (server.max_body_bytes)"
     return BodyRefused(413, INVALID_REQUEST, said)

@@ -54,11 +54,10 @@ def _add_state(app: FastAPI, services: Services) -> None:
     async def ready(request: Request) -> Response:
         state = await readiness(services)
         # It serves on without: said, and no reason to take it out. Where it lies is not for all.
-        trouble = services.store.trouble
-        whole = trouble is None or admin.is_operator(services, request)
-        state["store"] = (trouble or "ok") if whole else "fails"
-        state["memory_pressure"] = services.memory.shown()
         may_know = admin.is_operator(services, request)
+        trouble = services.store.trouble
+        state["store"] = "ok" if trouble is None else trouble if may_know else "fails"
+        state["memory_pressure"] = services.memory.shown()
         state["configuration"] = reachable.configuration(services, whole=may_know)
         return as_json(state, 200 if state["ready"] else 503)
 

@@ -1,4 +1,4 @@
-"""Every other path under ``/v1/``: there and back, streamed both ways.
+"""Every other path under ``/v1/``: there in one piece, and back as it comes.
 
 What goes up with the client's own key goes as it came: what may be asked is LiteLLM's to say. With
 our key only some paths are open (``passthrough_paths.py``), and what steers LiteLLM itself is taken
@@ -15,7 +15,6 @@ from ..engine import passthrough_body, passthrough_paths, response_headers, sess
 from ..engine.deadlines import impatient
 from ..engine.downstream import Downstream
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
-from ..engine.passthrough_body import Asked
 from ..engine.services import Services
 from ..engine.upstream import BadTarget, Response, UpstreamError
 from ..engine.verdicts import UpstreamFailed, Verdict
@@ -28,10 +27,8 @@ from ..token_budget.passthrough_books import PassthroughBooks
 from ..wire.blocks import Blocks
 from ..wire.usage_tail import READABLE
 from .access import Access, given_key, without_controls
-from .body_memory import BodyMemory, HeldBody
 from .control_headers import read_cloud
-from .incoming import ClientGone, Incoming, check_length
-from .upload import Upload
+from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
 LARGE_BODY = 1024 * 1024
 # Methods with which a request can make a model work, or have one work later.
@@ -43,14 +40,14 @@ _FREE = re.compile(
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
 )
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
-    {b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"}
+    {b"host", b"expect", b"cookie", b"origin", b"content-length", b"x-litellm-call-id"}
 )
 
 
 @frozen
 class _Way:
-    """How a request goes up. ``judged``: its body has to be read before; ``local_only``: its model
-    has to be one of this machine."""
+    """How a request goes up. ``judged``: what steers LiteLLM is taken out of its body;
+    ``local_only``: its model has to be one of this machine."""
 
     target: str
     headers: RawHeaders
@@ -58,22 +55,17 @@ class _Way:
     local_only: bool
 
 
+@frozen
 class _Deadline:
-    """When the client no longer waits, if it said so. Times are the event loop's."""
+    """When the client no longer waits, if it said so. ``started``: on the event loop's clock."""
 
-    def __init__(self) -> None:
-        self._started = asyncio.get_running_loop().time()
-        self._seconds: float | None = None
+    started: float
+    seconds: float | None
 
-    def set(self, seconds: float | None) -> None:
-        self._seconds = seconds
-
-    def due(self) -> float | None:
-        return None if self._seconds is None else self._started + self._seconds
-
-    def on_time(self, now: float) -> Verdict | None:
-        due = self.due()
-        return None if due is None or now < due else impatient(self._seconds)
+    def tick(self, now: float) -> Verdict | None:
+        if self.seconds is None or now < self.started + self.seconds:
+            return None
+        return impatient(self.seconds)
 
 
 class Passthrough:
@@ -88,42 +80,19 @@ class Passthrough:
         """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
         owner = self._access.check_key(request)
         way = self._way(request)
-        most = self._services.settings.server.max_body_bytes
-        check_length(request, most)
-        session = session_id.identify(request.headers, {}, owner, Blocks(()))
-        books = PassthroughBooks(
-            self._services.in_force(),
-            request.id,
-            session,
-            given_key(request),
-            uses=_uses(request),
-            asks=_asks(request),
-            writes=_writes(request),
-        )
+        books = self._books(request, owner)
         watch = Watch(receive)
-        held = HeldBody(self._bodies)
-        deadline = _Deadline()
-
-        def whole() -> None:
-            watch.start(deadline.due, deadline.on_time)
-
-        body = Upload(receive, most, held, whole, books.sent) if _has_body(request) else None
-        if body is None:
-            whole()
         response: Response | None = None
         try:
-            content = await self._read(request, way, body, books, deadline)
-            watch.rearm()
-            await books.admit(content)
-            response = await self._open(request, way, body)
-            metrics = self._services.metrics
-            metrics.passthrough.inc(str(response.status))
+            with HeldBody(self._bodies) as held:
+                content, deadline = await self._content(request, way, receive, held)
+                watch.start(deadline.tick)
+                await books.admit(content)
+                response = await self._ask(request, way, content, books)
+                del content  # it is needed no more, and a reply may stream for long
+            self._services.metrics.passthrough.inc(str(response.status))
             await self._relay(request, response, downstream, watch, books)
-        except ClientGone:
-            return
         except asyncio.CancelledError:
-            if body is not None and body.stalled:
-                raise body.given_up() from None
             try:
                 verdict = watch.interruption()
             except ClientLeft:
@@ -131,10 +100,20 @@ class Passthrough:
             _end_early(verdict, downstream)
         finally:
             watch.stop()
-            held.release()
             if response is not None:
                 await response.aclose()
             await books.close()
+
+    def _books(self, request: Incoming, owner: str) -> PassthroughBooks:
+        return PassthroughBooks(
+            self._services.in_force(),
+            request.id,
+            session_id.identify(request.headers, {}, owner, Blocks(())),
+            given_key(request),
+            uses=_uses(request),
+            asks=_asks(request),
+            writes=_writes(request),
+        )
 
     def _way(self, request: Incoming) -> _Way:
         """Raises :class:`ProxyError` (400, 403, 404) for what may not go up at all."""
@@ -153,57 +132,49 @@ class Passthrough:
         judged = our_key or local_only
         target = request.target
         if judged:
-            headers = [h for h in without_controls(headers) if h[0] != b"content-length"]
+            headers = without_controls(headers)
             if serves:  # there LiteLLM takes a `model` of the query before the body's
                 target = target.partition("?")[0]
         return _Way(target, headers, judged, local_only)
 
-    async def _read(
-        self,
-        request: Incoming,
-        way: _Way,
-        body: Upload | None,
-        books: PassthroughBooks,
-        deadline: _Deadline,
-    ) -> bytes | None:
-        """The body, where it has to be known before it goes up; else None, and it streams."""
-        if body is not None and not (way.judged or books.reserves):
-            return None
-        content = await body.read() if body is not None else None
+    async def _content(
+        self, request: Incoming, way: _Way, receive: Receive, held: HeldBody
+    ) -> tuple[bytes, _Deadline]:
+        """The body that goes up, and until when the client waits. Raises as ``read_body()``."""
+        started = asyncio.get_running_loop().time()
+        most = self._services.settings.server.max_body_bytes
+        check_length(request, most)
+        content = await read_body(receive, most, held) if _has_body(request) else b""
         if not way.judged:
-            return content
-        if content is not None and len(content) > LARGE_BODY:
+            return content, _Deadline(started, None)
+        if len(content) > LARGE_BODY:
             asked = await asyncio.to_thread(passthrough_body.read, request.headers, content)
         else:
-            asked = passthrough_body.read(request.headers, content or b"")
-        self._check_model(way, asked)
-        deadline.set(asked.patience)
-        if body is None:
-            return None
-        body.replace(asked.content)
-        return asked.content
+            asked = passthrough_body.read(request.headers, content)
+        if way.local_only:
+            self._check_model(asked.model)
+        return asked.content, _Deadline(started, asked.patience)
 
-    def _check_model(self, way: _Way, asked: Asked) -> None:
-        if not way.local_only:
-            return
-        if asked.model is None:
+    def _check_model(self, model: str | None) -> None:
+        if model is None:
             raise _may_leave("the body names no model")
-        if not is_local_model(asked.model, self._services.in_force().settings):
-            raise _may_leave(f"model {asked.model[:64]!r} is not one of a local tier")
+        if not is_local_model(model, self._services.in_force().settings):
+            raise _may_leave(f"model {model[:64]!r} is not one of a local tier")
 
-    async def _open(self, request: Incoming, way: _Way, body: Upload | None) -> Response:
-        headers = way.headers
-        if way.judged and body is not None:
-            headers = [*headers, (b"content-length", str(body.size).encode())]
+    async def _ask(
+        self, request: Incoming, way: _Way, content: bytes, books: PassthroughBooks
+    ) -> Response:
+        """Upstream's answer, whose body is still to be read."""
+        books.sent(len(content))
         try:
             return await self._services.upstream.send(
-                request.method, way.target, headers, body, call_id=request.id
+                request.method, way.target, way.headers, content, call_id=request.id
             )
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None
         except UpstreamError as error:
-            if body is not None and body.error is not None:
-                raise body.error from None
+            if error.refused:
+                books.sent(0)
             raise _unavailable(error) from None
 
     async def _relay(
@@ -221,19 +192,11 @@ class Passthrough:
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
-        # To a client that knows the length, the last piece is the end: with it goes ours, and what
-        # has to be done before. Its next request may be here at once.
         left = _length(request, response)
-        last = b""
         if left != 0:
             await downstream.start(response.status, headers)
         try:
-            while data := await response.next_bytes():
-                books.feed(data)
-                if left is not None and (left := left - len(data)) <= 0:
-                    last = data
-                    break
-                await downstream.write(data)
+            last = await _write(response, downstream, books, left)
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
@@ -248,6 +211,22 @@ class Passthrough:
         if not downstream.started:
             await downstream.start(response.status, headers)
         await downstream.end(last)
+
+
+async def _write(
+    response: Response, downstream: Downstream, books: PassthroughBooks, left: int | None
+) -> bytes:
+    """Write what comes, but for the last piece of a reply whose length the client knows.
+
+    To such a client the last piece is the end: with it goes ours, and what has to be done before.
+    Its next request may be here at once. ``left``: that length.
+    """
+    while data := await response.next_bytes():
+        books.feed(data)
+        if left is not None and (left := left - len(data)) <= 0:
+            return data
+        await downstream.write(data)
+    return b""
 
 
 def _not_open(request: Incoming) -> ProxyError:

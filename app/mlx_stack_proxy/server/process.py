@@ -22,7 +22,6 @@ from .. import main, settings_source
 from ..engine.services import Services
 from ..reload import Given, Reloader
 from ..settings import Settings
-from ..settings_retired import retired
 from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
@@ -67,7 +66,6 @@ class Server(uvicorn.Server):
             change, tell = partial(main.change, services), partial(main.tell_reload, services)
             self._reloader = Reloader(given, services.settings, change, tell)
         self.listeners = listeners
-        self._sentinel: int | None = None
         self._deadline: float | None = None
         self._signal: int | None = None
         self._ended_by: int | None = None
@@ -75,19 +73,19 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started:
-            _spare_the_collector()
-        if self.started and self._sentinel is not None:
-            loop = asyncio.get_running_loop()
-            loop.add_reader(self._sentinel, self._orphaned, loop)
-        if self.started and self._reloader is not None:
+        if not self.started:
+            return
+        _spare_the_collector()
+        loop = asyncio.get_running_loop()
+        if (parent := multiprocessing.parent_process()) is not None:  # this is a worker
+            loop.add_reader(parent.sentinel, self._orphaned, parent.sentinel)
+        if self._reloader is not None:
             self._reloader.start()
             if self.reloads_at_hangup:
-                loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
-        if self.started and self.notes_its_life:
+        if self.notes_its_life:
             await lifetime.started(self._services)
-        if self.started and self.on_ready is not None:
+        if self.on_ready is not None:
             self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -102,13 +100,9 @@ class Server(uvicorn.Server):
         """Whether SIGHUP is about the settings: in a terminal it means that that is gone."""
         return self._reloader is not None and not sys.stderr.isatty()
 
-    def ends_with(self, sentinel: int) -> None:
-        """End as at a signal when ``sentinel``, another process's, becomes readable."""
-        self._sentinel = sentinel
-
-    def _orphaned(self, loop: asyncio.AbstractEventLoop) -> None:
-        assert self._sentinel is not None
-        loop.remove_reader(self._sentinel)
+    def _orphaned(self, sentinel: int) -> None:
+        """The parent of the workers is gone, however it went: end as at a signal."""
+        asyncio.get_running_loop().remove_reader(sentinel)
         self.handle_exit(signal.SIGTERM, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -150,8 +144,6 @@ class Server(uvicorn.Server):
         port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
-        if keys := retired(self._services.settings):
-            log.get().warning("settings_retired", keys=keys)
 
     def _say_stopping(self, sig: int) -> None:
         log.get().info(
@@ -192,6 +184,8 @@ def serve(
     passed_over = settings_source.service_links(os.environ)
     if passed_over:
         log.get().info("service_links_passed_over", variables=passed_over)
+    if given is not None and (keys := given.retired()):
+        log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
         ready = on_ready or systemd_notify.ready
         return workers.Workers(work, settings, log_to, ready, given).run()
@@ -207,15 +201,9 @@ def work(
     on_ready: Callable[[], None],
     given: Given | None,
 ) -> int:
-    """Be one of several workers: as :func:`serve`, on a port that another process has bound.
-
-    When that process is gone, however it went, this one ends as at a signal.
-    """
+    """Be one of several workers: as :func:`serve`, on a port that another process has bound."""
     log.configure(settings.observability)
     server = Server(main.build_services(settings), on_ready, [listener], given)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        server.ends_with(parent.sentinel)
     return _run(server)
 
 

@@ -13,15 +13,12 @@ from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, Refused, StoreError
 from ..telemetry import accounts, report
-from ..telemetry.metrics import Metrics
 from . import reachable
-
-_NO_FAILURE = ("ok", "client_left", "client_error")  # of the tier's
 
 
 async def status(services: Services) -> dict[str, Any]:
-    """Counts are this process's, since ``started`` (seconds since the epoch); those of ``day`` are
-    of the last 24 hours, whichever process served them."""
+    """``started``: seconds since the epoch. The counts of ``day`` are of the last 24 hours,
+    whichever process served them."""
     sessions, budgets = await _kept(services)
     alive, gone = await asyncio.gather(
         services.upstream.is_alive(reachable.HEALTH_SECONDS), reachable.servers_gone(services)
@@ -38,7 +35,6 @@ async def status(services: Services) -> dict[str, Any]:
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
         "tiers": _tiers(services, gone),
-        "totals": _totals(services.metrics),
         "day": await _day(services),
         "budgets": budgets,
     }
@@ -92,15 +88,9 @@ def _limits(settings: Settings) -> list[Limit]:
 
 
 def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any]]:
-    metrics = services.metrics
     queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
     writing = [found for one in services.exchanges if (found := one.writing()) is not None]
     rates = services.token_rates.per_second(asyncio.get_running_loop().time(), writing)
-    requests = metrics.by_label(metrics.requests, "tier")
-    attempts = metrics.by_label(metrics.attempts, "tier")
-    no_failure = [metrics.by_label(metrics.attempts, "tier", result=r) for r in _NO_FAILURE]
-    retries = metrics.by_label(metrics.retries, "tier")
-    left = metrics.by_label(metrics.escalations, "from_tier")
     now = services.wall_clock()
     tiers = {}
     for name, tier in services.settings.tiers.items():
@@ -116,32 +106,5 @@ def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any
             "max_concurrency": tier.max_concurrency,
             "waiting": waiting,
             "tokens_per_second": round(rates.get(name, 0.0), 1),
-            "requests": int(requests.get(name, 0)),
-            "attempts": int(attempts.get(name, 0)),
-            "failed": int(attempts.get(name, 0) - sum(one.get(name, 0) for one in no_failure)),
-            "retries": int(retries.get(name, 0)),
-            "escalated": int(left.get(name, 0)),
         }
     return tiers
-
-
-def _totals(metrics: Metrics) -> dict[str, int]:
-    outcomes = metrics.by_label(metrics.requests, "outcome")
-    actions = metrics.by_label(metrics.loops, "action")
-    tokens = metrics.by_label(metrics.tokens, "direction")
-    found = {
-        "requests": sum(outcomes.values()),
-        "delivered": outcomes.get("ok", 0),
-        "retries": metrics.total(metrics.retries),
-        "escalations": metrics.total(metrics.escalations),
-        "invalid_calls": metrics.total(metrics.tool_call_failures),
-        "repairs": metrics.total(metrics.tool_call_repairs),
-        "rescued_calls": metrics.total(metrics.rescued_tool_calls),
-        "loop_warnings": actions.get("warning", 0),
-        "loops_cut": actions.get("circuit_break", 0),
-        "truncations": metrics.total(metrics.truncations),
-        "tokens_in": tokens.get("input", 0),
-        "tokens_out": tokens.get("output", 0),
-        "tokens_saved": metrics.total(metrics.tokens_saved),
-    }
-    return {name: int(value) for name, value in found.items()}

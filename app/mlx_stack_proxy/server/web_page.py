@@ -8,13 +8,14 @@ form, which posts the key once for a cookie (``page_cookie``). Whoever may in no
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from ..engine.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
@@ -24,13 +25,6 @@ from .admin import Admin
 FOLDER: Final = Path(__file__).parent / "page"
 PATH: Final = "/mlx-stack/"
 MOST_FORM_BYTES: Final = 8192
-_TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-}
 # Nothing inline, nothing from elsewhere, no frame around it, and no text that becomes markup:
 # `require-trusted-types-for` makes a browser refuse `innerHTML` and the like.
 _POLICY: Final = (
@@ -49,21 +43,13 @@ _HEADERS: Final = {
 }
 
 
-class _File:
-    """One file of the page, as it is sent."""
+class _Files(StaticFiles):
+    """The page's files, under its policy."""
 
-    def __init__(self, path: Path) -> None:
-        self.content = path.read_bytes()
-        self.headers = {
-            **_HEADERS,
-            "Content-Type": _TYPES[path.suffix],
-            "ETag": f'"{hashlib.sha256(self.content).hexdigest()[:20]}"',
-        }
-
-    def answer(self, request: Request) -> Response:
-        if request.headers.get("if-none-match") == self.headers["ETag"]:
-            return Response(status_code=304, headers=self.headers)
-        return Response(self.content, headers=self.headers)
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(_HEADERS)
+        return response
 
 
 def add_to(app: FastAPI, services: Services) -> None:
@@ -79,30 +65,26 @@ def add_to(app: FastAPI, services: Services) -> None:
 
 
 def _routes(services: Services) -> APIRouter:
-    files = {path.name: _File(path) for path in FOLDER.iterdir() if path.suffix in _TYPES}
     admin = Admin(services)
-    router = APIRouter(prefix="/mlx-stack")
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:
         """Without an ``admin_key`` the page is this machine's; with one, it asks for that."""
         if services.settings.server.admin_key is None:
-            admin.check(request)
+            await admin.check(request)
+
+    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(check)])
+    files = _Files(directory=FOLDER)
 
     @router.get("/")
     async def page(request: Request) -> Response:
-        check(request)
-        return files["index.html"].answer(request)
+        return await files.get_response("index.html", request.scope)
 
     @router.get("/page/{name}")
     async def file(name: str, request: Request) -> Response:
-        check(request)
-        if (found := files.get(name)) is None:
-            raise ProxyError(404, INVALID_REQUEST, f"the page has no file {name[:64]!r}")
-        return found.answer(request)
+        return await files.get_response(name, request.scope)
 
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        check(request)
         known = services.settings.server.admin_key
         given = await _key_in(request)
         if known is not None and not hmac.compare_digest(given.encode(), known.encode()):
@@ -115,8 +97,7 @@ def _routes(services: Services) -> APIRouter:
         return Response(status_code=204, headers={"Set-Cookie": cookie})
 
     @router.post("/sign-out")
-    async def sign_out(request: Request) -> Response:
-        check(request)
+    async def sign_out() -> Response:
         return Response(status_code=204, headers={"Set-Cookie": page_cookie.ended()})
 
     return router

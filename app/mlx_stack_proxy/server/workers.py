@@ -63,9 +63,8 @@ class Workers:
         self._given = given
         self._on_ready = on_ready
         self._running: dict[int, Any] = {}  # by the process's sentinel
-        self._starting: dict[Connection, Any] = {}
+        self._told, self._tell = _SPAWN.Pipe(duplex=False)  # a message of each that is ready
         self._ready = 0  # how many have ever become so
-        self._due: list[float] = []  # when to start one in the place of one that ended
         self._stopping = False
 
     def run(self) -> int:
@@ -82,74 +81,51 @@ class Workers:
             log.get().info("workers", count=server.workers, port=listener.getsockname()[1])
             for _ in range(server.workers):
                 self._start(listener)
-            while self._running or self._due:
-                self._wait()
-                self._restart(listener)
+            while self._running:
+                for found in wait([*self._running, self._told]):
+                    if isinstance(found, int):
+                        self._ended(self._running.pop(found), listener)
+                    else:
+                        self._hear()
         return 0 if self._ready >= server.workers else 1
 
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
-        running = list(self._running.values())
-        if sig == signal.SIGHUP and not sys.stderr.isatty():
-            # One that starts could not take it yet, and looks at the configuration by itself.
-            starting = list(self._starting.values())
-            running = [process for process in running if process not in starting]
-        else:
+        if sig != signal.SIGHUP or sys.stderr.isatty():
             self._stopping = True
             if sig == signal.SIGHUP:  # the terminal is gone
                 sig = signal.SIGTERM
-        for process in running:
+        for process in list(self._running.values()):
             if process.pid is not None and process.exitcode is None:
                 os.kill(process.pid, sig)
 
     def _start(self, listener: socket.socket) -> None:
-        ours, theirs = _SPAWN.Pipe(duplex=False)
         what = (self._settings, listener, self._given)
-        process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, theirs))
+        process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, self._tell))
+        # Ignored, a hangup is so for the worker, too, until it can take one. It reads the
+        # configuration anew by itself.
+        hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process.start()
-        theirs.close()
+        signal.signal(signal.SIGHUP, hangup)
         self._running[process.sentinel] = process
-        self._starting[ours] = process
         if self._stopping:  # the signal came while this one was not in the list yet
             process.terminate()
 
-    def _wait(self) -> None:
-        """Until a worker is ready or ends, or one is due."""
-        patience = max(0.0, min(self._due) - time.monotonic()) if self._due else None
-        for found in wait([*self._running, *self._starting], patience):
-            if isinstance(found, Connection):
-                self._hear(found)
-            elif isinstance(found, int):
-                self._ended(self._running.pop(found))
-
-    def _hear(self, connection: Connection) -> None:
-        del self._starting[connection]
-        try:
-            connection.recv_bytes()
-        except EOFError:  # it ended before it was ready
-            return
-        finally:
-            connection.close()
+    def _hear(self) -> None:
+        self._told.recv_bytes()
         self._ready += 1
         if self._ready == self._settings.server.workers and self._on_ready is not None:
             self._on_ready()
 
-    def _ended(self, process: Any) -> None:
+    def _ended(self, process: Any, listener: socket.socket) -> None:
         process.join()
         if self._stopping:
             return
         log.get().error("worker_ended", worker=process.pid, exit_code=process.exitcode)
         if self._ready < self._settings.server.workers:
             self._pass_on(signal.SIGTERM, None)  # what fails at the first start always will
-        else:
-            self._due.append(time.monotonic() + RESTART_SECONDS)
-
-    def _restart(self, listener: socket.socket) -> None:
-        if self._stopping:
-            self._due.clear()
-        now = time.monotonic()
-        due = [at for at in self._due if at <= now]
-        self._due = [at for at in self._due if at > now]
-        for _ in due:
+            return
+        time.sleep(RESTART_SECONDS)
+        if not self._stopping:
             self._start(listener)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from ..settings import Settings
-from .memory import MemoryStore
 from .sqlite import SqliteStore
 from .store import Store
 
 _DAY = 86_400.0
+MOST_EVENTS_IN_MEMORY = 10_000  # whatever the settings say
 
 
 class _Sizes(TypedDict):
@@ -37,7 +37,8 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
     )
     state = settings.state
     if state.backend == "memory":
-        return MemoryStore(**sizes, clock=clock)
+        sizes["max_events"] = min(sizes["max_events"], MOST_EVENTS_IN_MEMORY)
+        return SqliteStore(None, **sizes, clock=clock)
     if state.backend == "sqlite":
         return SqliteStore(state.path, **sizes, clock=clock)
     from .redis import RedisStore

@@ -7,8 +7,10 @@ counts for the agent, or under the label, ``other``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from .table import Table
 
 HOUR: Final = 3600.0
 MOST_AGENTS: Final = 100  # in an hour
@@ -49,37 +51,38 @@ class Hourly:
     """
 
     def __init__(self) -> None:
-        self.rows: dict[HourKey, dict[str, float]] = {}
+        self.rows: Table[HourKey, dict[str, float]] = Table()
         self.oldest = 0
         self._agents: dict[int, set[str]] = {}
 
-    def add(self, deltas: Deltas) -> list[HourKey]:
-        """The keys of the rows that have changed."""
-        return [self._add(key, counts) for key, counts in deltas.items()]
+    def add(self, deltas: Deltas) -> None:
+        for key, counts in deltas.items():
+            self._add(key, counts)
 
     def restore(self, rows: Mapping[HourKey, Counts], oldest: int) -> None:
         """Take over what was stored of the hours from ``oldest`` on."""
         self.oldest = oldest
-        for key, counts in rows.items():
-            self.rows[key] = dict(counts)
+        self.rows.restore((key, dict(counts)) for key, counts in rows.items())
+        for key in rows:
             self._agents.setdefault(key.hour, set()).add(key.agent)
 
     def find(self, first: int, last: int) -> dict[HourKey, dict[str, float]]:
         """The rows of these hours and those between them."""
         return {key: dict(row) for key, row in self.rows.items() if first <= key.hour <= last}
 
-    def forget(self, before: int, keep: Iterable[HourKey] = ()) -> None:
-        """Drop the rows of earlier hours, but for ``keep``."""
+    def forget(self, before: int) -> None:
+        """Drop the rows of earlier hours, but for those that are still to be written down."""
         if before <= self.oldest:
             return
-        kept = set(keep)
+        kept = self.rows.changed
         for key in [key for key in self.rows if key.hour < before and key not in kept]:
             del self.rows[key]
+            del kept[key]
         for hour in [hour for hour in self._agents if hour < before]:
             del self._agents[hour]
         self.oldest = min([before, *(key.hour for key in kept)])
 
-    def _add(self, key: HourKey, counts: Counts) -> HourKey:
+    def _add(self, key: HourKey, counts: Counts) -> None:
         hour = max(key.hour, self.oldest)
         agents = self._agents.setdefault(hour, set())
         agent = key.agent
@@ -87,11 +90,11 @@ class Hourly:
             agent = agent if len(agents) < MOST_AGENTS else OTHER
             agents.add(agent)
         key = HourKey(hour, agent, key.tier)
-        row = self.rows.setdefault(key, {})
+        row = self.rows.get(key, {})
         for given, number in counts.items():
             name = given if given in row or len(row) < MOST_COUNTERS else _unlabelled(given)
             row[name] = row.get(name, 0) + number
-        return key
+        self.rows[key] = row
 
 
 def _unlabelled(name: str) -> str:

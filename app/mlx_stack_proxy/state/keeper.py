@@ -9,6 +9,7 @@ nothing is lost from memory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -52,27 +53,25 @@ class Keeper:
         self._error: StoreError | None = None  # what keeps us from writing
         self._waiting: list[asyncio.Future[None]] = []  # for a transaction to come,
         self._in_flight: list[asyncio.Future[None]] = []  # and for the one that runs
-        self._house_due = False
         self._complained = False
 
     async def start(self) -> None:
-        loop = self._loop = asyncio.get_running_loop()
-        self._wanted = asyncio.Event()  # there is something to do
-        self._stopping: asyncio.Future[None] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()  # there is something to write
+        self._stopping = asyncio.Event()
+        self._due = self._loop.time() + HOUSEKEEPING_SECONDS  # for the housekeeping
         self._worker = Worker("mlx-stack-state")
-        await self._try()
+        await self._work()
         if isinstance(self._error, FileUnusable):
-            await self._try()
-        self._house_timer = loop.call_later(HOUSEKEEPING_SECONDS, self._ask_for_housekeeping)
+            await self._work()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Write all there is, and close the file."""
-        self._stopping.set_result(None)
+        self._stopping.set()
         self._wanted.set()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         self._task.cancel()
-        self._house_timer.cancel()
         self.trouble = f"{self._file.path} is closed"
         self._tell_all(StoreError(self.trouble))
         await asyncio.wait([self._worker.do(self._file.close)], timeout=CLOSE_SECONDS)
@@ -100,21 +99,31 @@ class Keeper:
     # The task
 
     async def _run(self) -> None:
-        while not self._stopping.done():
-            if self._error is not None:
-                await asyncio.wait([self._stopping], timeout=RETRY_SECONDS)
-                await self._try()
-            else:
-                await self._wanted.wait()
-                self._wanted.clear()
-                await self._work()
-        await self._try()
+        while not self._stopping.is_set():
+            fails = self._error is not None
+            until = self._loop.time() + RETRY_SECONDS if fails else self._due
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await (self._stopping if fails else self._wanted).wait()
+            await self._work()
+        while self._image.is_dirty() and self._error is None:
+            await self._work()
 
     async def _work(self) -> None:
+        """Open the file if need be, write what has changed, and keep house when that is due."""
+        self._wanted.clear()
         try:
+            if self._error is not None or not self.known:
+                await self._open()
+                while self._image.is_dirty():
+                    await self._write()
+                self._error = None
+                self._say_well()
             await self._write()
-            if self._house_due:
-                await self._keep_house()
+            if self._loop.time() >= self._due:
+                more = await self._keep_house()
+                pause = PAUSE_SECONDS if more else HOUSEKEEPING_SECONDS
+                self._due = self._loop.time() + pause
         except Exception as error:
             self._fail(error)
 
@@ -125,7 +134,7 @@ class Keeper:
             self._wanted.set()
         else:
             self._in_flight, self._waiting = self._waiting, []
-        if batch.entries or batch.gone or batch.events or batch.counts:
+        if batch:
             try:
                 await self._do(partial(self._file.write, batch))
             except BaseException:
@@ -134,26 +143,16 @@ class Keeper:
         in_flight, self._in_flight = self._in_flight, []
         _tell(in_flight, None)
 
-    async def _try(self) -> None:
-        """Open the file, again or for the first time, and write what it lacks."""
-        try:
-            if self._error is not None or not self.known:
-                await self._open()
-            while self._image.is_dirty() or self._waiting:
-                await self._write()
-        except Exception as error:
-            self._fail(error)
-            return
-        self._error = None
-        self._say_well()
-
     async def _open(self) -> None:
         if isinstance(self._error, FileUnusable):
             aside = await self._do(partial(self._file.set_aside, self._error.label))
             log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
         new = await self._do(self._file.open)
         if not self.known:
-            self._image.restore(await self._do(self._file.read))
+            contents, last_event = await self._do(self._file.read)
+            for kind, table in self._image.ledger.tables.items():
+                table.restore(contents[kind])
+            self._image.next_event = last_event + 1
             hour = hour_of(self._clock())
             counts = await self._do(partial(self._file.find_counts, hour - 1, hour))
             self._image.hourly.restore(counts, hour - 1)
@@ -161,28 +160,9 @@ class Keeper:
         elif new:
             self._image.all_changed()
 
-    # Housekeeping
-
-    def _ask_for_housekeeping(self) -> None:
-        self._house_due = True
-        self._wanted.set()
-
-    async def _keep_house(self) -> None:
-        """One small step; the next one follows soon, where there is more to do."""
-        self._house_due = False
-        pause = HOUSEKEEPING_SECONDS
-        try:
-            if await self._forget():
-                pause = PAUSE_SECONDS
-            else:
-                await self._do(self._file.sync)
-        finally:
-            self._house_timer.cancel()
-            self._house_timer = self._loop.call_later(pause, self._ask_for_housekeeping)
+    async def _keep_house(self) -> bool:
+        """Forget some of what is too old, or too much; whether there is more of it."""
         self._wanted.set()  # what it has forgotten is to be written
-
-    async def _forget(self) -> bool:
-        """What is too old, or too much; whether there is more of it."""
         if await self._do(self._file.replaced):
             log.get().error("state_file_gone", path=str(self._file.path), now="written anew")
             await self._open()
@@ -191,10 +171,13 @@ class Keeper:
             return True
         self._image.ledger.forget_empty_hours(now)
         before = now - self._events_ttl
-        self._image.forget_counts(hour_of(now) - 1)
+        self._image.hourly.forget(hour_of(now) - 1)
         await self._do(partial(self._file.forget_counts, hour_of(before)))
         forget = partial(self._file.forget_events, before, self._max_events, STEP)
-        return await self._do(forget) == STEP
+        if await self._do(forget) == STEP:
+            return True
+        await self._do(self._file.sync)
+        return False
 
     # Failures
 
@@ -219,9 +202,9 @@ class Keeper:
             log.fault("store_fault", error)
             error = StoreError(f"{self._file.path} can't be written: {type(error).__name__}")
         self._error = error
+        self._wanted.set()
         self._say_trouble(str(error))
         self._tell_all(error)
-        self._wanted.set()
 
     def _say_trouble(self, sentence: str) -> None:
         if sentence != self.trouble:

@@ -1,19 +1,20 @@
 """Sessions, counts and reservations of one process: plain data, no I/O, the time passed in.
 
-The memory store is this alone; the SQLite store writes down what changes in it.
+The breakers' states are kept beside them. ``sqlite.py`` writes down what changes in the tables.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
+from typing import Any
 
 from .rolling_hour import RollingHour
 from .store import (
     ESTIMATED,
     MOST_TOKENS,
+    BreakerState,
     Limit,
     Refused,
     Reserved,
@@ -22,6 +23,7 @@ from .store import (
     Settlement,
     Sticky,
 )
+from .table import Table
 
 SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
 STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
@@ -46,36 +48,27 @@ class Purse:
     touched: float = 0.0
 
 
-@dataclass(slots=True)
-class Changes:
-    """The names of what differs from what was last written down, in order (as dicts keep it)."""
-
-    sessions: dict[str, None] = field(default_factory=dict)
-    purses: dict[str, None] = field(default_factory=dict)
-    hours: dict[str, None] = field(default_factory=dict)
-
-
 class Ledger:
     """Bounded: the least recently used sessions and counts go first.
 
-    ``session_ttl``: seconds. ``changes``: where to note what changes, if anybody cares.
+    ``session_ttl``: seconds. ``sessions``, ``purses``: by last use, oldest first. ``tables``: what
+    is to outlive the process, by kind.
     """
 
-    def __init__(
-        self,
-        *,
-        max_sessions: int,
-        window_size: int,
-        session_ttl: float,
-        changes: Changes | None = None,
-    ) -> None:
+    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
         self._max_sessions = max_sessions
         self._window_size = window_size
         self._ttl = session_ttl
-        self._changes = changes
-        self.sessions: OrderedDict[str, SessionState] = OrderedDict()  # by last use, oldest first
-        self.purses: OrderedDict[str, Purse] = OrderedDict()
-        self.hours: dict[str, RollingHour] = {}
+        self.sessions: Table[str, SessionState] = Table()
+        self.purses: Table[str, Purse] = Table()
+        self.hours: Table[str, RollingHour] = Table()
+        self.breakers: Table[str, BreakerState] = Table()
+        self.tables: dict[str, Table[str, Any]] = {
+            "sessions": self.sessions,
+            "purses": self.purses,
+            "hours": self.hours,
+            "breakers": self.breakers,
+        }
         self._reserved: dict[str, int] = {}
         self._tickets: dict[str, tuple[tuple[str, ...], int, float]] = {}
         self._next_expiry = float("inf")  # no ticket expires before
@@ -111,7 +104,6 @@ class Ledger:
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)
-        self._session_changed(session)
         while len(self.sessions) > self._max_sessions:
             self._forget(next(iter(self.sessions.values())))
         return before
@@ -119,9 +111,9 @@ class Ledger:
     def delete(self, session: str) -> bool:
         """Forget a session with its counts; whether there was one."""
         self._drop_purse(_SESSION + session)
-        if self.sessions.pop(session, None) is None:
+        if session not in self.sessions:
             return False
-        self._session_changed(session)
+        del self.sessions[session]
         return True
 
     def page(self, now: float, offset: int, limit: int) -> list[SessionState]:
@@ -153,7 +145,6 @@ class Ledger:
     def forget_empty_hours(self, now: float) -> None:
         for scope in [s for s, hour in self.hours.items() if not hour.total(now)]:
             del self.hours[scope]
-            self._hour_changed(scope)
 
     # Budgets
 
@@ -200,32 +191,7 @@ class Ledger:
             self._drop_purse(next(iter(self.purses)))
         return before
 
-    # What was written down
-
-    def restore(
-        self,
-        sessions: Iterable[SessionState],
-        purses: Iterable[tuple[str, Purse]],
-        hours: Iterable[tuple[str, RollingHour]],
-    ) -> None:
-        """Take over what another process knew: sessions and purses by last use, oldest first."""
-        self.sessions = OrderedDict((state.session, state) for state in sessions)
-        self.purses = OrderedDict(purses)
-        self.hours = dict(hours)
-
     # Its own
-
-    def _session_changed(self, session: str) -> None:
-        if self._changes is not None:
-            self._changes.sessions[session] = None
-
-    def _purse_changed(self, name: str) -> None:
-        if self._changes is not None:
-            self._changes.purses[name] = None
-
-    def _hour_changed(self, scope: str) -> None:
-        if self._changes is not None:
-            self._changes.hours[scope] = None
 
     def _forget(self, state: SessionState) -> None:
         """Forget a session that nobody asks for; what sub-agents spent since stays."""
@@ -233,7 +199,6 @@ class Ledger:
         if purse is not None and purse.touched <= state.last_seen:
             self._drop_purse(_SESSION + state.session)
         del self.sessions[state.session]
-        self._session_changed(state.session)
 
     def _counted(
         self, state: SessionState, now: float, counts: Mapping[str, int] | None = None
@@ -278,28 +243,25 @@ class Ledger:
         purse = self._purse(name, now)
         before = purse.used.get(scope, 0) if purse is not None else 0
         if tokens:
-            if purse is None:
-                purse = self.purses[name] = Purse()
+            purse = purse or Purse()
             purse.used[scope] = min(before + tokens, MOST_TOKENS)
             purse.touched = max(now, purse.touched)
+            self.purses[name] = purse
             self.purses.move_to_end(name)
-            self._purse_changed(name)
         return before
 
     def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
         """The same, of the last hour."""
-        hour = self.hours.get(scope)
-        before = hour.total(now) if hour is not None else 0
+        hour = self.hours.get(scope) or RollingHour()
+        before = hour.total(now)
         if tokens:
-            if hour is None:
-                hour = self.hours[scope] = RollingHour()
             hour.add(tokens, now)
-            self._hour_changed(scope)
+            self.hours[scope] = hour
         return before
 
     def _drop_purse(self, name: str) -> None:
-        if self.purses.pop(name, None) is not None:
-            self._purse_changed(name)
+        if name in self.purses:
+            del self.purses[name]
 
     def _resets_in(self, limit: Limit, tokens: int, now: float) -> float:
         if not limit.rolling:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import secrets
 import time
 from collections import deque
@@ -24,8 +23,7 @@ from .. import tasks
 from ..frozen import frozen
 from . import redis_link
 from .hourly import MOST_AGENTS, MOST_COUNTERS, Counts, Deltas, HourKey
-from .redis_link import RedisLink, Script
-from .rows import pack, unpack
+from .redis_link import RedisLink
 from .store import (
     MOST_TOKENS,
     BreakerState,
@@ -86,7 +84,7 @@ class RedisStore:
         clock: Callable[[], float] = time.time,
         prefix: str = PREFIX,
     ) -> None:
-        self._link = RedisLink(url, prefix)
+        self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
         self._max_sessions = max_sessions
         self._window_size = window_size
@@ -94,7 +92,6 @@ class RedisStore:
         self._events_ttl = repr(float(events_ttl))
         self._max_events = max_events
         self._clock = clock
-        self._scripts = {name: Script(name) for name in _SCRIPTS}
         me = secrets.token_hex(8)
         self._calls = (f"{me}:{n}" for n in itertools.count())
         self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
@@ -131,8 +128,9 @@ class RedisStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
-        args: list[str | bytes | int] = [session, delta.turns, delta.tier, pack(delta.window)]
-        args += (self._window_size, self._max_sessions, len(delta.sticky))
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier, self._window_size]
+        args += (self._max_sessions, len(delta.window), *(one.hex() for one in delta.window))
+        args.append(len(delta.sticky))
         for model, entry in delta.sticky.items():
             args += (model, f"{entry.until!r} {entry.tier}")
         counts = self._counts(delta.counts) if delta.counts else []
@@ -154,7 +152,9 @@ class RedisStore:
         return sessions
 
     async def count_sessions(self, now: float) -> int:
-        return int(await self._run("count_sessions", _time(now), self._ttl))
+        oldest = now - float(self._ttl)
+        key = f"{self._prefix}:sessions"
+        return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
 
     # Budgets
 
@@ -206,30 +206,26 @@ class RedisStore:
             await self._run("add_events", self._max_events, self._events_ttl, *given)
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        key, upwards = f"{self._prefix}:events", query.after is not None
+        lowest = f"{(query.after or 0) + 1}-0"
+        highest = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
         found: list[tuple[int, Mapping[str, Any]]] = []
-        upwards = query.after is not None
-        start = (query.after or 0) + 1
-        end = last_wanted = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
-        oldest = math.inf
         while len(found) < query.limit:
-            key = f"{self._prefix}:events"
+            way = (
+                ("XRANGE", key, lowest, highest) if upwards else ("XREVRANGE", key, highest, lowest)
+            )
+            page = await self._link.command(*way, "COUNT", PAGE)
+            readable = _readable(_event, page)
+            found += [one for one in readable if query.asks_for(one[1])]
+            too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
+            if len(page) < PAGE or (too_old and not upwards):
+                break
+            last = _number(page[-1][0])
             if upwards:
-                page = await self._link.command(
-                    "XRANGE", key, f"{start}-0", last_wanted, "COUNT", PAGE
-                )
+                lowest = f"{last + 1}-0"
             else:
-                page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
-            for number, event in _readable(_event, page):
-                if query.asks_for(event) and len(found) < query.limit:
-                    found.append((number, event))
-                oldest = event["time"]
-            if page:
-                last = _number(page[-1][0])
-                start, end = last + 1, f"{last - 1}-0"
-            if len(page) < PAGE or end == "0-0":
-                break
-            if not upwards and oldest < query.since - CLOCKS_APART:
-                break
+                highest = f"{last - 1}-0"
+        found = found[: query.limit]
         return found if upwards else found[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
@@ -259,7 +255,7 @@ class RedisStore:
     # Its own
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
-        return await self._link.run(self._scripts[name], *args)
+        return await self._link.run(name, *args)
 
     async def _add(self, now: float, name: str, *args: str | bytes | int) -> Any:
         """Add something; what fails is added later, once. Raises StoreError all the same."""
@@ -309,7 +305,7 @@ class RedisStore:
 
 
 _SCRIPTS = (
-    *("load", "commit", "delete", "sessions", "count_sessions", "reserve", "settle"),
+    *("load", "commit", "delete", "sessions", "reserve", "settle"),
     *("save_breaker", "add_events", "tidy", "add_counts", "counts"),
 )
 
@@ -358,7 +354,7 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=unpack(fields.get(b"window", b"")),
+        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

@@ -13,52 +13,56 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from hashlib import sha1
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import resources
 from typing import Any
 
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import (
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from .. import tasks
 from ..telemetry import log
-from .patience import Patience
-from .redis_connections import Connections, Demoted
 from .store import NotSent, StoreError
 
-SOCKET_SECONDS = 0.5  # for the server's answer, a connection included where one is to be made
-CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
+CALL_SECONDS = 1.0  # for a call, waiting for a free connection included
 RETRY_SECONDS = 1.0
 PING_LASTS = 60  # seconds: every key of ours expires
 MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
 
-_LOST = (LostConnection, OSError)
+_DEMOTED = (ReadOnlyError, MasterDownError)
 _NO_ANSWER = "Redis gave no answer in time"
 _NOT_ASKED = "Redis was not asked yet"
-_LUA = resources.files(__package__) / "lua"
-
-
-class Script:
-    """One of the files in ``lua/``, after what they share."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        common = (_LUA / "common.lua").read_text("utf-8")
-        self.text = f"{common}\n{(_LUA / f'{name}.lua').read_text('utf-8')}"
-        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisLink:
-    """``prefix``: what all keys begin with; it is the scripts' only key."""
+    """``prefix``: what all keys begin with; it is the scripts' only key. ``names``: of the scripts.
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._connections = Connections(url, CALL_SECONDS)
-        self._execute = self._connections.ask
+    Raises ``ValueError`` for a URL that is none.
+    """
+
+    def __init__(self, url: str, prefix: str, names: Iterable[str]) -> None:
+        # Untyped in part. No `socket_timeout`: with one redis-py sends within `asyncio.wait_for`,
+        # which loses cancellations in Python 3.11.
+        self._redis: Any = Redis.from_url(
+            url,
+            socket_timeout=None,
+            socket_connect_timeout=CALL_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            driver_info=None,  # nothing to say but the command: a connection is made in no time
+        )
+        lua = resources.files(__package__) / "lua"
+        common = (lua / "common.lua").read_text("utf-8")
+        self.scripts: dict[str, Any] = {
+            name: self._redis.register_script(
+                f"{common}\n{(lua / f'{name}.lua').read_text('utf-8')}"
+            )
+            for name in names
+        }
         self._prefix = prefix
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
         self._lost: str | None = _NOT_ASKED  # else why calls fail at once
@@ -77,55 +81,47 @@ class RedisLink:
     async def close(self) -> None:
         await tasks.end(self._watcher)
         with contextlib.suppress(Exception):
-            await self._connections.drop()
+            await self._redis.aclose()
         self._lost = "Redis is closed"
 
-    async def run(self, script: Script, *args: str | bytes | int) -> Any:
-        """The script's answer. Raises StoreError."""
-        return await self._guarded(script.name, self._evaluate(script, args))
+    async def run(self, name: str, *args: str | bytes | int) -> Any:
+        """A script's answer. Raises StoreError."""
+        return await self._guarded(name, lambda: self.scripts[name]([self._prefix], args))
 
     async def command(self, *args: str | bytes | int) -> Any:
         """One command on a key of ours, by its whole name. Raises StoreError."""
-        return await self._guarded(str(args[0]), self._execute(*args))
+        return await self._guarded(str(args[0]), lambda: self._redis.execute_command(*args))
 
-    async def _evaluate(self, script: Script, args: tuple[str | bytes | int, ...]) -> Any:
-        try:
-            return await self._execute("EVALSHA", script.sha, 1, self._prefix, *args)
-        except NoScriptError:  # the server is new to it, or was started anew; nothing has run
-            return await self._execute("EVAL", script.text, 1, self._prefix, *args)
-
-    async def _guarded(self, name: str, call: Any) -> Any:
+    async def _guarded(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         if self._lost is not None:
-            call.close()
             raise NotSent(self._lost)
         try:
-            async with Patience(CALL_SECONDS), self._places:
+            async with asyncio.timeout(CALL_SECONDS), self._places:
                 if self._lost is not None:  # while this one waited for its place
                     raise NotSent(self._lost)
-                async with Patience(SOCKET_SECONDS):
-                    answer = await call
+                answer = await ask()
         except (TimeoutError, RedisTimeout):
             self._check.set()  # a busy process of ours may be the reason: a ping finds out
             raise StoreError(_NO_ANSWER) from None
-        except _LOST as error:
+        except _DEMOTED as error:  # it has done nothing
             self._lose(error)
-            kind = NotSent if isinstance(error, Demoted) else StoreError
-            raise kind(self._lost) from error
+            raise NotSent(self._lost) from error
+        except (LostConnection, OSError) as error:
+            self._lose(error)
+            raise StoreError(self._lost) from error
         except RedisError as error:
             sentence = f"Redis refuses: {error}"
             if self._refused.get(name) != sentence:
                 log.get().error("store_fails", reason=sentence, what=name)
             self._refused[name] = sentence
             raise StoreError(sentence) from error
-        finally:
-            call.close()  # it may never have begun
         if name in self._refused:
             del self._refused[name]
             log.get().info("store_works", what=name)
         return answer
 
     def _lose(self, error: BaseException) -> None:
-        what = "is a replica now" if isinstance(error, Demoted) else "can't be reached"
+        what = "is a replica now" if isinstance(error, _DEMOTED) else "can't be reached"
         sentence = f"Redis {what}: {error}"
         if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
@@ -135,25 +131,16 @@ class RedisLink:
     async def _watch(self) -> None:
         while True:
             await self._check.wait()
-            with contextlib.suppress(Exception):
-                await self._connections.drop()
-            await self._ping_until_answered()
-
-    async def _ping_until_answered(self) -> None:
-        while True:
             self._check.clear()
-            if await self._ping():
-                return
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _write(self) -> None:
-        """Write something; what the server refuses for another reason is an answer, too."""
-        with contextlib.suppress(ResponseError):
-            await self._execute("SET", f"{self._prefix}:ping", "1", "EX", PING_LASTS)
+            if self._lost is not None:  # else others are taking idle connections
+                with contextlib.suppress(Exception):
+                    await self._redis.connection_pool.disconnect(inuse_connections=False)
+            if not await self._ping():
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _ping(self) -> bool:
         try:
-            async with Patience(SOCKET_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS):
                 await self._write()
         except Exception as error:  # whatever it is, it is no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
@@ -163,3 +150,12 @@ class RedisLink:
             log.get().info("store_works")
         self._lost = None
         return True
+
+    async def _write(self) -> None:
+        """Write something; what the server refuses for another reason is an answer, too."""
+        try:
+            await self._redis.set(f"{self._prefix}:ping", "1", ex=PING_LASTS)
+        except _DEMOTED:
+            raise
+        except ResponseError:
+            pass

@@ -18,17 +18,8 @@ from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
 
 Entry = tuple[str, str, str]  # name, kind, content
-
-
-@dataclass(slots=True)
-class Contents:
-    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
-
-    sessions: list[SessionState]
-    purses: list[tuple[str, Purse]]
-    hours: list[tuple[str, RollingHour]]
-    breakers: dict[str, BreakerState]
-    last_event: int = 0  # the highest number that one ever had
+# By kind the names and rows; sessions and purses by last use, oldest first.
+Contents = Mapping[str, list[tuple[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -40,28 +31,14 @@ class Batch:
     session, and all of it as JSON. ``counts``: hour, agent, tier, and the counters as JSON.
     """
 
-    names: dict[str, list[str]] = field(default_factory=dict)
+    names: list[tuple[str, str]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     gone: list[tuple[str, str]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
     counts: list[tuple[int, str, str, str]] = field(default_factory=list)
 
-
-def pack(window: tuple[bytes, ...]) -> bytes:
-    """Each digest after its length in two bytes."""
-    return b"".join(len(digest).to_bytes(2) + digest for digest in window)
-
-
-def unpack(packed: bytes) -> tuple[bytes, ...]:
-    """A window from what :func:`pack` made of it."""
-    window, at = [], 0
-    while at < len(packed):
-        end = at + 2 + int.from_bytes(packed[at : at + 2])
-        if end > len(packed):
-            raise ValueError("a window is cut off")
-        window.append(packed[at + 2 : end])
-        at = end
-    return tuple(window)
+    def __bool__(self) -> bool:
+        return bool(self.names or self.events or self.counts)
 
 
 def key(kind: str, name: str) -> tuple[str, str]:
@@ -79,13 +56,11 @@ def contents(entries: Iterable[Entry]) -> Contents:
     """Nonsense raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError``."""
     found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     for name, kind, content in entries:
-        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
-    return Contents(
-        sessions=sorted((state for _, state in found["sessions"]), key=lambda s: s.last_seen),
-        purses=sorted(found["purses"], key=lambda named: named[1].touched),
-        hours=found["hours"],
-        breakers=dict(found["breakers"]),
-    )
+        row = _READ[kind](name, orjson.loads(content))
+        found[kind].append((name.removeprefix("session:") if kind == "sessions" else name, row))
+    found["sessions"].sort(key=lambda named: named[1].last_seen)
+    found["purses"].sort(key=lambda named: named[1].touched)
+    return found
 
 
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The store of one process that outlives it.
+"""The store of one process, in a file that outlives it or in memory (``MemoryFile``).
 
 The process owns its file, so what it knows in memory is the truth: to load and to reserve costs no
 I/O, and reservations die with the process that made them. What changes is written as whole rows, so
@@ -16,7 +16,7 @@ from .hourly import Counts, Deltas, HourKey
 from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
-from .state_file import StateFile
+from .state_file import MemoryFile, StateFile
 from .store import (
     BreakerState,
     EventQuery,
@@ -32,14 +32,14 @@ from .store import (
 
 
 class SqliteStore:
-    """``path``: the file, ``~`` allowed; ``session_ttl``, ``events_ttl``: seconds.
+    """``path``: the file, ``~`` allowed; None: in memory. ``session_ttl``, ``events_ttl``: seconds.
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         *,
         max_sessions: int,
         window_size: int,
@@ -49,14 +49,10 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._image = Image(
-            lambda changes: Ledger(
-                max_sessions=max_sessions,
-                window_size=window_size,
-                session_ttl=session_ttl,
-                changes=changes,
-            )
+            Ledger(max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl)
         )
-        self._keeper = Keeper(StateFile(path), self._image, (events_ttl, max_events), clock)
+        file = MemoryFile() if path is None else StateFile(path)
+        self._keeper = Keeper(file, self._image, (events_ttl, max_events), clock)
 
     @property
     def trouble(self) -> str | None:
@@ -75,7 +71,7 @@ class SqliteStore:
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
         before = self._ledger().commit(session, delta, now, settlement)
-        self._image.add_counts(delta.counts)
+        self._image.hourly.add(delta.counts)
         await self._keeper.written()
         return before
 
@@ -110,12 +106,10 @@ class SqliteStore:
         return before
 
     async def breakers(self) -> Mapping[str, BreakerState]:
-        self._ledger()
-        return dict(self._image.breakers)
+        return dict(self._ledger().breakers)
 
     async def save_breaker(self, tier: str, state: BreakerState) -> None:
-        self._ledger()
-        self._image.set_breaker(tier, state)
+        self._ledger().breakers[tier] = state
         await self._keeper.written()
 
     async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
@@ -133,7 +127,7 @@ class SqliteStore:
 
     async def add_counts(self, deltas: Deltas) -> None:
         self._ledger()
-        self._image.add_counts(deltas)
+        self._image.hourly.add(deltas)
         await self._keeper.written()
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:

@@ -38,26 +38,26 @@ LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the di
 
 # A file of another version is set aside. Raise it with each change of the tables.
 SCHEMA_VERSION = 3
-SCHEMA = """
+SCHEMA = f"""
+    BEGIN IMMEDIATE;
     -- kind: sessions, purses, hours or breakers. content: JSON.
-    CREATE TABLE entries (
+    CREATE TABLE IF NOT EXISTS entries (
         name TEXT, kind TEXT, content TEXT NOT NULL, PRIMARY KEY (name, kind)
     ) WITHOUT ROWID;
-    CREATE TABLE events (
+    CREATE TABLE IF NOT EXISTS events (
         number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
         session TEXT NOT NULL, body TEXT NOT NULL
     );
-    CREATE INDEX events_by_time ON events (time);
-    CREATE INDEX events_by_kind ON events (kind);
-    CREATE INDEX events_by_session ON events (session);
-"""
-
-# Not there in files of proxies before 0.2; a file that lacks it gets it.
-COUNTS = """
+    CREATE INDEX IF NOT EXISTS events_by_time ON events (time);
+    CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind);
+    CREATE INDEX IF NOT EXISTS events_by_session ON events (session);
+    -- Proxies before 0.2 have none of it.
     CREATE TABLE IF NOT EXISTS counts (
         hour INTEGER, agent TEXT, tier TEXT, counters TEXT NOT NULL,
         PRIMARY KEY (hour, agent, tier)
-    ) WITHOUT ROWID
+    ) WITHOUT ROWID;
+    PRAGMA user_version = {SCHEMA_VERSION};
+    COMMIT
 """
 
 # Of the events, by field of EventQuery, where that is given.
@@ -84,15 +84,9 @@ class FileUnusable(StoreError):
     ``label``: what the name says of it under which it is set aside.
     """
 
-    label = "corrupt"
-
-
-class OtherSchema(FileUnusable):
-    def __init__(self, path: Path, version: int) -> None:
-        super().__init__(
-            f"{path} has schema version {version}, this proxy reads version {SCHEMA_VERSION} alone"
-        )
-        self.label = f"schema-{version}"
+    def __init__(self, sentence: str, label: str = "corrupt") -> None:
+        super().__init__(sentence)
+        self.label = label
 
 
 class StateFile:
@@ -113,7 +107,7 @@ class StateFile:
         before = self._identity
         self._disconnect()
         with self._said("can't be opened"):
-            self._take_lock()
+            self._claim()
             made = self._connect()
         return made or self._identity != before
 
@@ -147,8 +141,11 @@ class StateFile:
 
     # Reading and writing
 
-    def read(self) -> Contents:
-        """All but the events. Raises StoreError, FileUnusable."""
+    def read(self) -> tuple[Contents, int]:
+        """All but the events, and the highest number that one ever had.
+
+        Raises StoreError, FileUnusable.
+        """
         execute = self._open().execute
         try:
             with self._said("can't be read"):
@@ -156,12 +153,13 @@ class StateFile:
                 last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
-        contents.last_event = last[0] if last else 0
-        return contents
+        return contents, last[0] if last else 0
 
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileUnusable: then nothing of it is written."""
-        with self._said("can't be written"), self._transaction() as connection:
+        connection = self._open()
+        with self._said("can't be written"), connection:  # commits at its end, or rolls back
+            connection.execute("BEGIN IMMEDIATE")
             if batch.entries:
                 _all_at_once(connection, "REPLACE INTO entries VALUES {}", batch.entries)
             if batch.gone:
@@ -227,17 +225,11 @@ class StateFile:
             raise StoreError(f"{self.path} is not open")
         return self._connection
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._open()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # SQLite has ended it itself after some errors
-                connection.execute("ROLLBACK")
-            raise
+    def _claim(self) -> None:
+        """Lock the file, and make it if there is none."""
+        self._take_lock()
+        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
 
     def _take_lock(self) -> None:
         """One process counts in a file; two would each overwrite what the other has counted."""
@@ -270,8 +262,6 @@ class StateFile:
 
     def _connect(self) -> bool:
         """Whether the tables had to be made."""
-        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -286,16 +276,17 @@ class StateFile:
     def _prepare(self, connection: sqlite3.Connection) -> bool:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
-            raise OtherSchema(self.path, version)
+            raise FileUnusable(
+                f"{self.path} has schema version {version}, "
+                f"this proxy reads version {SCHEMA_VERSION} alone",
+                f"schema-{version}",
+            )
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}").fetchall()
-        if version == 0:
-            made = f"{SCHEMA}; PRAGMA user_version = {SCHEMA_VERSION}"
-            connection.executescript(f"BEGIN IMMEDIATE; {made}; COMMIT")
-        connection.execute(COUNTS)
+        connection.executescript(SCHEMA)
         return version == 0
 
     def _disconnect(self) -> None:
@@ -319,6 +310,17 @@ class StateFile:
         kind = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return kind(f"{self.path} {what}: {error} ({name})")
+
+
+class MemoryFile(StateFile):
+    """The same in this process's memory, for ``state.backend: memory``."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.path = Path(":memory:")  # as SQLite calls it
+
+    def _claim(self) -> None:
+        """Nobody else can come to it."""
 
 
 def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:

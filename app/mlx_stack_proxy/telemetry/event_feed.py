@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 MAX_FOLLOWERS: Final = 32
 
 
 class EventFeed:
-    """``followers``: how many streams there are now."""
+    """``followers``: how many streams there are now; ``closed``: they are to end."""
 
     def __init__(self) -> None:
         self.followers = 0
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._closing: set[asyncio.Event] = set()
-        self._closed = False
+        self.closed = False
+        self._news = asyncio.Event()  # set once; whoever comes later waits for the next one
 
     @property
     def is_full(self) -> bool:
@@ -23,32 +23,16 @@ class EventFeed:
 
     def told(self) -> None:
         """This process has kept events."""
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
         """Until this process keeps events, but no longer than that: others may keep some too."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await asyncio.wait([future], timeout=seconds)
-        finally:
-            self._waiting.discard(future)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
     def close(self) -> None:
         """The process ends: every follower is to go."""
-        self._closed = True
-        for event in self._closing:
-            event.set()
-
-    async def closed(self) -> None:
-        """Until :meth:`close`."""
-        if self._closed:
-            return
-        event = asyncio.Event()
-        self._closing.add(event)
-        try:
-            await event.wait()
-        finally:
-            self._closing.discard(event)
+        self.closed = True
+        self.told()

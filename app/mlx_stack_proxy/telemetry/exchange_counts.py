@@ -131,7 +131,9 @@ def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
 
 def way_of(exchange: Exchange) -> str:
     """Of ``WAYS``, how a reply that was delivered came to be right."""
-    failed = [a for a in exchange.attempts if a.reason]
+    # A call that an earlier exchange's second opinion confirmed goes out with its verdict.
+    asked_again = len(exchange.attempts) > 1
+    failed = [a for a in exchange.attempts if asked_again and a.reason]
     if any(not is_doubt(attempt.verdict) for attempt in failed):
         same = all(attempt.tier == exchange.tier for attempt in failed)
         return "retried_right" if same else "escalated_right"

@@ -81,10 +81,7 @@ class Journal:
         breakers: Mapping[str, BreakerState],
     ) -> None:
         for tier, state in breakers.items():
-            try:
-                await self._store.save_breaker(tier, state)
-            except StoreError as error:
-                self.on_failure(error)
+            await self._kept(self._store.save_breaker(tier, state))
         # The counters are awaited here and in no task of their own, so that they reach the store
         # before the session that is being written: both are one transaction of its.
         adding = asyncio.ensure_future(self._add_events(events)) if events else None

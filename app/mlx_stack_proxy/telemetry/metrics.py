@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import prometheus_client
 import psutil
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-
-from .series import Counter, Histogram
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
@@ -25,6 +24,49 @@ OTHER = "other"  # the tier label of models that pass through
 # Local models take from a fraction of a second to many minutes.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+
+
+class Counter:
+    """The library's. ``names``: of its labels; without any it is there from the start, at 0."""
+
+    def __init__(
+        self, name: str, text: str, names: tuple[str, ...], registry: CollectorRegistry
+    ) -> None:
+        self.names = names
+        self._counter = prometheus_client.Counter(name, text, names, registry=registry)
+
+    def inc(self, *labels: str, by: float = 1) -> None:
+        """``labels``: values, in the order of the names."""
+        (self._counter.labels(*labels) if labels else self._counter).inc(by)
+
+    @property
+    def values(self) -> dict[tuple[str, ...], float]:
+        """By the labels' values."""
+        (family,) = self._counter.collect()
+        return {
+            tuple(sample.labels[name] for name in self.names): sample.value
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+
+class Histogram:
+    """The library's. ``bounds``: of the buckets, ascending, without the infinite one."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        names: tuple[str, ...],
+        bounds: tuple[float, ...],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._histogram = prometheus_client.Histogram(
+            name, text, names, buckets=bounds, registry=registry
+        )
+
+    def observe(self, value: float, *labels: str) -> None:
+        (self._histogram.labels(*labels) if labels else self._histogram).observe(value)
 
 
 class Metrics:
@@ -86,36 +128,29 @@ class Metrics:
         self.registry.register(_PressureCollector(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        counter = Counter(f"mlx_stack_{name}", text, labels)
-        self.registry.register(counter)
-        return counter
+        return Counter(f"mlx_stack_{name}", text, labels, self.registry)
 
     def _histogram(
         self, name: str, text: str, bounds: tuple[float, ...], *labels: str
     ) -> Histogram:
-        histogram = Histogram(f"mlx_stack_{name}", text, labels, bounds)
-        self.registry.register(histogram)
-        return histogram
+        return Histogram(f"mlx_stack_{name}", text, labels, bounds, self.registry)
 
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
-    def by_label(self, counter: Counter, label: str, **of: str) -> dict[str, float]:
-        """A counter's sums by one of its labels; ``of``: only those with these other labels."""
-        found: dict[str, float] = {}
-        for values, count in list(counter.values.items()):
-            labels = dict(zip(counter.labels, values, strict=True))
-            if of.items() <= labels.items():
-                found[labels[label]] = found.get(labels[label], 0.0) + count
-        return found
-
     def total(self, counter: Counter) -> float:
         """The sum over all its labels."""
-        return sum(list(counter.values.values()))
+        return sum(counter.values.values())
 
     def render(self) -> bytes:
         """The Prometheus text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self)  # it calls `collect` alone
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry has, without the time at which each counter was made."""
+        for family in self.registry.collect():
+            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            yield family
 
 
 class _TierCollector(Collector):

@@ -33,9 +33,10 @@ _NO_COUNTS: Deltas = {}  # never changed
 class Books:
     """One exchange's.
 
-    ``sticky``: the tier its session was escalated to, once :meth:`open` ran. ``spent``: tiers whose
-    own budget is used up, so that another is to take the exchange. ``capped``: cloud tiers that
-    the hour's cap has no more tokens for. ``warning``: for ``X-MLX-Stack-Budget-Warning``.
+    ``sticky``: the tier its session was escalated to, once :meth:`open` ran. ``spent_tiers``: those
+    whose own budget is used up, so that another is to take the exchange. ``capped_tiers``: those of
+    the cloud that the hour's cap has no more tokens for. ``warning``: for
+    ``X-MLX-Stack-Budget-Warning``.
     """
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
@@ -51,17 +52,17 @@ class Books:
         self._spent: Spent | None = None  # what its attempt has used, as long as it isn't settled
         self._amounts: dict[Limit, int] = {}  # what is to be settled
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
-        self._closed = False
+        self._is_over = False
         self._counts: Deltas = _NO_COUNTS
         self.sticky: str | None = None
-        self.spent: frozenset[str] = frozenset()
-        self.capped: frozenset[str] = frozenset()
+        self.spent_tiers: frozenset[str] = frozenset()
+        self.capped_tiers: frozenset[str] = frozenset()
         self.warning = ""
 
     @property
-    def closed(self) -> frozenset[str]:
+    def closed_tiers(self) -> frozenset[str]:
         """The tiers that the exchange may not enter now."""
-        return self.spent | self.capped
+        return self.spent_tiers | self.capped_tiers
 
     @cached_property
     def _of_cap(self) -> Reservation:
@@ -98,14 +99,14 @@ class Books:
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
             return
-        self.spent = budgets.spent_tiers(self._exchange, self._used, self._rules)
+        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used, self._rules)
 
     def downgrades(self, tier: str) -> bool:
         """Whether the session is to go on with a cheaper tier than this (``policy: escalate``)."""
         if self._policy != "escalate":
             return False
         over = budgets.share_used(self._limits, self._used) >= 1.0
-        return over or tier in self.spent
+        return over or tier in self.spent_tiers
 
     # While it runs
 
@@ -114,7 +115,7 @@ class Books:
         """Seconds that were spent on waiting for others' reservations."""
         return self._reservation.waited
 
-    async def begin(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
+    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
         """Set aside what an attempt may use; the refusal, if there is no room for it.
 
         Under ``hard_stop`` what the one before has used is settled: no exchange ever holds more
@@ -132,8 +133,8 @@ class Books:
             return None
         known = self._services.settings.tiers.get(tier, PASS_THROUGH)
         self._prompt = prompt = measured(body)
-        now, session = self._services.wall_clock(), self._exchange.session.hash
-        most = self._services.prompt_costs.most(tier, session, prompt, now)
+        session = self._exchange.session.hash
+        most = self._services.prompt_costs.most(tier, session, prompt)
         try:
             found = await self._reservation.make(
                 limits,
@@ -149,11 +150,11 @@ class Books:
             return None
         return self._reservation.refused(found, tier, tier_only=found.limit in own)
 
-    async def enter(self, tier: str) -> Rejected | None:
+    async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
         """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
 
-        Then the tier is ``capped``. Nothing is set aside for a tier of this machine, and for one
-        that the client names itself.
+        Then the tier is one of the ``capped_tiers``. Nothing is set aside for a tier of this
+        machine, and for one that the client names itself.
         """
         exchange, services = self._exchange, self._services
         cloud, settings = services.cloud, services.settings
@@ -172,10 +173,10 @@ class Books:
             return None
         if found is None:
             return None
-        self.capped |= {tier}
+        self.capped_tiers |= {tier}
         return self._of_cap.refused(found, tier)
 
-    async def leave(self) -> None:
+    async def settle_cloud(self) -> None:
         """The attempt is over, if it was made at all: what it used in the cloud is settled."""
         cloud = self._services.cloud
         if cloud is None:
@@ -198,11 +199,7 @@ class Books:
         tier = exchange.tier
         if self._prompt is not None and reply.usage is not None:
             self._services.prompt_costs.take(
-                tier,
-                exchange.session.hash,
-                self._prompt,
-                reply.usage.prompt_tokens,
-                self._services.wall_clock(),
+                tier, exchange.session.hash, self._prompt, reply.usage.prompt_tokens
             )
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
@@ -249,13 +246,13 @@ class Books:
 
         ``counts``: what the exchange adds to the hours' counters; written each time.
         """
-        if self._closed:
+        if self._is_over:
             self._services.journal.count(counts)
             return
-        self._closed = True
+        self._is_over = True
         self._counts = counts
         try:
-            await self.leave()
+            await self.settle_cloud()
             await self._write(delivered)
             await self._services.journal.written()
         except StoreError as error:

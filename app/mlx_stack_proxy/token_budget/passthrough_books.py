@@ -63,24 +63,18 @@ class PassthroughBooks:
         self._whole = False  # and all that it has to say has come
         self._tail: UsageTail | None = None
 
-    @property
-    def reserves(self) -> bool:
-        """Whether tokens are set aside for it; who leaves while it waits for them is to be seen."""
-        return self._uses and bool(self._limits) and self._rules.policy == "hard_stop"
-
-    async def admit(self, body: bytes | None) -> None:
+    async def admit(self, body: bytes) -> None:
         """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on.
 
-        ``body``: the request's, where :attr:`reserves`. What uses nothing is always let through.
+        What uses nothing is always let through.
         """
-        if not self.reserves:
+        if not (self._uses and self._limits and self._rules.policy == "hard_stop"):
             return
         most = 1
-        if body is not None and self._asks:
+        if body and self._asks:
             asked = _asked(body)
             self._prompt = prompt = measured(asked)
-            now = self._services.wall_clock()
-            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt, now)
+            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
         try:
@@ -94,8 +88,8 @@ class PassthroughBooks:
             raise rejection(self._reservation.refused(found, _NO_TIER))
 
     def sent(self, size: int) -> None:
-        """Upstream has the whole request; ``size``: bytes of its body."""
-        self._sent = True
+        """Upstream may have all of the request; ``size``: bytes of its body, 0 for none."""
+        self._sent = size > 0
         self._size = size
 
     def read(self, status: int, encoding: str) -> None:
@@ -162,7 +156,7 @@ class PassthroughBooks:
             return
         if counted := self._tail.usage(self._bounds()):
             costs = self._services.prompt_costs
-            costs.keep(_NO_TIER, self._session, self._prompt, counted[0])
+            costs.take(_NO_TIER, self._session, self._prompt, counted[0])
 
 
 def _asked(body: bytes) -> dict[str, Any]:

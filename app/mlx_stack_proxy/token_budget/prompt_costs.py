@@ -5,9 +5,7 @@ hex or base64. No token of text is shorter than a byte, so that bytes bound its 
 times too high for prose. An agent's next prompt is the one before and a little more, though: what
 that has cost is known, and only what is new has to be bounded.
 
-What bytes say nothing of is learnt: what a model's template adds, and what a picture costs.
-
-Pure; times are seconds of one clock, passed in.
+What bytes say nothing of is a constant: what a model's template adds, and what a picture costs.
 """
 
 from __future__ import annotations
@@ -21,14 +19,11 @@ from ..wire.blocks import dumped, messages_in
 
 # A template's own words: 20 to 30 tokens without tools (Llama 3.1, Qwen 2.5), 150 with some.
 TEMPLATE: Final = 256
-# A picture or a recording, as long as none was dearer: OpenAI's high detail takes up to 1,500
-# tokens, Qwen2.5-VL up to 16,384 where nobody makes a picture smaller.
+# A picture or a recording: OpenAI's high detail takes up to 1,500 tokens, Qwen2.5-VL up to 16,384
+# where nobody makes a picture smaller.
 MEDIUM: Final = 4096
-# What was learnt is remembered for this long to twice as long: other models come.
-SECONDS: Final = 1800.0
 PROMPTS: Final = 4  # remembered of a session on a tier: its sub-agents take turns
 SESSIONS: Final = 1000
-TIERS: Final = 100
 _NO_PROMPT: Final = frozenset(
     {"model", "metadata", "user", "stream_options", "prompt_cache_key", "safety_identifier"}
 )
@@ -128,54 +123,14 @@ def _part(part: Any) -> tuple[bytes, tuple[int, ...]]:
     return _parts(part)  # a tool's result has parts of its own
 
 
-class _Highest:
-    """The highest of what was seen lately, by tier."""
-
-    def __init__(self) -> None:
-        # The period, the highest within it, and within the one before.
-        self._seen: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
-
-    def take(self, tier: str, value: int, now: float) -> None:
-        period = int(now // SECONDS)
-        newest, before = self._of(tier, period)
-        self._seen[tier] = (period, max(newest, value), before)
-        while len(self._seen) > TIERS:
-            self._seen.popitem(last=False)
-
-    def get(self, tier: str, now: float) -> int:
-        """0: none was."""
-        return max(self._of(tier, int(now // SECONDS)))
-
-    def _of(self, tier: str, period: int) -> tuple[int, int]:
-        known, newest, before = self._seen.get(tier, (period, 0, 0))
-        if known == period:
-            return newest, before
-        # A clock that was set back is in a period like the next one.
-        return 0, newest if abs(period - known) == 1 else 0
-
-
 class PromptCosts:
     """Of all tiers and sessions."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[tuple[str, str], deque[_Counted]] = OrderedDict()
-        self._added = _Highest()  # by templates
-        self._media = _Highest()  # by each picture
 
-    def take(self, tier: str, session: str, prompt: Measured, tokens: int, now: float) -> None:
+    def take(self, tier: str, session: str, prompt: Measured, tokens: int) -> None:
         """Upstream has counted a prompt."""
-        self.keep(tier, session, prompt, tokens)
-        size, media = _whole(prompt)
-        if media:
-            self._media.take(tier, (tokens - size) // media, now)
-        elif tokens > size + TEMPLATE:
-            self._added.take(tier, tokens - size, now)
-
-    def keep(self, tier: str, session: str, prompt: Measured, tokens: int) -> None:
-        """The same, where nothing is to be learnt of it for other prompts.
-
-        It may refer to more by an id, or have tools of the server's.
-        """
         if tokens <= 0 or not prompt.names:
             return
         prompts = self._prompts.pop((tier, session), None) or deque(maxlen=PROMPTS)
@@ -184,11 +139,10 @@ class PromptCosts:
         while len(self._prompts) > SESSIONS:
             self._prompts.popitem(last=False)
 
-    def most(self, tier: str, session: str, prompt: Measured, now: float) -> int:
+    def most(self, tier: str, session: str, prompt: Measured) -> int:
         """The most tokens that a prompt may cost."""
         size, media = _whole(prompt)
-        medium = max(MEDIUM, self._media.get(tier, now))
-        most = size + medium * media + max(TEMPLATE, self._added.get(tier, now))
+        most = size + MEDIUM * media + TEMPLATE
         for counted in self._prompts.get((tier, session), ()):
             at = counted.count - 1
             if not at < len(prompt.names) or prompt.names[at] != counted.name:
@@ -196,7 +150,7 @@ class PromptCosts:
             if hash(prompt.rest) == counted.rest:  # else there are other tools, say
                 size = prompt.sizes[-1] - prompt.sizes[at]
                 media = prompt.media[-1] - prompt.media[at]
-                most = min(most, counted.tokens + size + medium * media)
+                most = min(most, counted.tokens + size + MEDIUM * media)
         return most
 
 

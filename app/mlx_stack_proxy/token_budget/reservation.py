@@ -16,9 +16,9 @@ from ..state.store import Limit, NotSent, Refused, SessionDelta, Settlement, Sto
 from ..telemetry import accounts, log
 from ..unique import unique
 from . import budgets
-from .budget_lines import Place
 
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
+TRY_SECONDS = 0.25  # between two tries of one that others' reservations are in the way of
 
 
 class Reservation:
@@ -54,39 +54,19 @@ class Reservation:
     ) -> Refused | None:
         """Set tokens aside for ``seconds`` at most; the limit that they don't fit into, if any.
 
-        ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds others'
-        reservations are waited for, where only they are in the way: in line with all who do so
-        (``budget_lines.py``). Raises ``StoreError``.
+        ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds it is tried
+        again, where only others' reservations are in the way. Raises ``StoreError``.
         """
-        lines = self._services.lines
-        clock = asyncio.get_running_loop().time
-        give_up = clock() + patience
-        lasts = seconds + SPARE_SECONDS
-        place: Place | None = None
-        try:
-            if patience and lines.before(limits) is not None:
-                # None of it, for no time: whether it is any use to wait.
-                found = await self._reserve(limits, 0, 0.0, partial=partial)
-                if found is not None and not found.waits_for_others:
-                    return found
-                if (scope := lines.before(limits)) is not None:
-                    place = lines.join(scope)
-                    await self._turn(place, give_up)
-            while True:
-                found = await self._reserve(limits, tokens, lasts, partial=partial)
-                if found is None or not found.waits_for_others or clock() >= give_up:
-                    return found
-                place = lines.join(found.limit.scope, place)
-                await self._turn(place, give_up)
-        finally:
-            if place is not None:
-                lines.leave(place)
-
-    async def _turn(self, place: Place, give_up: float) -> None:
         clock = asyncio.get_running_loop().time
         began = clock()
-        await self._services.lines.turn(place, give_up)
-        self.waited += clock() - began
+        while True:
+            found = await self._reserve(limits, tokens, seconds + SPARE_SECONDS, partial=partial)
+            left = began + patience - clock()
+            if found is None or not found.waits_for_others or left <= 0:
+                return found
+            pause = clock()
+            await asyncio.sleep(min(left, TRY_SECONDS))
+            self.waited += clock() - pause
 
     async def _reserve(
         self, limits: Sequence[Limit], tokens: int, seconds: float, *, partial: bool
@@ -117,7 +97,6 @@ class Reservation:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-        self._services.lines.freed(limits)
 
     def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """What the client is told; kept as an event, once a minute of a session."""
@@ -164,9 +143,7 @@ class Reservation:
         """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
 
         The store settles one after the other, so of all that run at once one crosses each line.
-        Whoever waits for these budgets is told, too.
         """
-        self._services.lines.freed(settlement.amounts)
         rules = self._services.settings.reliability.token_budget
         beyond = {  # the lower threshold, by now
             limit: tokens

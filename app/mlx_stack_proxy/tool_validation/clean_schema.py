@@ -1,10 +1,10 @@
 """A client's parameter schema, reduced to what can be checked.
 
 Schemas come from agent frameworks and are often odd: types that do not exist (``"any"``,
-``"dict"``), old spellings, ``required: true`` inside a property, references that lead nowhere. A
-strict compiler refuses such a schema as a whole. Here each keyword is looked at by itself: old
-spellings become those of draft 2020-12, what is well formed is kept, the rest is left out. What is
-no constraint in JSON Schema (annotations, ``format``, unknown keywords) is always left out.
+``"dict"``), older drafts, ``required: true`` inside a property, references that lead nowhere. A
+strict compiler refuses such a schema as a whole. Here each keyword is looked at by itself: what is
+well formed in draft 2020-12 is kept, the rest is left out, as is always what is no constraint there
+(annotations, ``format``, unknown keywords).
 
 Leaving out must only ever let more calls pass. Inside ``not``, ``oneOf``, ``if`` and their like it
 would do the opposite, so a schema from which a constraint was left out loses those too.
@@ -19,11 +19,11 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 
 import jsonschema_rs
 
 from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
-from .references import look_up
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
@@ -92,7 +92,7 @@ _PLAIN: Final = frozenset(
      "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
      "minProperties", "maxProperties", "minContains", "maxContains"}
 )  # fmt: skip
-_UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef"})
+_UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef", "dependencies"})
 _CONSTRAINTS: Final = (
     _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
 )
@@ -149,7 +149,8 @@ class _Cleaner:
             return {}
         out: dict[str, Any] = {}
         lost: list[str] = []
-        for keyword, value in _in_new_spelling(schema, self.distrust).items():
+        for given, value in schema.items():
+            keyword = "anyOf" if self.distrust and given == "oneOf" else given
             if keyword == "$ref":
                 self._refer(value, out)
             elif keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
@@ -203,24 +204,19 @@ class _Cleaner:
                 out["enum"] = [*out["enum"], None]
 
 
-def _in_new_spelling(schema: dict[str, Any], distrust: bool) -> dict[str, Any]:
-    """A copy in which older drafts' keywords are draft 2020-12's."""
-    new = dict(schema)
-    for limit in ("Minimum", "Maximum"):
-        if new.get(f"exclusive{limit}") is True:  # draft 4: a flag beside the plain bound
-            new[f"exclusive{limit}"] = new.get(limit.lower())
-        elif new.get(f"exclusive{limit}") is False:
-            del new[f"exclusive{limit}"]
-    if isinstance(new.get("items"), list):
-        new["prefixItems"] = new.pop("items")
-        new["items"] = new.get("additionalItems", True)
-    dependencies = new.get("dependencies")
-    if isinstance(dependencies, dict):
-        names = {key: held for key, held in dependencies.items() if isinstance(held, list)}
-        new["dependentRequired"] = names
-        new["dependentSchemas"] = {
-            key: held for key, held in dependencies.items() if key not in names
-        }
-    if distrust and "oneOf" in new:
-        new.setdefault("anyOf", new.pop("oneOf"))
-    return new
+def look_up(whole: object, reference: str) -> dict[str, Any] | bool | None:
+    """What a reference into the schema itself points at; None for all others."""
+    base, _, pointer = reference.partition("#")
+    own = str(whole.get("$id", "")) if isinstance(whole, dict) else ""
+    if (base and base != own.partition("#")[0]) or (pointer and not pointer.startswith("/")):
+        return None
+    found: object = whole
+    for step in pointer.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(key)
+        elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
+            found = found[int(key[:9])]
+        else:
+            return None
+    return found if isinstance(found, bool | dict) else None

@@ -39,14 +39,6 @@ _END_MARK: Final = re.compile(
 
 
 @frozen
-class Doubt:
-    """What may be wrong with a call: `kind` is a label for metrics, `error` a sentence."""
-
-    kind: str
-    error: str
-
-
-@frozen
 class Valid:
     """A valid call: the tool's name, its arguments, its schema, and what was said before it."""
 
@@ -57,12 +49,12 @@ class Valid:
     ids: Ids
 
 
-def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[Doubt]:
-    """What may be wrong with a valid call, by all rows but those that are `off`."""
+def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    """What may be wrong with a valid call, by all rows but those that are `off`: kind, sentence."""
     for kind, find in DOUBTS.items():
         if kind not in off:
             for error in find(call):
-                yield Doubt(kind, error)
+                yield kind, error
 
 
 def _empty(call: Valid) -> Iterator[str]:

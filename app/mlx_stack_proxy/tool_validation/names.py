@@ -1,14 +1,9 @@
-"""Names as models misspell them: words, spelling-blind comparison, tool names, near names.
-
-A name is only ever taken for another when both are the same letters and digits, whatever their
-case and separators, and no second tool is. A name that is merely similar is the model's to correct:
-it is told which tools are near.
-"""
+"""Names as models misspell them: their words, what two spellings share, near names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -16,13 +11,6 @@ MAX_NAME: Final = 200  # longer names are shortened in sentences and never compa
 
 _SEPARATORS: Final = re.compile(r"[\s\-_./:]+")
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
-# Namespaces that chat templates put before a tool's name (gpt-oss and Kimi K2; Gemini).
-NAMESPACE: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
-# What servers leave around a tool's name; each is taken off once, under the rule's name.
-DRESSINGS: Final = {
-    "name_call_id": re.compile(r":\d{1,6}$"),
-    "name_prefix": re.compile(f"^{NAMESPACE.pattern}", re.IGNORECASE),
-}
 
 
 def words(name: str) -> list[str]:
@@ -33,41 +21,6 @@ def words(name: str) -> list[str]:
 def squash(name: str) -> str:
     """`name` without case and separators: what two spellings of one name have in common."""
     return _SEPARATORS.sub("", name).casefold()
-
-
-def resolve(name: str, offered: Iterable[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The one offered tool that `name` spells, and the rules applied; None where there is none.
-
-    Rules: ``name_marker`` (a template's marker behind the name is cut off), ``name_prefix``
-    (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case and separators).
-    """
-    tools = list(offered)
-    if len(name) > MAX_NAME:
-        return None
-    bare, marker, _ = name.partition("<|")
-    trimmed = bare.strip().strip("`\"'").removesuffix("()")
-    rules = ["name_marker"] if marker else ["name_spelling"] if trimmed != bare else []
-    found = _spelled(trimmed, tools)
-    for rule, dressing in DRESSINGS.items():
-        if found is None and dressing.search(trimmed):
-            rules.append(rule)
-            trimmed = dressing.sub("", trimmed)
-            found = _spelled(trimmed, tools)
-    if found is None:
-        return None
-    if found != trimmed and "name_spelling" not in rules:
-        rules.append("name_spelling")
-    return found, tuple(rules)
-
-
-def _spelled(name: str, tools: Sequence[str]) -> str | None:
-    if not name:
-        return None
-    if name in tools:
-        return name
-    wanted = squash(name)
-    same = [tool for tool in tools if squash(tool) == wanted] if wanted else []
-    return same[0] if len(same) == 1 else None
 
 
 def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tools of a request; each schema is compiled once for its content, in a bounded cache.
+"""Schemas of arguments and replies; each is compiled once for its content, in a bounded cache.
 
 `jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
 patterns which that engine does not know (look-around, back-references) are left out by
@@ -9,7 +9,7 @@ has counted that checking, and explaining, come to an end.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -43,8 +43,9 @@ class CompiledSchema:
         cleaned = clean(raw, whole_object=whole_object)
         self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
         self.definitions: dict[str, Any] = self.schema.get("$defs", {})
+        self.properties: dict[str, Any] = self.schema.get("properties", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
-        self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)
+        self.declared = frozenset(self.properties) | frozenset(self.required)
         self.frames = dict(_frames(raw))
         self._validator = self._compile()
         # A small schema without references costs little for any value.
@@ -118,61 +119,6 @@ class CompiledSchema:
         except jsonschema_rs.ValidationError as error:
             return [error]
         return []
-
-
-class ToolSet:
-    """The tools of one request by name, each compiled when first asked for."""
-
-    def __init__(self, schemas: Mapping[str, Any]) -> None:
-        self._schemas = schemas
-        self._compiled: dict[str, CompiledSchema] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tools' names, in the request's order."""
-        return tuple(self._schemas)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._schemas
-
-    def __len__(self) -> int:
-        return len(self._schemas)
-
-    def schema(self, name: str) -> Any:
-        """The parameters schema as the client sent it; None where there is none."""
-        return self._schemas.get(name)
-
-    def compiled(self, name: str) -> CompiledSchema | None:
-        """The compiled schema of a tool, None for a name that is not offered."""
-        if name not in self._compiled and name in self._schemas:
-            self._compiled[name] = compile_schema(self._schemas[name])
-        return self._compiled.get(name)
-
-
-def tool_set(tools: object) -> ToolSet:
-    """The tool set of a request's `tools`, as the client sent them.
-
-    Never raises: entries that are no tools are passed over.
-    """
-    schemas: dict[str, Any] = {}
-    for name, schema in _entries(tools):
-        # Offered twice, differently: either may be meant.
-        schemas[name] = schema if schemas.get(name, schema) == schema else None
-    return ToolSet(schemas)
-
-
-def _entries(tools: object) -> Iterator[tuple[str, Any]]:
-    """Name and parameters of each tool: OpenAI's two forms, Responses', Anthropic's, custom."""
-    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        return
-    for entry in tools:
-        if not isinstance(entry, Mapping):
-            continue
-        inner = (entry.get(key) for key in ("function", "custom"))
-        body = next((one for one in inner if isinstance(one, Mapping)), entry)
-        name = body.get("name")
-        if isinstance(name, str) and name:
-            yield name, body.get("parameters", body.get("input_schema"))
 
 
 def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:

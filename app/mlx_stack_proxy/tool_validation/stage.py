@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -25,16 +26,15 @@ from ..unique import call_id
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
-from .check import Checked, Options, check_call
-from .check_reply import check_response_format
+from .check import Checked, Options, check_call, check_response_format
 from .client_history import readable
 from .conversation import Conversation
 from .doubts import Valid, call_doubts
-from .formats.literals import json_object
+from .formats.base import json_object
 from .miscopied_ids import Ids
-from .schemas import ToolSet, tool_set
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
 from .tool_choice import NOTHING, breach, read_choice
+from .tools import ToolSet, tool_set
 from .unread import broken_call, unread_call
 
 MISCOPIED = "miscopied_id"
@@ -98,7 +98,6 @@ class _State(StageState):
         self._failures: list[CallFailure] = []
         # A tool that isn't offered, a call of which stands in marks beside prose; "" if none.
         self._unoffered = ""
-        self._compiled: ToolSet | None = None
 
     def on_request(self, request: UpstreamRequest) -> None:
         blocks = self._exchange.request.blocks_of(request.body["messages"])
@@ -108,7 +107,7 @@ class _State(StageState):
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
 
     def text_hold(self) -> TextHold | None:
-        return Holdback(self._schemas(), self._stage.off) if self._rescues else None
+        return Holdback(self._tool_set, self._stage.off) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
         mended = {
@@ -165,13 +164,13 @@ class _State(StageState):
         said, ids = Conversation(self._body["messages"]), Ids(self._body["messages"], self._tools)
         found: list[CallFailure] = []
         for position, call in enumerate(choice.tool_calls):
-            schema = self._tool_set().compiled(call.name)
             arguments = json_object(call.arguments)
-            if schema is not None and arguments:
+            if arguments and call.name in self._tool_set:
+                schema = self._tool_set.compiled(call.name)
                 valid = Valid(call.name, arguments, schema, said, ids)
                 found += (
-                    CallFailure(call.name, doubt.kind, doubt.error, 0, position)
-                    for doubt in call_doubts(valid, self._stage.off)
+                    CallFailure(call.name, kind, error, 0, position)
+                    for kind, error in call_doubts(valid, self._stage.off)
                 )
         # An id is asked about by itself: that goes to another tier.
         return [one for one in found if one.kind != MISCOPIED] or found[:1]
@@ -182,7 +181,7 @@ class _State(StageState):
             return []
         if UNREAD in self._stage.off:
             return []
-        name = unread_call(choice.text, self._schemas()) or self._unoffered
+        name = unread_call(choice.text, self._tool_set) or self._unoffered
         return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
 
     # Mending one choice
@@ -217,7 +216,7 @@ class _State(StageState):
         return not check_response_format(behind_thoughts(text), wanted, options).failures
 
     def _rescue(self, index: int, new: _Mended) -> None:
-        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas(), self._stage.off)
+        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._tool_set, self._stage.off)
         new.failures += self._unknown_calls(index, new.text, found)
         new.text = found.content
         if not found.calls:
@@ -232,14 +231,14 @@ class _State(StageState):
         names = found.unknown
         if not names or not self._stage.options.validate_tool_names:
             return
-        schemas = self._schemas()
+        offered = self._tool_set.names
         if not found.calls:
-            everything = {**schemas, **{name: {} for name in names}}
+            everything = ToolSet(dict.fromkeys((*offered, *names)))
             if rescue(text, everything).content.strip():
                 self._unoffered = names[0]  # the prose may well speak of a call: a doubt
                 return
         for name in names:
-            error = explain.unknown_tool(name, list(schemas))
+            error = explain.unknown_tool(name, offered)
             yield CallFailure(name, "unknown_tool", error, index)
 
     def _check_calls(self, index: int, new: _Mended) -> None:
@@ -250,7 +249,7 @@ class _State(StageState):
         if self._body.get("parallel_tool_calls") is False and len(new.calls) > 1:
             new.calls, new.rescued = new.calls[:1], new.rescued[:1]
             new.repairs.append("parallel_calls")
-        tools = self._tool_set()
+        tools = self._tool_set
         seen: set[str] = set()
         for position, call in enumerate(new.calls):
             checked = check_call(call.name, call.arguments, tools, self._stage.options)
@@ -289,7 +288,7 @@ class _State(StageState):
         """Whether a choice without calls says that it is one, or is one that nothing reads."""
         if _speaks_of_calls(new):
             return True
-        return self._rescues and broken_call(new.text, self._schemas())
+        return self._rescues and broken_call(new.text, self._tool_set)
 
     def _check_format(self, index: int, new: _Mended) -> None:
         wanted = self._format
@@ -329,14 +328,9 @@ class _State(StageState):
 
     # What the request says
 
+    @cached_property
     def _tool_set(self) -> ToolSet:
-        if self._compiled is None:
-            self._compiled = tool_set(self._tools)
-        return self._compiled
-
-    def _schemas(self) -> dict[str, Any]:
-        tools = self._tool_set()
-        return {name: tools.schema(name) or {} for name in tools.names}
+        return tool_set(self._tools)
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
         self.remarks.incidents.append(Incident(kind, labels, detail))

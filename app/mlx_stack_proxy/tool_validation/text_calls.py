@@ -7,11 +7,7 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 
 from __future__ import annotations
 
-import re
-import sys
-
 from ..frozen import frozen
-from .formats import literals
 from .formats.base import (
     MAX_CALLS,
     WINDOW,
@@ -19,20 +15,17 @@ from .formats.base import (
     Exhausted,
     Format,
     Source,
-    SpelledTools,
-    Tools,
     Where,
     behind_tail,
+    json_object,
 )
-from .formats.openers import SPECIAL
-from .formats.scanner import Candidate, Scanner, fence_end
+from .formats.scanner import Candidate, Scanner
+from .formats.table import SPECIAL
+from .tools import ToolSet
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
 PATIENCE = 4_096
-# Behind a JSON value: neither another one nor what may close it or follow a call.
-_GOES_ON = re.compile(r"[\s,;\[\]}]*+[^\s{<,;\[\]}]")
-
 NONE: frozenset[str] = frozenset()
 
 
@@ -66,7 +59,7 @@ class Rescued:
     unknown: tuple[str, ...] = ()
 
 
-def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
 
     Never raises.
@@ -77,7 +70,7 @@ def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     return Rescued(rest.calls, flowed + rest.content, rest.unknown)
 
 
-def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
 
     The last call is whole only where its arguments are a JSON object, closed by its own bracket:
@@ -104,30 +97,28 @@ def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
     if last.arguments == "{}":  # which also stands for none at all
         behind = max(behind, text.find(last.name, behind))
     written = text.find(last.arguments, behind) >= 0
-    return found.calls if written and literals.json_object(last.arguments) is not None else before
+    return found.calls if written and json_object(last.arguments) is not None else before
 
 
 class Holdback:
     """Text that is coming, let through as long as it cannot become a call.
 
     Prose flows at once. What may be the beginning of a marker waits until it is one or is not;
-    from a marker on, everything waits for `finish`, except where a bare or fenced JSON value ends
-    and is no call. Whitespace at the very beginning of a reply waits for what follows it.
+    from a marker on, everything waits for `finish`. Whitespace at the very beginning of a reply
+    waits for what follows it.
 
     However a text is cut into deltas, what `feed` gave and the content that `finish` gives are
     together `rescue(text).content`, and the calls are the same.
     """
 
-    __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
+    __slots__ = ("_blank", "_candidate", "_held", "_off", "_scanner")
 
-    def __init__(self, tools: Tools, off: frozenset[str] = NONE) -> None:
-        self._scanner = Scanner("", SpelledTools(tools), off=off)
+    def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
+        self._scanner = Scanner("", tools, off=off)
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
         self._candidate: Candidate | None = None
         self._held: list[str] = []  # deltas behind a candidate, not yet in the scanner's text
-        self._length = 0
-        self._try_at = 0
 
     @property
     def begins_call(self) -> bool:
@@ -141,8 +132,7 @@ class Holdback:
             return delta
         if self._candidate is not None:
             self._held.append(delta)
-            self._length += len(delta)
-            return "" if self._length < self._try_at else self._retry()
+            return ""
         scanner = self._scanner
         if not self._blank and scanner.idle and SPECIAL.search(delta) is None:
             # Plain prose, the usual case: nothing in it can begin anything.
@@ -152,7 +142,16 @@ class Holdback:
             return delta
         start = self._start()
         scanner.extend(delta)
-        return self._go_on(start)
+        self._candidate = scanner.advance(final=False)
+        if self._candidate is None and len(scanner.text) - scanner.pos > PATIENCE:
+            self._candidate = Candidate(scanner.pos, 0, ())
+        flowing = scanner.text[start : scanner.pos]
+        if self._blank and (not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)):
+            return ""
+        self._blank = False
+        if self._candidate is None:
+            self._trim()
+        return flowing
 
     def finish(self) -> Rescued:
         """The calls in what is still held, and the rest of it as content."""
@@ -170,74 +169,12 @@ class Holdback:
 
     def _start(self) -> int:
         """The index of the first character that has not flowed."""
-        return 0 if self._waits() else self._scanner.pos
-
-    def _waits(self) -> bool:
-        return self._blank and bool(self._scanner.text)
-
-    def _go_on(self, start: int) -> str:
-        scanner = self._scanner
-        while True:
-            candidate = scanner.advance(final=False)
-            if candidate is None or not self._is_over(candidate):
-                break
-            scanner.reject(candidate)
-        if candidate is None and len(scanner.text) - scanner.pos > PATIENCE:
-            candidate = Candidate(scanner.pos, 0, ())
-        self._hold(candidate)
-        flowing = scanner.text[start : scanner.pos]
-        if self._blank:
-            if not flowing or (flowing.isspace() and len(flowing) <= PATIENCE):
-                return ""
-            self._blank = False
-        if candidate is None:
-            self._trim()
-        return flowing
+        return 0 if self._blank else self._scanner.pos
 
     def _trim(self) -> None:
         # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
         if self._scanner.pos > 4 * WINDOW:
             self._scanner.trim(WINDOW)
-
-    def _hold(self, candidate: Candidate | None) -> None:
-        self._candidate = candidate
-        if candidate is None:
-            return
-        self._length = len(self._scanner.text)
-        # Tried again whenever the text has doubled: in all that is linear.
-        waiting = self._length - candidate.start
-        self._try_at = self._length + max(waiting, 64) if _ends_early(candidate) else sys.maxsize
-
-    def _retry(self) -> str:
-        start = self._start()
-        self._scanner.extend("".join(self._held))
-        self._held.clear()
-        return self._go_on(start)
-
-    def _is_over(self, candidate: Candidate) -> bool:
-        """Whether a bare or fenced JSON value is whole, and no call."""
-        if not _ends_early(candidate):
-            return False
-        scanner = self._scanner
-        src = Source(scanner.text, scanner.tools, scanner.floor)
-        start = candidate.start
-        try:
-            if candidate.fence:
-                closed = fence_end(candidate.fence).end.search(src.text, start + candidate.length)
-                if closed is None:
-                    return False
-            else:
-                value = literals.json_value(src, start)
-                if value is None or not _GOES_ON.match(src.text, value[1]):
-                    return False
-            return not any(_calls(src, row, candidate.start)[1] for row in candidate.rows)
-        except Exception:
-            return False
-
-
-def _ends_early(candidate: Candidate) -> bool:
-    rows = candidate.rows
-    return bool(rows) and all(row.where in (Where.JSON, Where.FENCE) for row in rows)
 
 
 def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
@@ -256,7 +193,7 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
     known: list[FoundCall] = []
     unknown: list[str] = []
     for call in block.calls:
-        name = src.tools.resolve(call.name)
+        name = src.tools.meant(call.name)
         if name is None:
             unknown.append(call.name)
         else:

@@ -16,11 +16,11 @@ from typing import Final
 
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
-from .formats.base import Call, Source, SpelledTools, Tools, Where
-from .formats.context import region_at
+from .formats.base import Call, Source, Where, dumps, json_members, json_object
+from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
-from .formats.literals import dumps, json_members, json_object
 from .formats.scanner import Scanner
+from .tools import ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
 MAX_TRIED: Final = 8  # places where JSON or Python may begin
@@ -33,34 +33,33 @@ _CLOSING: Final = re.compile(r"</(?:tool_calls?|function|invoke|parameter|arg_va
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 
 
-def unread_call(text: str, tools: Tools) -> str | None:
+def unread_call(text: str, tools: ToolSet) -> str | None:
     """The name of the tool whose call `text` may hold; None where it holds none."""
     if not tools or len(text) > MAX_TEXT:
         return None
-    known = SpelledTools(tools)
     answer = behind_thoughts(text)
     return (
-        _marked(text, known)
-        or _fenced(answer, known)
-        or _closed(answer, known)
-        or _as_code(answer, known)
-        or _as_object(answer.strip(), known)
+        _marked(text, tools)
+        or _fenced(answer, tools)
+        or _closed(answer, tools)
+        or _as_code(answer, tools)
+        or _as_object(answer.strip(), tools)
     )
 
 
-def broken_call(text: str, tools: Tools) -> bool:
+def broken_call(text: str, tools: ToolSet) -> bool:
     """Whether a reply without calls is nothing but one, from its mark to a closing sign."""
-    answer, known = behind_thoughts(text).strip(), SpelledTools(tools)
+    answer = behind_thoughts(text).strip()
     if not answer.endswith((">", "]", "}")):
         return False
-    candidate = Scanner(answer, known, every_mark=True).advance(final=True)
+    candidate = Scanner(answer, tools, every_mark=True).advance(final=True)
     if candidate is None or candidate.start:
         return False
     marked = all(row.where is Where.MARK for row in candidate.rows)
-    return marked and _named(answer, 0, known) is not None
+    return marked and _named(answer, 0, tools) is not None
 
 
-def _marked(text: str, tools: SpelledTools) -> str | None:
+def _marked(text: str, tools: ToolSet) -> str | None:
     scanner = Scanner(text, tools, every_mark=True)
     while (candidate := scanner.advance(final=True)) is not None:
         if (name := _named(text, candidate.start, tools)) is not None:
@@ -69,43 +68,43 @@ def _marked(text: str, tools: SpelledTools) -> str | None:
     return None
 
 
-def _named(text: str, at: int, tools: SpelledTools) -> str | None:
+def _named(text: str, at: int, tools: ToolSet) -> str | None:
     """The tool that is named behind a mark."""
     return _first_tool(_NAME.findall(text, at, at + NEARBY), tools)
 
 
-def _first_tool(words: Iterable[str], tools: SpelledTools) -> str | None:
-    return next(filter(None, map(tools.resolve, words)), None)
+def _first_tool(words: Iterable[str], tools: ToolSet) -> str | None:
+    return next(filter(None, map(tools.meant, words)), None)
 
 
-def _closed(text: str, tools: SpelledTools) -> str | None:
+def _closed(text: str, tools: ToolSet) -> str | None:
     """The tool that is named before a closing mark whose opening is none."""
     outside = "".join(text.split("```")[::2])
     for found in itertools.islice(_CLOSING.finditer(outside), MAX_TRIED):
-        if region_at(outside, found.start(), final=True) is None:
+        if closer_at(outside, found.start(), final=True) is None:
             return _first_tool(_NAME.findall(outside, 0, found.start()), tools)
     return None
 
 
-def _fenced(text: str, tools: SpelledTools) -> str | None:
+def _fenced(text: str, tools: ToolSet) -> str | None:
     """The same in the text's code fences."""
     inside = (fence.partition("\n")[2] for fence in text.split("```")[1 : 2 * MAX_TRIED : 2])
     return next(filter(None, (_marked(code, tools) for code in inside)), None)
 
 
-def _as_code(text: str, tools: SpelledTools) -> str | None:
+def _as_code(text: str, tools: ToolSet) -> str | None:
     """Python, JSON with the name in it, or JSON close behind the name."""
     src = Source(text, tools)
     calls: list[Call] = []
     for found in itertools.islice(_CODE.finditer(text), MAX_TRIED):
         at = found.start()
-        if region_at(text, at, final=True) is not None:
+        if closer_at(text, at, final=True) is not None:
             continue
         python = None if text[at] == "{" else python_calls.read_calls(src, at)
         named = python or read_calls(src, at, shape=bare_envelope)
         calls += named[0] if named else _behind_name(src, at)
     for call in calls:
-        name, arguments = tools.resolve(call.name), json_object(call.arguments)
+        name, arguments = tools.meant(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None
@@ -113,19 +112,19 @@ def _as_code(text: str, tools: SpelledTools) -> str | None:
 
 def _behind_name(src: Source, at: int) -> list[Call]:
     words = _NAME.findall(src.text, max(0, at - CLOSE), at)
-    name = next((one for one in reversed(words) if one in src.tools.schemas), None)
+    name = next((one for one in reversed(words) if one in src.tools), None)
     found = json_members(src, at) if name else None
     return [Call(name, dumps(found[0]))] if name and found and found[0] else []
 
 
-def _as_object(text: str, tools: SpelledTools) -> str | None:
+def _as_object(text: str, tools: ToolSet) -> str | None:
     """Where all is one object: a tool's name among its values, or a call of no tool's name."""
     fenced = _FENCED.fullmatch(text)
     given = json_object(fenced[1] if fenced else text)
     if given is None:
         return None
-    names = [one for one in given.values() if isinstance(one, str) and one in tools.schemas]
+    names = [one for one in given.values() if isinstance(one, str) and one in tools]
     arguments = given.get("arguments", given.get("parameters"))
     if not names and "name" in given and len(given) == 2 and isinstance(arguments, dict):
-        names = [one for one in tools.schemas if arguments and tools.takes(one, arguments)]
+        names = [one for one in tools.names if arguments and tools.takes(one, arguments)]
     return names[0] if names else None

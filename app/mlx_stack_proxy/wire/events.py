@@ -87,13 +87,6 @@ class UpstreamErrorEvent:
     code: str | None
 
 
-@frozen
-class Tick:
-    """Time has passed without an event. ``now`` in seconds, on the exchange's clock."""
-
-    now: float
-
-
 Event = (
     TextDelta
     | ReasoningDelta
@@ -103,5 +96,4 @@ Event = (
     | Usage
     | Finish
     | UpstreamErrorEvent
-    | Tick
 )

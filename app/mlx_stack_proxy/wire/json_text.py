@@ -12,6 +12,8 @@ import orjson
 
 # A number longer than this is no number anyone computes with (Python itself stops at 4,300).
 MAX_DIGITS: Final = 1_000
+MAX_CHARS: Final = 1_000_000  # of one text
+MAX_DEPTH: Final = 64  # levels of nesting
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
@@ -34,20 +36,20 @@ class Unreadable(Exception):
         self.message = message
 
 
-def parse(text: str, *, max_chars: int, max_depth: int) -> Any:
+def parse(text: str) -> Any:
     """The value that `text` stands for, in linear time.
 
     Integers beyond 64 bits may come back as floats. Raises `Unreadable`, also where an object
     gives one key two different values: readers disagree about which of them counts.
     """
-    if len(text) > max_chars:
-        raise Unreadable("too_large", f"are larger than {max_chars:,} characters")
+    if len(text) > MAX_CHARS:
+        raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
     try:
         value = orjson.loads(text)
     except ValueError:
-        check_depth(text, max_depth)
+        check_depth(text)
         return parse_exactly(text)
-    check_depth(text, max_depth)
+    check_depth(text)
     if len(_KEY.findall(text)) != _count_keys(value):  # strings may hold more, never fewer
         parse_exactly(text)  # raises, where one key has two values
     return value
@@ -63,13 +65,18 @@ def parse_exactly(text: str) -> Any:
         raise Unreadable("too_deep", "are nested too deeply") from None
 
 
-def check_depth(text: str, max_depth: int) -> None:
-    """Raise `Unreadable` where brackets outside strings nest deeper than `max_depth`."""
-    if text.count("{") + text.count("[") <= max_depth:
+def check_depth(text: str) -> None:
+    """Raise `Unreadable` where brackets outside strings nest deeper than `MAX_DEPTH`."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
         return
     brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
-    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
-        raise Unreadable("too_deep", f"are nested more than {max_depth} levels deep")
+    check_levels(max(accumulate(map(_STEPS.__getitem__, brackets)), default=0))
+
+
+def check_levels(levels: int) -> None:
+    """Raise `Unreadable` for more than `MAX_DEPTH`."""
+    if levels > MAX_DEPTH:
+        raise Unreadable("too_deep", f"are nested more than {MAX_DEPTH} levels deep")
 
 
 def write(value: Any) -> str:

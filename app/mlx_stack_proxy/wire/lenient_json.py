@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from .json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
+from .json_text import NUMBER, Unreadable, check_levels, join_pairs, not_json, read_number
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -58,18 +58,11 @@ class Reader:
     """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
 
     def __init__(
-        self,
-        text: str,
-        position: int = 0,
-        *,
-        max_depth: int = 64,
-        python: bool = False,
-        mark: str = "",
+        self, text: str, position: int = 0, *, python: bool = False, mark: str = ""
     ) -> None:
         self.text = text
         self.position = position
         self.used: dict[str, None] = {}
-        self._max_depth = max_depth
         self._python = python
         self._mark = mark
         self._open: list[str] = []
@@ -125,9 +118,8 @@ class Reader:
         return self._members("[", "]", self.value)
 
     def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
-        if len(self._open) >= self._max_depth:
-            raise Unreadable("too_deep", f"are nested more than {self._max_depth} levels deep")
         self._open.append(opener)
+        check_levels(len(self._open))
         self.position += 1
         self._space()
         if self._peek() == closer:

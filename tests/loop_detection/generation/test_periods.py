@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.loop_detection.generation.flow import DETECTORS, Flow, Kind
+from mlx_stack_proxy.loop_detection.generation.flow import DETECTORS, Flow
 from mlx_stack_proxy.loop_detection.generation.limits import (
     KINDS_OF_SIGNS,
     TABLE,
     Found,
+    Kind,
     RepeatedCall,
 )
 from mlx_stack_proxy.settings import GenerationSettings

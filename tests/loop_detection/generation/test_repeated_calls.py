@@ -23,6 +23,7 @@ from mlx_stack_proxy.settings import (
 )
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.events import TextDelta
 from mlx_stack_proxy.wire.sse import DONE_FRAME
 from tests.engine.exchanges import attempt, client_request, exchange
@@ -50,12 +51,12 @@ class Reply:
         out = b""
         self.taken = 0
         for payload in [*chunks, usage_chunk()]:
-            out += self.attempt.feed(data(payload), 0.0)
+            out += self.attempt.feed(data(payload))
             self.taken += 1
             if self.attempt.over:
                 break
         else:
-            out += self.attempt.feed(DONE_FRAME, 0.0)
+            out += self.attempt.feed(DONE_FRAME)
         self.ended_by: Verdict | None = self.attempt.verdict
         assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
         self.verdict = self.attempt.settle()
@@ -306,7 +307,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
         return rescue_cut(text, tools)
 
     monkeypatch.setattr(repeated_calls, "rescue_cut", counted)
-    tools = {"look": parameters("query", query="string", id="integer")}
+    tools = ToolSet({"look": parameters("query", query="string", id="integer")})
     watch = repeated_calls.WrittenCalls(2, (), lambda: tools)
     text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
     for at in range(0, len(text), 64):
@@ -317,7 +318,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
 
 def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
     text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
-    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), dict))
+    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), lambda: ToolSet({})))
     flow.waiting.append(text)
     flow.length += len(text)
     assert isinstance(flow.look(), Found)

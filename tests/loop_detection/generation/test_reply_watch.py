@@ -24,7 +24,6 @@ from mlx_stack_proxy.wire.events import (
     Finish,
     ReasoningDelta,
     TextDelta,
-    Tick,
     ToolCallDelta,
     Usage,
 )
@@ -178,7 +177,7 @@ def test_switched_off() -> None:
 
 def test_other_events_say_nothing() -> None:
     one = Watched()
-    assert one.on(Usage(1, 2), Tick(1.0), Finish(0, "stop")) is None
+    assert one.on(Usage(1, 2), Finish(0, "stop")) is None
 
 
 @pytest.mark.parametrize("where", ["text", "reasoning"])

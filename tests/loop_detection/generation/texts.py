@@ -6,8 +6,8 @@ import random
 import sys
 from collections.abc import Iterator
 
-from mlx_stack_proxy.loop_detection.generation.flow import Flow, Kind
-from mlx_stack_proxy.loop_detection.generation.limits import Found, RepeatedCall
+from mlx_stack_proxy.loop_detection.generation.flow import Flow
+from mlx_stack_proxy.loop_detection.generation.limits import Found, Kind, RepeatedCall
 from mlx_stack_proxy.settings import GenerationSettings
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"

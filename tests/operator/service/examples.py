@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlx_stack_proxy.operator.service.spec import Spec
+from mlx_stack_proxy.operator.service.commands import Spec
 
 # Names that XML, a unit file or a shell would each read as something else.
 ODD = 'R&D <1> 100% $HOME "x" it\'s'
@@ -19,7 +19,6 @@ def spec(folder: Path, **changes: Any) -> Spec:
         "kept_in": (folder, folder / "failures"),
         "env_file": folder / "service.env",
         "stop_seconds": 45,
-        "variables": {"LITELLM_MASTER_KEY": "sk-secret", "OPENROUTER_API_KEY": None},
         "health_url": "http://127.0.0.1:9/health",
     }
     return Spec(**{**given, **changes})

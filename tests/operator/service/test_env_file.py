@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator.service import env_file
-from mlx_stack_proxy.operator.service.spec import quoted_value
-from mlx_stack_proxy.operator.service.steps import ServiceError
 from mlx_stack_proxy.settings_source import SettingsError
 
 
@@ -43,14 +41,14 @@ WITH_EQUALS=a=b#c
 
 @pytest.mark.parametrize("value", ["", "plain", 'a "b" $c `d` \\e', "'single'", " blanks ", "ü=;#"])
 def test_what_is_written_is_read_again(value: str, tmp_path: Path) -> None:
-    path = written(tmp_path, f"NAME={quoted_value('NAME', value)}\n")
+    path = written(tmp_path, env_file.text_of({"NAME": value, "UNSET": None}))
     assert env_file.read(path) == {"NAME": value}
 
 
 @pytest.mark.parametrize("value", ["a\nB=c", "a\rb", "a\0b"])
 def test_a_value_that_would_be_two_lines_is_refused(value: str) -> None:
-    with pytest.raises(ServiceError, match="NAME"):
-        quoted_value("NAME", value)
+    with pytest.raises(SettingsError, match="NAME"):
+        env_file.text_of({"NAME": value})
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import plistlib
 import shutil
@@ -13,31 +12,13 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.operator.service import commands, systemd
+from mlx_stack_proxy.operator.service import systemd
 from mlx_stack_proxy.operator.service.launchd import Launchd
-from mlx_stack_proxy.operator.service.steps import (
-    MakeFolder,
-    Remove,
-    Run,
-    ServiceError,
-    Silent,
-    Step,
-    UntilAnswers,
-    UntilFails,
-    WriteFile,
-    carry_out,
-)
-from mlx_stack_proxy.operator.service.systemd import SystemUnit, UserUnit, quoted
-from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.operator.service.machine import Machine, ServiceError
+from mlx_stack_proxy.operator.service.systemd import Systemd, quoted, refuse_hidden
 from tests.operator.service.examples import ODD, program_at, spec
 
 ROOT = Path(__file__).parents[3]
-
-
-def written(steps: list[Step], name: str) -> WriteFile:
-    found = [s for s in steps if isinstance(s, WriteFile) and s.path.name == name]
-    assert len(found) == 1
-    return found[0]
 
 
 # --- launchd ---------------------------------------------------------------------------------
@@ -72,12 +53,9 @@ def check_plist(data: dict[str, Any]) -> None:
 
 def test_the_agent(tmp_path: Path) -> None:
     folder = tmp_path / ODD
-    agent = Launchd(tmp_path, folder)
-    steps = agent.install(spec(folder, stop_seconds=75))
-    step = written(steps, "com.mlx-stack.proxy.plist")
-    assert step.path == tmp_path / "Library/LaunchAgents/com.mlx-stack.proxy.plist"
-    assert "@" not in step.content
-    data = plistlib.loads(step.content.encode(), fmt=plistlib.FMT_XML)
+    text = Launchd(tmp_path, folder).plist(spec(folder, stop_seconds=75))
+    assert "@" not in text
+    data = plistlib.loads(text.encode(), fmt=plistlib.FMT_XML)
     check_plist(data)
     log = str(folder / "logs" / "proxy.log")
     assert data["ProgramArguments"] == [
@@ -88,7 +66,6 @@ def test_the_agent(tmp_path: Path) -> None:
     ]
     assert data["ExitTimeOut"] == 75
     assert data["StandardErrorPath"] == log
-    assert MakeFolder(folder / "logs") in steps
 
 
 def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) -> None:
@@ -96,28 +73,6 @@ def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) ->
     args = cli._parser().parse_args(plist["ProgramArguments"][1:])
     assert args.env_file == tmp_path / "service.env"
     assert args.log_file == tmp_path / "logs" / "proxy.log"
-
-
-def test_the_agent_is_loaded_anew_once_the_old_one_is_gone(tmp_path: Path) -> None:
-    agent = Launchd(tmp_path, tmp_path)
-    given = spec(tmp_path, stop_seconds=75)
-    target = f"gui/{os.getuid()}/com.mlx-stack.proxy"
-    bootout = Run(("launchctl", "bootout", target), may_fail=True)
-    gone = UntilFails(("launchctl", "print", target), 85)
-    loaded_anew = [
-        bootout,
-        gone,
-        Silent(given.health_url),
-        Run(("launchctl", "enable", target)),
-        Run(("launchctl", "bootstrap", f"gui/{os.getuid()}", str(agent.definition)), again_on=5),
-        UntilAnswers(given.health_url, 60, ("tail", "-n", "20", str(agent.log))),
-    ]
-    steps = agent.install(given)
-    assert steps[-len(loaded_anew) :] == loaded_anew
-    carry_out([written(steps, "com.mlx-stack.proxy.plist")])
-    assert agent.restart(given.health_url) == loaded_anew
-    assert agent.uninstall() == [bootout, gone, Remove(agent.definition)]
-    assert agent.logs(5, True).argv == ("tail", "-n", "5", "-F", str(agent.log))
 
 
 def test_a_bad_configuration_is_no_failure_for_launchd(
@@ -131,27 +86,6 @@ def test_a_bad_configuration_is_no_failure_for_launchd(
     assert cli.main(["serve", "--config", str(config), *asked]) == 0
     assert "unknown key `servre`" in capsys.readouterr().err
     assert cli.main(["serve", "--config", str(config)]) == 2, "as the units of systemd know it"
-
-
-def test_what_is_installed_is_read_again(tmp_path: Path) -> None:
-    """Whatever its path: so a restart can look whether it would start."""
-    folder = tmp_path / ODD
-    folder.mkdir()
-    config = folder / "config.yaml"
-    config.write_text("server: {port: 4242}")
-    env_file = folder / "service.env"
-    env_file.write_text("MLX_STACK_SERVER__HOST=0.0.0.0\n")
-    env_file.chmod(0o600)
-    for manager in (Launchd(tmp_path, folder), UserUnit(tmp_path)):
-        assert manager.installed() is None
-        for path in (config, None):  # without one it is the working folder's
-            for step in manager.install(spec(folder, config=path)):
-                if isinstance(step, WriteFile):
-                    carry_out([step])
-            found = manager.installed()
-            assert found is not None
-            settings = found.settings()
-            assert (settings.server.port, settings.server.host) == (4242, "0.0.0.0")
 
 
 # --- systemd ---------------------------------------------------------------------------------
@@ -185,35 +119,37 @@ def test_a_unit_that_systemd_takes(kind: str, tmp_path: Path) -> None:
     verified(file.parent, *(("--user",) if kind == "user" else ()), str(file))
 
 
+@pytest.fixture
+def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemctl and loginctl that do nothing, before all others."""
+    for name in ("systemctl", "loginctl"):
+        program_at(tmp_path / "none" / name)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'none'}:{os.environ['PATH']}")
+
+
+def sandbox_of(manager: Systemd) -> Path:
+    return manager.definition.with_name(f"{systemd.UNIT}.d") / "sandbox.conf"
+
+
+@pytest.mark.usefixtures("no_programs")
 def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None:
-    manager = UserUnit(tmp_path)
+    manager = Systemd(tmp_path / "units")
     manager.sandboxed = True
     folder = tmp_path / "state 5%"
-    given = spec(folder, program=program_at(tmp_path / "mlx-stack-proxy"))
-    steps = manager.install(given)
-    step = written(steps, "sandbox.conf")
-    assert step.path == tmp_path / "systemd/user/mlx-stack-proxy.service.d/sandbox.conf"
-    assert f'ReadWritePaths="{tmp_path}/state 5%%"' in step.content
-    assert "PrivateUsers=yes" in step.content.splitlines()
-    for one in steps:
-        if isinstance(one, WriteFile):
-            carry_out([one])
+    program = program_at(tmp_path / "mlx-stack-proxy")
+    elsewhere = tmp_path / "failures"  # wherever the state and captured failures go
+    manager.install(Machine(dry=False), spec(folder, program=program, kept_in=(folder, elsewhere)))
+    lines = sandbox_of(manager).read_text().splitlines()
+    assert f'ReadWritePaths="{tmp_path}/state 5%%" {elsewhere}' in lines
+    assert "PrivateUsers=yes" in lines
+    assert folder.is_dir() and elsewhere.is_dir()
     verified(manager.definition.parent, "--user", str(manager.definition))
 
 
-def test_the_sandbox_lets_captured_failures_be_written_wherever_they_go(tmp_path: Path) -> None:
-    manager = UserUnit(tmp_path)
-    manager.sandboxed = True
-    state = {"path": "~/elsewhere/reliability.db"}
-    settings = from_mapping({"state": state, "observability": {"capture_path": "/srv/failures"}})
-    given = commands.describe(argparse.Namespace(config=None, system=False), settings)
-    step = written(manager.install(given), "sandbox.conf")
-    home = Path.home()
-    folders = f"{home}/.mlx-stack {home}/elsewhere /srv/failures"
-    assert f"ReadWritePaths={folders}\n" in step.content
+def test_the_system_unit_keeps_captured_failures_where_it_may_write(tmp_path: Path) -> None:
     variable = "MLX_STACK_OBSERVABILITY__CAPTURE_PATH"
     line = f"Environment={variable}=/var/lib/mlx-stack-proxy/failures"
-    assert line in systemd.unit("system", given).splitlines()
+    assert line in systemd.unit("system", spec(tmp_path)).splitlines()
 
 
 def lines_of(unit: str) -> dict[str, str]:
@@ -258,9 +194,9 @@ def test_a_system_unit_is_refused_what_it_could_not_see(
     monkeypatch.setattr("sys.executable", "/usr/bin/env")
     for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
         with pytest.raises(ServiceError, match=r"does not see.*--user"):
-            SystemUnit().install(spec(tmp_path, program=Path(place)))
+            refuse_hidden(spec(tmp_path, program=Path(place)))
     with pytest.raises(ServiceError, match=r"/home/ada/config.yaml is below /home"):
-        SystemUnit().install(spec(tmp_path, config=Path("/home/ada/config.yaml")))
+        refuse_hidden(spec(tmp_path, config=Path("/home/ada/config.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -282,14 +218,15 @@ def test_a_line_end_in_a_path_makes_no_second_line() -> None:
         quoted("/a\nExecStartPre=/bin/x")
 
 
+@pytest.mark.usefixtures("no_programs")
 @pytest.mark.parametrize("says", systemd._NO_NAMESPACES, ids=lambda pair: pair[0].name)
 def test_a_kernel_without_namespaces_gets_a_unit_without_them(
     says: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(systemd, "_says", lambda file: says[1] if file == says[0] else "")
-    manager = UserUnit(tmp_path)
-    steps = manager.install(spec(tmp_path))
-    assert not [s for s in steps if isinstance(s, WriteFile) and s.path.name == "sandbox.conf"]
+    manager = Systemd(tmp_path / "units")
+    manager.install(Machine(dry=False), spec(tmp_path))
+    assert manager.definition.exists() and not sandbox_of(manager).exists()
     assert any("namespaces" in note for note in manager.notes())
     monkeypatch.setattr(systemd, "_says", lambda file: "")
-    assert UserUnit(tmp_path).notes() == []
+    assert Systemd(tmp_path).notes() == []

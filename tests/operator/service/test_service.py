@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 from pathlib import Path
@@ -10,18 +9,10 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.operator.service import commands, steps, systemd
-from mlx_stack_proxy.operator.service import spec as specs
-from mlx_stack_proxy.operator.service.steps import (
-    MakeFolder,
-    Run,
-    ServiceError,
-    Step,
-    WriteFile,
-    show,
-)
+from mlx_stack_proxy.operator.service import commands, launchd, machine, systemd
+from mlx_stack_proxy.operator.service.machine import ServiceError
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.operator.service.examples import program_at, spec
+from tests.operator.service.examples import ODD, program_at
 
 
 @pytest.fixture
@@ -35,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home").mkdir()
     (tmp_path / "config.yaml").write_text("server: {shutdown_grace_seconds: 60}")
     program = program_at(tmp_path / "bin" / "mlx-stack-proxy")
-    monkeypatch.setattr(specs, "find_program", lambda: program)
+    monkeypatch.setattr(commands, "program", lambda: program)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
 
@@ -57,10 +48,8 @@ def test_a_dry_run_shows_all_and_does_nothing(
     assert "LITELLM_MASTER_KEY" in out
     assert "sk-secret" not in out
     assert list(home.iterdir()) == []
-    for action in ("uninstall", "status", "restart", "logs"):
-        assert cli.main(["service", action, "--dry-run"]) == 0
-        assert "mlx-stack" in capsys.readouterr().out
-    assert list(home.iterdir()) == []
+    assert cli.main(["service", "uninstall", "--dry-run"]) == 0
+    assert "mlx-stack" in capsys.readouterr().out
 
 
 def fake_programs(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "none") -> Path:
@@ -80,8 +69,8 @@ def fake_programs(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "n
             """
         )
     monkeypatch.setenv("PATH", f"{folder / 'fake'}:{os.environ['PATH']}")
-    monkeypatch.setattr(steps, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(steps, "_answers", lambda _: said.exists() and started(said))
+    monkeypatch.setattr(machine, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(launchd, "answers", lambda _: said.exists() and started(said))
     monkeypatch.setattr(systemd, "LINGERING", folder / "lingering")
     return said
 
@@ -149,7 +138,7 @@ def test_a_step_that_fails_ends_it_with_a_sentence(
     on("linux", monkeypatch)
     said = fake_programs(tmp_path, monkeypatch, fails="daemon-reload")
     assert cli.main(["service", "install"]) == 1
-    assert "daemon-reload` failed with exit code 3: is there a systemd" in capsys.readouterr().err
+    assert "daemon-reload` failed: is there a systemd" in capsys.readouterr().err
     assert "restart" not in said.read_text()
 
 
@@ -172,7 +161,7 @@ def test_launchd_is_waited_for_and_asked_again(
     said.unlink()
     launchctl.write_text(launchctl.read_text().replace("-ge 3", "-ge 99"))
     assert cli.main(["service", "install"]) == 1
-    assert calls(said).count("bootstrap") == steps.TRIES
+    assert calls(said).count("bootstrap") == launchd.TRIES
     assert "bootstrap" in capsys.readouterr().err
 
 
@@ -184,7 +173,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_service(
 ) -> None:
     on("darwin", monkeypatch)
     said = fake_programs(tmp_path, monkeypatch)
-    monkeypatch.setattr(steps, "_answers", lambda _: True)
+    monkeypatch.setattr(launchd, "answers", lambda _: True)
     assert cli.main(["service", "install"]) == 1
     assert "http://127.0.0.1:4100/health answers" in capsys.readouterr().err
     assert not started(said)
@@ -199,9 +188,9 @@ def test_what_does_not_start_is_said_with_its_own_last_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     on(platform, monkeypatch)
-    monkeypatch.setattr("mlx_stack_proxy.operator.service.launchd.START_SECONDS", 0.0)
+    monkeypatch.setattr(launchd, "START_SECONDS", 0.0)
     said = fake_programs(tmp_path, monkeypatch, fails="user?restart")
-    monkeypatch.setattr(steps, "_answers", lambda _: False)
+    monkeypatch.setattr(launchd, "answers", lambda _: False)
     assert cli.main(["service", "install"]) == 1
     out, err = capsys.readouterr()
     assert "serves" not in out
@@ -311,21 +300,30 @@ def test_a_configuration_that_can_not_serve_is_not_installed(
     assert list(home.iterdir()) == []
 
 
-def test_an_environment_file_that_is_there_is_looked_at(tmp_path: Path) -> None:
-    given = spec(tmp_path)
-    assert specs.remarks(given) == []
-    given.env_file.write_text("OTHER=1\n")
-    given.env_file.chmod(0o644)
-    open_to_all, lacking = specs.remarks(given)
-    assert "0644" in open_to_all
-    assert "lacks LITELLM_MASTER_KEY" in lacking
+def test_an_environment_file_that_is_there_is_looked_at(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on("linux", monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    env_file = home / ".mlx-stack/service.env"
+    env_file.parent.mkdir()
+    env_file.write_text("OTHER=1\n")
+    env_file.chmod(0o644)
+    assert cli.main(["service", "install"]) == 2
+    assert "chmod 600" in capsys.readouterr().err and not said.exists()
+    env_file.chmod(0o600)
+    assert cli.main(["service", "install"]) == 0
+    assert "lacks LITELLM_MASTER_KEY" in capsys.readouterr().err
 
 
 def test_the_variables_are_those_that_the_configuration_names() -> None:
     cloud = {"model": "m", "api_key_env": "CLOUD_KEY"}
     settings = from_mapping({"reliability": {"escalation": {"cloud_fallback": cloud}}})
     environ = {"MLX_STACK_SERVER__ADMIN_KEY": "a", "MLX_STACK_CONFIG": "x", "PATH": "y"}
-    assert specs.needed_variables(settings, environ) == {
+    assert commands.needed_variables(settings, environ) == {
         "LITELLM_MASTER_KEY": None,
         "CLOUD_KEY": None,
         "MLX_STACK_SERVER__ADMIN_KEY": "a",
@@ -335,32 +333,30 @@ def test_the_variables_are_those_that_the_configuration_names() -> None:
 def test_the_program_is_this_installations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with pytest.raises(ServiceError, match="install the package first"):
-        specs.find_program()
+        commands.program()
     program_at(tmp_path / "mlx-stack-proxy")
-    assert specs.find_program() == tmp_path / "mlx-stack-proxy"
+    assert commands.program() == tmp_path / "mlx-stack-proxy"
 
 
-def test_without_a_file_the_service_has_the_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_what_is_installed_is_read_again(
+    platform: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert specs.find_config(None, {}) is None
-    assert specs.find_config(None, {"MLX_STACK_CONFIG": "my.yaml"}) == tmp_path / "my.yaml"
-    args = argparse.Namespace(config="c.yaml", system=True)
-    monkeypatch.setattr(specs, "find_program", lambda: tmp_path / "p")
-    found = commands.describe(args, from_mapping({}))
-    assert found.config == tmp_path / "c.yaml"
-    assert found.env_file == Path("/etc/mlx-stack-proxy/service.env")
-    assert "--config" not in spec(tmp_path, config=None).command
-
-
-def test_the_steps_are_shown_as_they_are(tmp_path: Path) -> None:
-    what: list[Step] = [
-        MakeFolder(tmp_path),
-        WriteFile(tmp_path / "a", "secret", 0o600, keep=True, shown="hidden"),
-        Run(("echo", "two words"), may_fail=True),
-    ]
-    text = show(what)
-    assert "secret" not in text
-    assert "mode 0600), unless it is there" in text
-    assert "echo 'two words'" in text
+    """Whatever its path: so a restart can look whether it would start."""
+    on(platform, monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    config = tmp_path / ODD / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("server: {}")
+    assert cli.main(["service", "install", "--config", str(config)]) == 0
+    command = commands.manager(False).command()
+    assert command is not None and command[1:4] == ["serve", "--config", str(config)]
+    config.write_text("servre: {}")
+    assert cli.main(["service", "restart"]) == 2
+    config.unlink()
+    (tmp_path / "config.yaml").unlink()
+    said.unlink()
+    assert cli.main(["service", "install"]) == 0, "with the defaults, or what lies in its folder"
+    assert "--config" not in (commands.manager(False).command() or [])
+    (home / ".mlx-stack/config.yaml").write_text("servre: {}")
+    assert cli.main(["service", "restart"]) == 2

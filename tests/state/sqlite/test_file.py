@@ -134,6 +134,11 @@ def set_keeper(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
         monkeypatch.setattr(keeper, name, value)
 
 
+def keep_house_now(store: SqliteStore) -> None:
+    store._keeper._due = 0.0
+    store._keeper._wanted.set()
+
+
 async def test_old_events_and_idle_sessions_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,8 +186,8 @@ async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -
             turns[name] = turns.get(name, 0) + 1
         found = contents(path)
         assert found is not None
-        assert {state.session: state.turns for state in found.sessions} == turns
-        assert [hour.total(NOW) for _, hour in found.hours] == [spent + 1]
+        assert {name: state.turns for name, state in found["sessions"]} == turns
+        assert [hour.total(NOW) for _, hour in found["hours"]] == [spent + 1]
     assert count(path, "entries") == 5  # three sessions, a purse, an hour
 
 
@@ -197,7 +202,7 @@ async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
         ((scope, hour),) = store._image.ledger.hours.items()
         found = contents(path)
         assert found is not None
-        ((scope_found, hour_found),) = found.hours
+        ((scope_found, hour_found),) = found["hours"]
         assert (scope_found, hour_found.total(NOW + at)) == (scope, hour.total(NOW + at))
         assert hour_found.buckets() == hour.buckets()
 
@@ -208,7 +213,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
     await store.commit("a", ONE_TURN, NOW)
     for file in path.parent.iterdir():
         file.unlink()
-    store._keeper._ask_for_housekeeping()
+    keep_house_now(store)
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
     assert store.trouble is None
@@ -237,6 +242,6 @@ async def test_a_file_that_was_replaced_is_written_anew(
     copy.rename(path)
     for beside in ("-wal", "-shm"):
         os.unlink(f"{path}{beside}")
-    store._keeper._ask_for_housekeeping()
+    keep_house_now(store)
     await until(lambda: rows(path, "sessions") == 2)
     await until(lambda: store.trouble is None)

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ...tool_validation.formats.base import Tools
 from ...tool_validation.text_calls import Holdback, rescue_cut
+from ...tool_validation.tools import ToolSet
 from ...wire.events import ToolCallDelta
 from ...wire.reply import ToolCall
 from ..call_keys import canonical
@@ -98,7 +98,7 @@ class WrittenCalls:
 
     __slots__ = ("_due", "_exempt", "_most", "_pieces", "_tools", "is_open")
 
-    def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
+    def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], ToolSet]) -> None:
         self._most = most
         self._exempt = exempt
         self._tools = tools
@@ -123,7 +123,7 @@ class WrittenCalls:
         self._due = int(upto * _GROWTH)
         text, tools = text[:upto], self._tools()
         least = self._most if found is None else 0
-        if not any(text.count(name) > least for name in tools):
+        if not any(text.count(name) > least for name in tools.names):
             return None
         read = rescue_cut(self.closed(text), tools)
         if found is not None:

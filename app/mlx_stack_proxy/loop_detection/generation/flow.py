@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
 from .fences import Fences
-from .limits import Found, Place, RepeatedCall, Rule, characters
+from .limits import About, Found, Kind, RepeatedCall, Rule, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
@@ -34,10 +33,10 @@ class Thinking:
 
     __slots__ = ("_closer", "_most", "_read", "_size", "_state")
 
-    def __init__(self, rules: GenerationSettings, *, reasoning: bool) -> None:
-        self._most = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
+    def __init__(self, about: About) -> None:
+        self._most = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._closer = ""  # none: it is reasoning up to its end
-        self._state = "inside" if reasoning else "before"
+        self._state = "inside" if about.kind == "reasoning" else "before"
         self._read = 0
         self._size = 0  # bytes
 
@@ -68,34 +67,12 @@ class Detector(Protocol):
     def look(self, text: str, offset: int, end: int) -> Found | None: ...
 
 
-Kind = Literal["text", "reasoning", "arguments"]
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Of one text: what it is, and what its rules share."""
-
-    rules: GenerationSettings
-    kind: Kind
-    late: int
-    fences: Fences
-
-
-def _periods(about: About) -> Detector:
-    place: Place = "arguments" if about.kind == "arguments" else "text"
-    return Periods(about.rules, place, about.late, about.fences)
-
-
-def _thinking(about: About) -> Detector:
-    return Thinking(about.rules, reasoning=about.kind == "reasoning")
-
-
 # The rules, in the order in which they are asked. Each can be left out by itself.
 DETECTORS: Final[dict[Rule, Callable[[About], Detector]]] = {
-    "period": _periods,
-    "phrase": lambda about: Phrases(about.rules, about.fences),
-    "sentences": lambda about: Sentences(about.rules, about.late, about.fences),
-    "reasoning": _thinking,
+    "period": Periods,
+    "phrase": Phrases,
+    "sentences": Sentences,
+    "reasoning": Thinking,
 }
 IN_ARGUMENTS: Final = ("period",)
 

@@ -13,9 +13,23 @@ from typing import Final, Literal
 
 from ...frozen import frozen
 from ...settings import GenerationSettings
+from .fences import Fences
 
 Place = Literal["text", "signs", "code", "arguments"]
 Rule = Literal["period", "phrase", "sentences", "reasoning"]
+
+
+Kind = Literal["text", "reasoning", "arguments"]
+
+
+@frozen
+class About:
+    """What the rules share of one text."""
+
+    rules: GenerationSettings
+    kind: Kind
+    late: int  # the characters up to the tool-call limit
+    fences: Fences
 
 
 @frozen

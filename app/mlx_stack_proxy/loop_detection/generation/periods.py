@@ -12,9 +12,7 @@ it has come three times.
 
 from __future__ import annotations
 
-from ...settings import GenerationSettings
-from .fences import Fences
-from .limits import KINDS_OF_SIGNS, Found, Place, characters, is_signs
+from .limits import KINDS_OF_SIGNS, About, Found, Place, characters, is_signs
 
 BLOCK = 64  # characters between two looks
 PROBE = 32  # characters that are looked for, at the least,
@@ -25,15 +23,13 @@ _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
 
 class Periods:
-    """The one rule: laps × characters. ``place``: of the text as a whole."""
+    """The one rule: laps × characters."""
 
-    __slots__ = ("_fences", "_late", "_periods", "_place", "_rules", "due", "laps")
+    __slots__ = ("_about", "_periods", "_rules", "due", "laps")
 
-    def __init__(self, rules: GenerationSettings, place: Place, late: int, fences: Fences) -> None:
-        self._rules = rules
-        self._place = place
-        self._late = late
-        self._fences = fences
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has
         self.due = 0  # where one of them is enough, if it goes on; 0: there is none
         self.laps = 0  # how often what repeats stands at the text's end
@@ -81,7 +77,7 @@ class Periods:
 
     def _enough(self, text: str, offset: int, start: int, end: int, period: int) -> int:
         """The characters of this run that are enough."""
-        late = offset + end > self._late
+        late = offset + end > self._about.late
         enough = characters(self._rules, "text", period, late=late)
         if end - start < enough:
             return enough  # wherever it stands
@@ -91,9 +87,9 @@ class Periods:
         return characters(self._rules, self._place_of(text, offset, end, lap), period, late=late)
 
     def _place_of(self, text: str, offset: int, end: int, lap: str) -> Place:
-        if self._place != "text":
-            return self._place
-        if self._fences.is_open(text, offset, end, end - len(lap)):
+        if self._about.kind == "arguments":
+            return "arguments"
+        if self._about.fences.is_open(text, offset, end, end - len(lap)):
             return "code"
         if not is_signs(lap):
             return "text"

@@ -15,8 +15,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ...settings import GenerationSettings
-from .fences import Fences
 from .limits import (
     LEAST_WORDS,
     MOST_WORDS,
@@ -24,6 +22,7 @@ from .limits import (
     PHRASE_KINDS,
     PHRASE_LENGTH,
     SENTENCES,
+    About,
     Found,
     is_signs,
     phrase_times,
@@ -40,9 +39,9 @@ class Phrases:
 
     __slots__ = ("_fences", "_reach", "_times")
 
-    def __init__(self, rules: GenerationSettings, fences: Fences) -> None:
-        self._fences = fences
-        self._times = phrase_times(rules)
+    def __init__(self, about: About) -> None:
+        self._fences = about.fences
+        self._times = phrase_times(about.rules)
         self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
 
     def look(self, text: str, offset: int, end: int) -> Found | None:
@@ -73,16 +72,14 @@ def _places(text: str, phrase: str, first: int, end: int) -> list[int]:
 class Sentences:
     """Looks for laps of words. Keeps nothing."""
 
-    __slots__ = ("_fences", "_late", "_rules")
+    __slots__ = ("_about",)
 
-    def __init__(self, rules: GenerationSettings, late: int, fences: Fences) -> None:
-        self._rules = rules
-        self._late = late
-        self._fences = fences
+    def __init__(self, about: About) -> None:
+        self._about = about
 
     def look(self, text: str, offset: int, end: int) -> Found | None:
         """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
-        enough = said(self._rules, late=offset + end > self._late)
+        enough = said(self._about.rules, late=offset + end > self._about.late)
         begin = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
             return None
@@ -93,7 +90,7 @@ class Sentences:
             lap = text[last : words[-1].end() + 1]
             if end - start < enough or _END.search(lap) is None or is_signs(lap):
                 continue
-            if not self._fences.is_open(text, offset, end, start):
+            if not self._about.fences.is_open(text, offset, end, start):
                 return Found("sentences", offset + start, offset + end, lap)
         return None
 

@@ -18,8 +18,7 @@ from ...engine.request import UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
 from ...settings import LoopDetectionSettings, Settings
-from ...tool_validation.formats.base import Tools
-from ...tool_validation.schemas import tool_set
+from ...tool_validation.tools import ToolSet, tool_set
 from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
@@ -253,13 +252,12 @@ class ReplyWatch:
         self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
 
-def _tools(exchange: Exchange, rescues: bool) -> Tools:
+def _tools(exchange: Exchange, rescues: bool) -> ToolSet:
     """The tools that calls as text are made calls of. No method: a reply is to leave no cycle."""
     request = exchange.request
     if not rescues or request.body.get("tool_choice") == "none":
-        return {}
-    tools = tool_set(request.tools)
-    return {name: tools.schema(name) or {} for name in tools.names}
+        return tool_set(())
+    return tool_set(request.tools)
 
 
 def _loop(found: Found) -> LoopDetected:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...frozen import frozen
 from ...tool_validation.check import Options, check_call
-from ...tool_validation.schemas import tool_set
+from ...tool_validation.tools import tool_set
 from ..remote.client import OPENER
 
 MAX_TOKENS = 400  # ends a reply that would go round for ever

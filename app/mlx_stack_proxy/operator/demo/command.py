@@ -22,7 +22,8 @@ from rich.text import Text
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
-from ..local_stack.run_directory import LITELLM_CONFIG, usual_folder
+from ..local_stack.configs import KEY_VARIABLE
+from ..local_stack.run_directory import LITELLM_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
@@ -47,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what stands behind the proxy: LiteLLM, or the tier's model server "
         "(default: that of a running `mlx-stack-proxy up`)",
     )
-    parser.add_argument("--run-dir", metavar="FOLDER", help="that of `up`, if it has its own")
     parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
     parser.set_defaults(run=run)
 
@@ -56,16 +56,16 @@ def run(args: argparse.Namespace) -> int:
     """Ask and show; 1 where somebody doesn't answer."""
     settings = load(args.config)
     url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
-    direct = _direct(args)
+    direct = _direct(args, url)
     if direct is None:
         sys.stderr.write(
-            "no `mlx-stack-proxy up` has run here: name what stands behind the proxy with "
+            f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)\n"
         )
         return 1
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
     try:
-        right = _show_all(console, direct, Server(url, args.tier))
+        right = _show_all(console, direct, Server(url, args.tier, _key(url)))
     except Unreachable as error:
         sys.stderr.write(f"{error}; start the stack with `make run`\n")
         return 1
@@ -84,13 +84,19 @@ def _report(remote: Remote) -> list[str]:
         return [f"There is no report: {error}"]
 
 
-def _direct(args: argparse.Namespace) -> Server | None:
+def _key(url: str) -> str:
+    """With `up --inside` it is LiteLLM that is asked, which wants its own."""
+    take_key(os.environ, url)
+    return os.environ.get(KEY_VARIABLE, "local")
+
+
+def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        key = os.environ.get("LITELLM_MASTER_KEY", "local")
+        key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
-    folder = Path(args.run_dir).expanduser() if args.run_dir else usual_folder()
-    return model_server(folder / LITELLM_CONFIG, args.tier)
+    folder = running_at(proxy)
+    return None if folder is None else model_server(folder / LITELLM_CONFIG, args.tier)
 
 
 def model_server(litellm_config: Path, tier: str) -> Server | None:

@@ -17,8 +17,8 @@ import yaml
 
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
-from ..local_stack import beside
 from ..local_stack.console import shown
+from ..local_stack.run_directory import take_key
 from .proposal import Proposal, propose
 from .rendering import LITELLM_LINES, text_inside, text_of
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
         base_url = given.upstream.base_url
-        key_file = beside.take_key(os.environ, base_url)
+        key_file = take_key(os.environ, base_url)
         found = asyncio.run(looking.look(base_url, args.litellm_config))
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
@@ -86,13 +86,7 @@ def run(args: argparse.Namespace) -> int:
             "own."
         )
         return 1
-    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
-    changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
-    if args.inside:
-        text = text_inside(proposal, urlsplit(base_url).port or _HTTP_PORT, found.sources)
-    else:
-        text = text_of(proposal, changed, found.sources)
-    from_mapping(yaml.safe_load(text), "the proposal")  # what we write must load
+    text = _text(args.inside, proposal, found, base_url)
     if args.dry_run:
         sys.stdout.write(text)
         return 0
@@ -106,6 +100,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show_next(output, found.key_variable or _DEFAULT.api_key_env or "", key_file)
     return 0
+
+
+def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
+    """The file's text, which is one that loads."""
+    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
+    changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
+    if inside:
+        text = text_inside(proposal, urlsplit(base_url).port or _HTTP_PORT, found.sources)
+    else:
+        text = text_of(proposal, changed, found.sources)
+    from_mapping(yaml.safe_load(text), "the proposal")
+    return text
 
 
 def _show_next(output: Path, key_variable: str, key_file: Path | None) -> None:

@@ -58,8 +58,6 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
     environment = _environment(_BASIC + _DOWNLOAD, _BASIC_PREFIXES + _DOWNLOAD_PREFIXES)
     if tier.is_path:
         environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
-    # Without this folder its /v1/models answers 200 with an empty body.
-    _cache_folder(environment).mkdir(parents=True, exist_ok=True)
     options = {"--model": tier.model, "--host": "127.0.0.1", "--port": str(tier.port)}
     return ChildSpec(
         name=tier.name,
@@ -140,14 +138,3 @@ def _flat(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _environment(names: Sequence[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps its models under this environment."""
-    if hub := environment.get("HF_HUB_CACHE"):
-        return Path(hub).expanduser()
-    home = environment.get("HF_HOME")
-    if not home:
-        cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-        home = f"{cache}/huggingface"
-    return Path(home).expanduser() / "hub"

@@ -1,4 +1,4 @@
-"""What `up` says: plain lines, the same in a terminal, a pipe and a file."""
+"""What `up` says and why it refuses: plain lines, the same in a terminal, a pipe and a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import sys
 from pathlib import Path
 from typing import TextIO
+
+
+class UpError(Exception):
+    """The stack can't be started as it is asked for; the message is one line for the user."""
 
 
 class Console:

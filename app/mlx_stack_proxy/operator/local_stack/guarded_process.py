@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import psutil
-
 # How long children may take to end by themselves once `up` has been killed.
 ORPHAN_GRACE_SECONDS = 5
 _LOOKS = 50
@@ -93,28 +91,17 @@ class GuardedProcess:
         await self._process.wait()
         # The others die a moment later; their ports are free only then.
         for _ in range(_LOOKS):
-            if not _members(self._process.pid):
+            if not self._signal(0):
                 break
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: int) -> bool:
+        """Whether there is such a group; macOS says EPERM when only zombies are left of it."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
-            # No such group any more; macOS says so with EPERM when only zombies are left.
-            pass
-
-
-def _members(group: int) -> list[int]:
-    """The processes of a group, without those that only wait for someone to reap them."""
-    found = []
-    for pid in psutil.pids():
-        try:
-            if os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.append(pid)
-        except (OSError, psutil.Error):
-            continue
-    return found
+            return False
+        return True
 
 
 def guarded(command: Sequence[str]) -> list[str]:

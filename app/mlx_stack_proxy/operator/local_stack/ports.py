@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
-
-class PortTaken(Exception):
-    """A port that something listens on; the message is one line for the user."""
+from .console import UpError
 
 
 def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
-    """Check ports of (number, what for, option that changes it). Raises :class:`PortTaken`."""
+    """Check ports of (number, what for, option that changes it). Raises :class:`UpError`."""
     purposes: dict[int, str] = {}
     for port, purpose, option in ports:
         if not 0 < port < 65536:
-            raise PortTaken(f"{option}: {port} is no port number")
+            raise UpError(f"{option}: {port} is no port number")
         if port in purposes:
-            raise PortTaken(f"port {port} is meant for both {purposes[port]} and {purpose}")
+            raise UpError(f"port {port} is meant for both {purposes[port]} and {purpose}")
         purposes[port] = purpose
         if not is_free(port):
-            raise PortTaken(
+            raise UpError(
                 f"port {port} (for {purpose}) is taken by {_owner(port)}; "
                 f"end that, or choose another with {option}"
             )
@@ -57,6 +56,15 @@ def _owner(port: int) -> str:
         return f"{process.name()} (process {process.pid})"
     except psutil.Error:
         return "another program"
+
+
+def working_folder(port: int) -> Path | None:
+    """The folder in which the process runs that listens there, as far as we may know."""
+    process = _listener(port)
+    try:
+        return None if process is None else Path(process.cwd())
+    except psutil.Error:
+        return None
 
 
 def _listener(port: int) -> psutil.Process | None:

@@ -1,14 +1,12 @@
-"""Asking a child over HTTP whether it is ready.
-
-A handful of bytes over a socket of its own: no HTTP library is loaded for it, and none of their
-proxy or retry settings can get in the way on loopback.
-"""
+"""Asking a child over HTTP whether it is ready."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
 
 # A look every so often is cheap; the gain is a shorter start.
 _INTERVAL_SECONDS = 0.2
@@ -23,10 +21,9 @@ class Hopeless(Exception):
 class HttpProbe:
     """Ready means that a GET is answered with 200."""
 
-    def __init__(self, port: int, path: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, port: int, path: str) -> None:
         self._port = port
         self._path = path
-        self._headers = dict(headers or {})
         self.waiting_for = f"GET http://127.0.0.1:{port}{path}"
         self.last_answer = "no answer yet"
 
@@ -46,8 +43,8 @@ class HttpProbe:
     async def _ask(self) -> int | None:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                status, body = await fetch(self._port, self._path, headers=self._headers)
-        except (OSError, ValueError, TimeoutError) as error:
+                status, body = await fetch(self._port, self._path)
+        except (aiohttp.ClientError, TimeoutError) as error:
             self.last_answer = words(error)
             return None
         self.last_answer = f"HTTP {status}" if status == 200 else brief(status, body)
@@ -70,7 +67,7 @@ class ModelServerProbe(HttpProbe):
         self.last_answer = "no answer yet"
         try:
             status, body = await one_token(self._port, "default_model")
-        except (OSError, ValueError) as error:
+        except aiohttp.ClientError as error:
             raise Hopeless(f"no answer to its first question ({words(error)})") from None
         if b"generation thread died" in body:
             raise Hopeless(_NOT_LOADED)
@@ -87,41 +84,25 @@ class ModelServerProbe(HttpProbe):
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
-    """Ask a model for one token. Raises ``OSError`` or ``ValueError``."""
-    question = {
-        "model": model,
-        "messages": [{"role": "user", "content": "Hello"}],
-        "max_tokens": 1,
-    }
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    body = json.dumps(question).encode()
-    return await fetch(port, "/v1/chat/completions", headers=headers, body=body)
+    """Ask a model for one token. Raises as :func:`fetch`."""
+    question = [{"role": "user", "content": "Hello"}]
+    body = {"model": model, "messages": question, "max_tokens": 1}
+    return await fetch(port, "/v1/chat/completions", body, {"Authorization": f"Bearer {key}"})
 
 
 async def fetch(
     port: int,
     path: str,
-    *,
+    body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """Status and body of one request to loopback. Raises ``OSError`` or ``ValueError``."""
-    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.0", f"Host: 127.0.0.1:{port}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    if body is not None:
-        lines.append(f"Content-Length: {len(body)}")
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write("\r\n".join([*lines, "", ""]).encode() + (body or b""))
-        await writer.drain()
-        answer = await reader.read()  # HTTP/1.0: to the end of the connection
-    finally:
-        writer.close()
-    head, _, content = answer.partition(b"\r\n\r\n")
-    words = head.split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/"):
-        raise ValueError("not an HTTP answer")
-    return int(words[1]), content
+    """Status and body of a GET, or of a POST of JSON, on loopback. Raises ``ClientError``."""
+    method, url = "GET" if body is None else "POST", f"http://127.0.0.1:{port}{path}"
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout()) as session,
+        session.request(method, url, json=body, headers=headers) as answer,
+    ):
+        return answer.status, await answer.read()
 
 
 def brief(status: int, body: bytes) -> str:
@@ -132,7 +113,7 @@ def brief(status: int, body: bytes) -> str:
 
 def words(error: Exception) -> str:
     """What went wrong with a request, for a line of progress."""
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, aiohttp.ClientConnectorError):
         return "connection refused"
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -1,20 +1,30 @@
-"""The folder of one running stack: generated configurations, logs, and a lock."""
+"""The folder of one running stack: generated configurations, logs, LiteLLM's key, and a lock.
+
+Commands beside a running `up` take its configuration and its key from there. Its children run in
+that folder, so it is found by the port that one of them listens on.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import tempfile
+from collections.abc import MutableMapping
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from ...settings import is_loopback
+from ..service import env_file
+from . import ports
+from .configs import KEY_VARIABLE
+from .console import UpError
 
 PROXY_CONFIG = "config.yaml"
 LITELLM_CONFIG = "litellm.yaml"
 KEY_FILE = "key.env"
 LOCK_FILE = "up.lock"
-
-
-class RunDirectoryError(Exception):
-    """The folder can't be used; the message is one line for the user."""
 
 
 class RunDirectory:
@@ -35,7 +45,7 @@ class RunDirectory:
         except OSError:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             os.close(self._lock)
-            raise RunDirectoryError(
+            raise UpError(
                 f"{path} is in use by another `mlx-stack-proxy up` (process "
                 f"{holder or 'unknown'}); end that, or give this one a --run-dir of its own"
             ) from None
@@ -49,11 +59,11 @@ class RunDirectory:
             file.replace(file.with_suffix(".log.old"))
         return file
 
-    def keep_key(self, variable: str, key: str) -> None:
+    def keep_key(self, key: str) -> None:
         """Write LiteLLM's key down for `check` and `init`, for this user alone, until we end."""
         self.key.unlink(missing_ok=True)
         with open(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{variable}={key}\n")
+            file.write(f"{KEY_VARIABLE}={key}\n")
 
     def close(self) -> None:
         self.key.unlink(missing_ok=True)
@@ -62,14 +72,14 @@ class RunDirectory:
 
 def open_run_directory(given: str | None) -> RunDirectory:
     """The folder given; else ``~/.mlx-stack/run``, or one under the temporary folder where the home
-    can't be written to. Raises :class:`RunDirectoryError`."""
+    can't be written to. Raises :class:`UpError`."""
     if given is not None:
         return RunDirectory(Path(given).expanduser().resolve())
     try:
         return RunDirectory(usual_folder())
     except RuntimeError:  # there is no home
         pass
-    except RunDirectoryError as error:
+    except UpError as error:
         if not isinstance(error.__cause__, OSError):
             raise
     return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}")
@@ -95,16 +105,57 @@ def is_running(path: Path) -> bool:
     return False
 
 
+def running_config() -> Path | None:
+    """The proxy's configuration of an `up` in the usual folder that runs; None where none does."""
+    try:
+        folder = usual_folder()
+    except RuntimeError:
+        return None
+    return folder / PROXY_CONFIG if is_running(folder) else None
+
+
+def running_at(url: str) -> Path | None:
+    """The run directory of the `up` whose LiteLLM or proxy listens there; None: no such `up`."""
+    parts = urlsplit(url)
+    folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
+    return folder if folder is not None and is_running(folder) else None
+
+
+def litellm_beside(config: Path | None) -> str | None:
+    """Where the LiteLLM of an `up` is whose configuration this is; None: of none that runs.
+
+    Upstream; with `--inside`, where clients ask, too, and the configuration doesn't say it.
+    """
+    if config is None or config.name != PROXY_CONFIG or not is_running(config.parent):
+        return None
+    given = yaml.safe_load(config.read_text(encoding="utf-8"))
+    if "upstream" in given:
+        return str(given["upstream"]["base_url"])
+    return f"http://127.0.0.1:{given['server']['port']}"
+
+
+def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
+    """Put in the key of the LiteLLM at this address, if `up` started it and none is there.
+
+    The file the key came from; None where nothing was taken.
+    """
+    folder = None if environ.get(KEY_VARIABLE) else running_at(base_url)
+    if folder is None:
+        return None
+    env_file.put_into(environ, folder / KEY_FILE)
+    return folder / KEY_FILE
+
+
 def _make(path: Path, logs: Path) -> None:
     try:
         # Logs and configurations are nobody else's business.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_uid != os.getuid():
-            raise RunDirectoryError(f"the run directory {path} belongs to someone else")
+            raise UpError(f"the run directory {path} belongs to someone else")
         logs.mkdir(mode=0o700, exist_ok=True)
         (path / LOCK_FILE).touch(mode=0o600)
     except OSError as error:
-        raise RunDirectoryError(
+        raise UpError(
             f"the run directory {path} can't be written to ({error.strerror}); "
             "give another with --run-dir"
         ) from error

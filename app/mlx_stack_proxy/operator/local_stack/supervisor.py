@@ -28,10 +28,9 @@ TAIL_LINES = 15
 class StartFailed(Exception):
     """A child did not get healthy; ``lines`` say which, why, and how its log ends."""
 
-    def __init__(self, reason: str, lines: list[str]) -> None:
-        self.reason = reason
+    def __init__(self, lines: list[str]) -> None:
         self.lines = lines
-        super().__init__(reason)
+        super().__init__(lines[0])
 
 
 class Supervisor:
@@ -90,20 +89,10 @@ class _Child:
         """Start it and return when it is healthy. Raises :class:`StartFailed`."""
         spec = self._spec
         self._console.child(spec.name, "starting", f"{spec.what}; log: {shown(spec.log_file)}")
-        begun = time.monotonic()
-        try:
-            process = await self._spawn()
-            async with asyncio.timeout(spec.start_limit):
-                await self._healthy(process)
-        except TimeoutError:
-            limit = spec.start_limit or 0
-            raise self._failure(f"not ready after {limit:.0f} s ({self._waiting()})") from None
-        except (Hopeless, _Ended) as error:
-            seconds = time.monotonic() - begun
-            raise self._failure(f"{error}, after {seconds:.1f} s") from None
-        except OSError as error:
-            raise self._failure(f"it can't be run: {error}") from None
-        self._console.child(spec.name, "ready", f"after {time.monotonic() - begun:.1f} s")
+        if reason := await self._try():
+            head = f"{spec.name} did not start: {reason}. The end of its log, "
+            end = [f"    {line}" for line in tail(spec.log_file)]
+            raise StartFailed([f"{head}{shown(spec.log_file)}:", *end])
 
     async def keep(self) -> None:
         """Restart it whenever it dies, for ever."""
@@ -122,26 +111,27 @@ class _Child:
                 )
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_DELAY_SECONDS)
-                reason = await self._restart()
+                reason = await self._try("again, ")
 
     async def end(self, hurry: asyncio.Event) -> None:
         """End it, and whatever it has started."""
         if self._process is not None:
             await self._process.end(self._spec.end_grace, hurry)
 
-    async def _restart(self) -> str | None:
-        """Start it once more; say why that failed, if it did."""
+    async def _try(self, again: str = "") -> str | None:
+        """Start it and wait until it is healthy; why it is not, if it isn't."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._spec.start_limit):
                 await self._healthy(await self._spawn())
         except TimeoutError:
-            return f"not ready after {self._spec.start_limit or 0:.0f} s"
-        except (Hopeless, _Ended, OSError) as error:
-            return str(error)
-        self._console.child(
-            self._spec.name, "ready", f"again, after {time.monotonic() - begun:.1f} s"
-        )
+            return f"not ready after {self._spec.start_limit or 0:.0f} s ({self._waiting()})"
+        except (Hopeless, _Ended) as error:
+            return f"{error}, after {time.monotonic() - begun:.1f} s"
+        except OSError as error:
+            return f"it can't be run: {error}"
+        seconds = time.monotonic() - begun
+        self._console.child(self._spec.name, "ready", f"{again}after {seconds:.1f} s")
         return None
 
     async def _spawn(self) -> GuardedProcess:
@@ -200,11 +190,6 @@ class _Child:
             return how_it_ended(ended.result())
         finally:
             ended.cancel()
-
-    def _failure(self, reason: str) -> StartFailed:
-        log = self._spec.log_file
-        head = f"{self._spec.name} did not start: {reason}. The end of its log, {shown(log)}:"
-        return StartFailed(reason, [head, *(f"    {line}" for line in tail(log))])
 
 
 class _Ended(Exception):

@@ -11,6 +11,7 @@ from ...frozen import frozen
 from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
 from ..deploy_files import deploy_path
+from .console import UpError
 
 # The order in which the tiers climb; tiers with other names come after them.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)
@@ -19,10 +20,6 @@ DEMO_TIERS = ("fast", "standard")
 _HUGGING_FACE_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 # Names that our own children have: their log files and lines would get mixed up.
 _RESERVED = ("auto", "litellm", "proxy")
-
-
-class TierError(ValueError):
-    """A `--tier` that can't be served; the message is one line for the user."""
 
 
 @frozen
@@ -55,21 +52,21 @@ def demo_model(name: str) -> Path | None:
 def chosen_tiers(given: Sequence[str], first_port: int) -> list[LocalTier]:
     """The tiers in their order: the demo tiers, changed by each ``NAME=MODEL`` given.
 
-    ``NAME=`` leaves a tier out. Raises :class:`TierError`.
+    ``NAME=`` leaves a tier out. Raises :class:`UpError`.
     """
     models: dict[str, str] = dict.fromkeys(DEMO_TIERS, "")
     wanted = set(DEMO_TIERS)
     for text in given:
         name, equals, model = text.partition("=")
         if not equals or not re.fullmatch(TIER_NAME, name):
-            raise TierError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
+            raise UpError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
         if name in _RESERVED:
-            raise TierError(f"--tier {text}: `{name}` can't be a tier's name")
+            raise UpError(f"--tier {text}: `{name}` can't be a tier's name")
         models[name] = model
         (wanted.add if model else wanted.discard)(name)
     names = sorted((n for n in models if n in wanted), key=_place)
     if not names:
-        raise TierError("no tier is left to start: give one as --tier NAME=MODEL")
+        raise UpError("no tier is left to start: give one as --tier NAME=MODEL")
     return [_tier(name, models[name], first_port + i) for i, name in enumerate(names)]
 
 
@@ -81,7 +78,7 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
     if not model:
         demo = demo_model(name)
         if demo is None:
-            raise TierError(
+            raise UpError(
                 f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
                 "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
             )
@@ -89,11 +86,11 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise TierError(f"--tier {name}={model}: that folder holds no model (no config.json)")
+            raise UpError(f"--tier {name}={model}: that folder holds no model (no config.json)")
         path = path.resolve()
         return LocalTier(name, str(path), port, True, _context_window(path))
     if not _HUGGING_FACE_ID.match(model) or model.startswith((".", "~")):
-        raise TierError(f"--tier {name}={model}: no such folder, and no Hugging Face id")
+        raise UpError(f"--tier {name}={model}: no such folder, and no Hugging Face id")
     return LocalTier(name, model, port, False)
 
 

@@ -14,16 +14,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import aiohttp
+
 from ... import tasks
 from ...server import open_files
 from ...settings import ServerSettings
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
-from .console import Console, shown
+from .console import Console, UpError, shown
 from .guarded_process import Lifeline
-from .run_directory import RunDirectory, RunDirectoryError, open_run_directory
+from .run_directory import RunDirectory, open_run_directory
 from .supervisor import StartFailed, Supervisor
-from .tiers import LocalTier, TierError, chosen_tiers
+from .tiers import LocalTier, chosen_tiers
 
 PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
@@ -34,10 +36,6 @@ DEFAULT_START_TIMEOUT = 600.0
 _SECOND_REQUEST_SECONDS = 1.0
 _DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
-
-
-class UpError(Exception):
-    """The stack can't be started; the message is one line for the user."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         tiers = chosen_tiers(args.tier, args.model_port)
         ports.require_free(_ports(args, tiers))
         directory = open_run_directory(args.run_dir)
-    except (UpError, TierError, ports.PortTaken, RunDirectoryError) as error:
+    except UpError as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
     except KeyboardInterrupt:  # before there is anything to stop
@@ -177,8 +175,8 @@ class _Stack:
         begun = time.monotonic()
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
         key = f"sk-{secrets.token_urlsafe(32)}"
-        self._directory.keep_key(configs.KEY_VARIABLE, key)
-        back, front = self._prepare_inside(key) if self._args.inside else self._prepare(key)
+        self._directory.keep_key(key)
+        back, front = self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
         try:
@@ -191,32 +189,18 @@ class _Stack:
 
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
         """Write the configurations; say what to start first, and what after that."""
-        args, run = self._args, self._directory
-        configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers))
-        configs.write_yaml(
-            run.proxy_config,
-            configs.proxy_config(self._tiers, args.port, args.litellm_port, run.state),
-        )
-        limit = args.start_timeout
-        return (
-            [
-                # LiteLLM takes longest, so it begins first; it needs no model to start.
-                children.litellm(args.litellm_port, key, run, limit),
-                *(children.model_server(tier, run, limit) for tier in self._tiers),
-            ],
-            [children.proxy(args.port, key, run, limit)],
-        )
-
-    def _prepare_inside(
-        self, key: str
-    ) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
-        """The same, where LiteLLM is the last to start and nothing stands before it."""
-        args, run, limit = self._args, self._directory, self._args.start_timeout
-        configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers, True))
-        config = configs.inside_config(self._tiers, args.port, run.state)
+        args, run, tiers = self._args, self._directory, self._tiers
+        inside, limit = args.inside, args.start_timeout
+        configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
+        if inside:
+            config = configs.inside_config(tiers, args.port, run.state)
+        else:
+            config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
-        servers = [children.model_server(tier, run, limit) for tier in self._tiers]
-        return [children.litellm(args.port, key, run, limit, True), *servers], []
+        # LiteLLM takes longest, so it begins first; it needs no model to start.
+        back = [children.litellm(self._litellm_port, key, run, limit, inside)]
+        back += [children.model_server(tier, run, limit) for tier in tiers]
+        return back, [] if inside else [children.proxy(args.port, key, run, limit)]
 
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
@@ -224,7 +208,7 @@ class _Stack:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 status, body = await probes.one_token(self._litellm_port, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
-        except (OSError, ValueError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             trouble = probes.words(error)
         if trouble:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
@@ -236,12 +220,11 @@ class _Stack:
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
         where = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
-        run_dir = "" if self._args.run_dir is None else f" --run-dir {self._directory.path}"
         of_tier = "" if names[0] == WEAKEST else f" --tier {names[0]}"
         config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            *([] if key else [f"\n  {program} demo{where}{run_dir}{of_tier}\n", _DEMO]),
+            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO]),
             f"\n  {_helped(url, names[0], key)}\n",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",

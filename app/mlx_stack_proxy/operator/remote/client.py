@@ -59,7 +59,10 @@ class Remote:
             found: IO[bytes] = OPENER.open(request, timeout=patience)
         except urllib.error.HTTPError as error:
             kind = Refused if error.code < 500 else NoAnswer
-            raise kind(_sentence(error) or f"{url} answers with status {error.code}") from None
+            said = _sentence(error) or f"{url} answers with status {error.code}"
+            if error.code == 401:
+                said += "; it is read from the file that --config names"
+            raise kind(said) from None
         except (OSError, ValueError) as error:
             raise self._none(error) from None
         return found

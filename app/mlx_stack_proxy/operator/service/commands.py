@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...frozen import frozen
 from ...local_address import local_url
-from ...settings import Settings
-from ...settings_source import from_mapping
-from . import spec as specs
-from .installed import usable
+from ...server.workers import check_state
+from ...settings import ENV_PREFIX, Settings
+from ...settings_source import CONFIG_VARIABLE, find_file, load
+from . import env_file
 from .launchd import Launchd
-from .spec import Spec
-from .steps import Run, ServiceError, carry_out, run, show
-from .systemd import SystemUnit, UserUnit
+from .machine import Machine, ServiceError
+from .systemd import Systemd, refuse_hidden
 
-Manager = Launchd | UserUnit | SystemUnit
-SYSTEM_ENV_FILE = Path("/etc/mlx-stack-proxy/service.env")
+# Beyond the time that exchanges in flight are given to end.
+STOP_MARGIN_SECONDS = 15
+
+
+@frozen
+class Spec:
+    """What is to run. ``config``: None where the defaults are to serve. ``folder``: where it runs.
+
+    ``kept_in``: the folders of the state file and of captured failures. ``health_url``: what
+    answers once it serves.
+    """
+
+    program: Path
+    config: Path | None
+    folder: Path
+    kept_in: tuple[Path, ...]
+    env_file: Path
+    stop_seconds: int
+    health_url: str
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What the service runs, without what only one kind of manager adds."""
+        config = ("--config", str(self.config)) if self.config is not None else ()
+        return (str(self.program), "serve", *config)
 
 
 def add_commands(commands: Any) -> None:
@@ -32,17 +54,32 @@ def add_commands(commands: Any) -> None:
     actions = service.add_subparsers(required=True, metavar="ACTION")
     install = _add(actions, "install", _install, "set it up and start it, now and at each start")
     install.add_argument("--config", metavar="FILE", help="default: as for `serve`")
-    _add(actions, "uninstall", _uninstall, "stop it and take it out; configuration and data stay")
+    removal = "stop it and take it out; configuration and data stay"
+    uninstall = _add(actions, "uninstall", _uninstall, removal)
+    restart = _add(actions, "restart", _restart, "end it in order and start it anew")
+    for changing in (install, uninstall, restart):
+        changing.add_argument(
+            "--dry-run", action="store_true", help="only print what would be done"
+        )
     _add(actions, "status", _status, "what the system says of it")
-    _add(actions, "restart", _restart, "end it in order and start it anew")
     logs = _add(actions, "logs", _logs, "what it wrote last")
     logs.add_argument("--lines", "-n", type=int, default=100)
     logs.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
 
 
-def _add(actions: Any, name: str, command: Callable[..., int], text: str) -> Any:
-    parser = actions.add_parser(name, help=text)
-    parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
+def _add(
+    actions: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    def guarded(args: argparse.Namespace) -> int:
+        try:
+            return command(args)
+        except ServiceError as error:
+            print(error, file=sys.stderr)
+        except OSError as error:
+            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument(
         "--user", dest="system", action="store_false", help="a service of this user (the default)"
@@ -50,56 +87,81 @@ def _add(actions: Any, name: str, command: Callable[..., int], text: str) -> Any
     scope.add_argument(
         "--system", dest="system", action="store_true", help="of the machine; Linux, as root"
     )
-    parser.set_defaults(run=_with(command), system=False)
+    parser.set_defaults(run=guarded, system=False)
     return parser
 
 
-def _with(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    def guarded(args: argparse.Namespace) -> int:
-        try:
-            return command(args)
-        except ServiceError as error:
-            print(error, file=sys.stderr)
-            return 1
-
-    return guarded
-
-
-def manager(system: bool, platform: str = sys.platform) -> Manager:
+def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
     """What looks after services here. Raises :class:`ServiceError` where we know none."""
     if platform == "darwin":
         if system:
             raise ServiceError("on macOS the service is the user's own: leave --system out")
-        return Launchd(Path.home(), _folder())
+        return Launchd(Path.home(), _folder(system))
     if not platform.startswith("linux"):
         raise ServiceError(f"no service manager is known for {platform}: only launchd and systemd")
-    if system:
-        return SystemUnit()
     config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return UserUnit(config_home)
+    return Systemd(None if system else config_home / "systemd" / "user")
 
 
-def _folder() -> Path:
-    return Path.home() / ".mlx-stack"
+def _folder(system: bool) -> Path:
+    return Path("/var/lib/mlx-stack-proxy") if system else Path.home() / ".mlx-stack"
+
+
+def _env_file(system: bool) -> Path:
+    return (Path("/etc/mlx-stack-proxy") if system else _folder(system)) / "service.env"
+
+
+def usable(
+    path: str | None, environ: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Settings:
+    """Settings with which ``serve`` would start; arguments as of :func:`load`.
+
+    Raises :class:`SettingsError`.
+    """
+    settings = load(path, environ, folder or Path())
+    check_state(settings)
+    return settings
 
 
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """What to install. Raises :class:`ServiceError`."""
-    folder = Path("/var/lib/mlx-stack-proxy") if args.system else _folder()
-    grace = settings.server.shutdown_grace_seconds
-    return Spec(
-        program=specs.find_program(),
-        config=specs.find_config(args.config, os.environ),
-        folder=folder,
+    """What to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
+    found = find_file(args.config, os.environ)
+    spec = Spec(
+        program=program(),
+        config=found.resolve() if found is not None else None,
+        folder=_folder(args.system),
         kept_in=(
             Path(settings.state.path).expanduser().absolute().parent,
             Path(settings.observability.capture_path).expanduser().absolute(),
         ),
-        env_file=SYSTEM_ENV_FILE if args.system else folder / "service.env",
-        stop_seconds=int(grace) + specs.STOP_MARGIN_SECONDS,
-        variables=specs.needed_variables(settings, os.environ),
+        env_file=_env_file(args.system),
+        stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
         health_url=_health_url(settings),
     )
+    if args.system:
+        refuse_hidden(spec)
+    return spec
+
+
+def program() -> Path:
+    """The command beside this interpreter: the one of this installation, also after an upgrade.
+
+    Raises :class:`ServiceError` in a source tree that was never installed.
+    """
+    found = Path(sys.executable).parent / "mlx-stack-proxy"
+    if not found.exists():
+        raise ServiceError(f"{found} is missing: install the package first (docs/install.md)")
+    return found
+
+
+def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
+    """The environment that the configuration names, and all ``MLX_STACK_*`` that are set now."""
+    names = [settings.upstream.api_key_env]
+    cloud = settings.reliability.escalation.cloud_fallback
+    names += [cloud.api_key_env] if cloud is not None else []
+    ours = [name for name in sorted(environ) if name.startswith(ENV_PREFIX)]
+    names += [name for name in ours if name != CONFIG_VARIABLE]
+    return {name: environ.get(name) for name in names if name}
 
 
 def _health_url(settings: Settings) -> str:
@@ -108,63 +170,62 @@ def _health_url(settings: Settings) -> str:
 
 def _install(args: argparse.Namespace) -> int:
     settings = usable(args.config)  # what can't serve isn't installed
-    chosen = manager(args.system)
+    chosen, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
-    steps = chosen.install(spec)
-    notes = [*chosen.notes(), *specs.remarks(spec)]
+    notes = [*chosen.notes(), *_keep_variables(machine, spec, settings)]
+    chosen.install(machine, spec)
     if spec.config is None:
         notes.append(f"no configuration file: the defaults, or {spec.folder}/config.yaml")
-    if args.dry_run:
-        print(show(steps))
-    else:
-        carry_out(steps)
+    if not args.dry_run:
         print(f"installed, and it serves: {chosen.definition}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
 
 
+def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[str]:
+    """Write the environment file, unless there is one; what that one lacks."""
+    variables = needed_variables(settings, os.environ)
+    if spec.env_file.exists():
+        there = env_file.read(spec.env_file)
+        lacking = [n for n, value in variables.items() if value is not None and n not in there]
+        return [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
+    machine.folder(spec.env_file.parent, 0o755 if spec.env_file.parent != spec.folder else 0o700)
+    shown = env_file.text_of(variables, hide=True)
+    machine.write(spec.env_file, env_file.text_of(variables), 0o600, shown)
+    return []
+
+
 def _uninstall(args: argparse.Namespace) -> int:
     chosen = manager(args.system)
-    steps = chosen.uninstall()
-    if args.dry_run:
-        print(show(steps))
-        return 0
     there = chosen.definition.exists()
-    carry_out(steps)  # in any case: what is left of one whose definition is gone
+    chosen.uninstall(Machine(args.dry_run))  # in any case: what is left of one without definition
+    if args.dry_run:
+        return 0
     if not there:
         raise ServiceError(f"none was installed: {chosen.definition} is not there")
     print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 
 
-def _status(args: argparse.Namespace) -> int:
-    return _pass_on(args, manager(args.system).status())
-
-
 def _restart(args: argparse.Namespace) -> int:
     chosen = manager(args.system)
-    found = chosen.installed()
-    if found is None and not args.dry_run:
+    command = chosen.command()
+    if command is None:
         raise ServiceError(f"none is installed: {chosen.definition} is not there")
+    config = command[command.index("--config") + 1] if "--config" in command else None
+    environ = env_file.read_if_there(_env_file(args.system))
     # What can't serve stops nothing that does.
-    settings = found.settings() if found is not None else from_mapping({})
-    steps = chosen.restart(_health_url(settings))
-    if args.dry_run:
-        print(show(steps))
-    else:
-        carry_out(steps)
+    settings = usable(config, environ, _folder(args.system))
+    chosen.restart(Machine(args.dry_run), _health_url(settings))
+    if not args.dry_run:
         print("restarted, and it serves")
     return 0
 
 
+def _status(args: argparse.Namespace) -> int:
+    return manager(args.system).status()
+
+
 def _logs(args: argparse.Namespace) -> int:
-    found = manager(args.system)
-    return _pass_on(args, found.logs(args.lines, args.follow))
-
-
-def _pass_on(args: argparse.Namespace, step: Run) -> int:
-    if args.dry_run:
-        print(shlex.join(step.argv))
-        return 0
-    return run(step.argv)
+    return manager(args.system).logs(args.lines, args.follow)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import plistlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..deploy_files import deploy_path
-from . import env_file
-from .installed import Installed
-from .spec import LABEL, Spec, environment_step
-from .steps import MakeFolder, Remove, Run, Silent, Step, UntilAnswers, UntilFails, WriteFile
+from .machine import Machine, ServiceError, answers, run
 
-INPUT_OUTPUT_ERROR = 5  # of `launchctl bootstrap`, while what was booted out still ends
+if TYPE_CHECKING:
+    from .commands import Spec
+
+LABEL = "com.mlx-stack.proxy"
+TRIES = 5  # `bootstrap` fails with `Input/output error` while what was booted out still ends
 GONE_SECONDS = 10  # for launchd itself, beyond the time that the proxy is given to end
 START_SECONDS = 60
 
@@ -23,38 +24,42 @@ class Launchd:
         self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self.log = folder / "logs" / "proxy.log"
         self._domain = f"gui/{os.getuid()}"
+        self._target = f"{self._domain}/{LABEL}"
 
     def notes(self) -> list[str]:
         return [f"the log is {self.log}; the proxy rotates it itself, at 10 MB, and keeps five"]
 
-    def install(self, spec: Spec) -> list[Step]:
+    def install(self, machine: Machine, spec: Spec) -> None:
         """Anew where it is installed already: launchd reads a definition only once."""
-        return [
-            MakeFolder(spec.folder),
-            MakeFolder(self.log.parent),
-            environment_step(spec),
-            WriteFile(self.definition, self.plist(spec)),
-            *self._load_anew(spec.health_url, spec.stop_seconds),
-        ]
+        machine.folder(self.log.parent)
+        self._stop(machine)
+        machine.write(self.definition, self.plist(spec))
+        self._start(machine, spec.health_url)
 
-    def _load_anew(self, health_url: str, stop_seconds: int) -> list[Step]:
-        return [
-            *self._stop(stop_seconds),
-            Silent(health_url),
-            Run(("launchctl", "enable", self._target)),
-            Run(
-                ("launchctl", "bootstrap", self._domain, str(self.definition)),
-                again_on=INPUT_OUTPUT_ERROR,
-            ),
-            UntilAnswers(health_url, START_SECONDS, self.logs(20, follow=False).argv),
-        ]
+    def restart(self, machine: Machine, health_url: str) -> None:
+        self._stop(machine)
+        self._start(machine, health_url)
 
-    def _stop(self, stop_seconds: int) -> list[Step]:
+    def uninstall(self, machine: Machine) -> None:
+        self._stop(machine)
+        machine.remove(self.definition)
+
+    def _stop(self, machine: Machine) -> None:
         """`bootout` returns before the service is gone, and until then it can't be loaded anew."""
-        return [
-            Run(("launchctl", "bootout", self._target), may_fail=True),
-            UntilFails(("launchctl", "print", self._target), stop_seconds + GONE_SECONDS),
-        ]
+        machine.succeeds("launchctl", "bootout", self._target)
+        seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
+        look = ("launchctl", "print", self._target)
+        if not machine.until(f"{LABEL} is gone", lambda: run(look, silent=True) != 0, seconds):
+            raise ServiceError(f"launchd still has {LABEL} after {seconds} s")
+
+    def _start(self, machine: Machine, health_url: str) -> None:
+        if not machine.until(f"nobody answers at {health_url}", lambda: not answers(health_url), 0):
+            raise ServiceError(f"{health_url} answers, though the service is stopped: who is it?")
+        machine.run("launchctl", "enable", self._target)
+        machine.run("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
+        if not machine.until(f"{health_url} answers", lambda: answers(health_url), START_SECONDS):
+            self.logs(20, follow=False)
+            raise ServiceError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
 
     def plist(self, spec: Spec) -> str:
         """The definition, from ``deploy/launchd/``; filled in as data, so any path will do."""
@@ -72,41 +77,21 @@ class Launchd:
         data["ExitTimeOut"] = spec.stop_seconds
         return plistlib.dumps(data, sort_keys=False).decode()
 
-    def uninstall(self) -> list[Step]:
-        return [*self._stop(self._stop_seconds()), Remove(self.definition)]
-
-    def installed(self) -> Installed | None:
-        """Raises :class:`SettingsError`: its environment file is one that the proxy refuses."""
+    def command(self) -> list[str] | None:
+        """What the definition runs; None where it isn't there."""
         plist = self._plist()
-        if plist is None:
-            return None
-        command = plist["ProgramArguments"]
-        folder = Path(plist["WorkingDirectory"])
-        file = Path(command[command.index("--env-file") + 1])
-        return Installed(command, folder, env_file.read(file) if file.exists() else {})
-
-    def _stop_seconds(self) -> int:
-        """How long what is installed is given to end."""
-        return int((self._plist() or {}).get("ExitTimeOut", 0))
+        return None if plist is None else plist["ProgramArguments"]
 
     def _plist(self) -> dict[str, Any] | None:
-        """The definition that is there; None where there is none."""
         try:
             found: dict[str, Any] = plistlib.loads(self.definition.read_bytes())
         except FileNotFoundError:
             return None
         return found
 
-    def status(self) -> Run:
-        return Run(("launchctl", "print", self._target))
+    def status(self) -> int:
+        return run(("launchctl", "print", self._target))
 
-    def restart(self, health_url: str) -> list[Step]:
-        return self._load_anew(health_url, self._stop_seconds())
-
-    def logs(self, lines: int, follow: bool) -> Run:
+    def logs(self, lines: int, follow: bool) -> int:
         # -F goes on with the new file when the old one is set aside.
-        return Run(("tail", "-n", str(lines), *(("-F",) if follow else ()), str(self.log)))
-
-    @property
-    def _target(self) -> str:
-        return f"{self._domain}/{LABEL}"
+        return run(("tail", "-n", str(lines), *(("-F",) if follow else ()), str(self.log)))

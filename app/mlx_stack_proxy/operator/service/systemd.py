@@ -7,14 +7,15 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..deploy_files import deploy_path
-from . import env_file
-from .installed import Installed
-from .spec import NAME, Spec, environment_step
-from .steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile
+from .machine import Machine, ServiceError, run
 
-UNIT = f"{NAME}.service"
+if TYPE_CHECKING:
+    from .commands import Spec
+
+UNIT = "mlx-stack-proxy.service"
 SYSTEM_UNITS = Path("/etc/systemd/system")
 LINGERING = Path("/var/lib/systemd/linger")  # a file for each user who lingers
 # What the system unit can't see, for ProtectHome hides it.
@@ -31,17 +32,22 @@ NO_SYSTEMD = (
 NO_USERS_SYSTEMD = f"{NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
 
 
-class UserUnit:
-    def __init__(self, config_home: Path) -> None:
-        """``config_home``: ``$XDG_CONFIG_HOME``."""
-        folder = config_home / "systemd" / "user"
-        self._sandbox = folder / f"{UNIT}.d" / "sandbox.conf"
+class Systemd:
+    """``units``: the folder of a user's own units; None for a unit of the machine."""
+
+    def __init__(self, units: Path | None) -> None:
+        self._user = units is not None
+        self.definition = (units or SYSTEM_UNITS) / UNIT
+        self._systemctl = ("systemctl", "--user") if self._user else ("systemctl",)
+        self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
         # Beside the drop-in; systemd reads only names that end with .conf.
         self._lingers = self._sandbox.with_name("lingering")
-        self.definition = folder / UNIT
         self.sandboxed = may_make_namespaces()
 
     def notes(self) -> list[str]:
+        if not self._user:
+            said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
+            return [f"{said}, whatever the file says"]
         if self.sandboxed:
             return []
         return [
@@ -49,128 +55,79 @@ class UserUnit:
             "deploy/systemd/user/sandbox.conf (docs/install.md)"
         ]
 
-    def install(self, spec: Spec) -> list[Step]:
+    def install(self, machine: Machine, spec: Spec) -> None:
+        if self._user:
+            self._write_sandbox(machine, spec)
+        machine.write(self.definition, unit("user" if self._user else "system", spec))
+        hint = NO_USERS_SYSTEMD if self._user else NO_SYSTEMD
+        machine.run(*self._systemctl, "daemon-reload", hint=hint)
+        machine.run(*self._systemctl, "enable", UNIT)
+        if self._user:
+            self._linger(machine)
+        self.restart(machine, spec.health_url)
+
+    def _write_sandbox(self, machine: Machine, spec: Spec) -> None:
         elsewhere = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
         writable = list(dict.fromkeys((spec.folder, *elsewhere)))
-        values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
-        sandbox = filled("systemd/user/sandbox.conf", values)
-        return [
-            *(MakeFolder(path) for path in writable),
-            environment_step(spec),
-            WriteFile(self.definition, unit("user", spec)),
-            WriteFile(self._sandbox, sandbox) if self.sandboxed else Remove(self._sandbox),
-            Run((*self._systemctl, "daemon-reload"), hint=NO_USERS_SYSTEMD),
-            Run((*self._systemctl, "enable", UNIT)),
-            *self._linger(),
-            *self.restart(spec.health_url),
-        ]
+        for path in writable:
+            machine.folder(path)
+        if self.sandboxed:
+            values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
+            machine.write(self._sandbox, filled("systemd/user/sandbox.conf", values))
+        else:
+            machine.remove(self._sandbox)
 
-    def _linger(self) -> list[Step]:
+    def _linger(self, machine: Machine) -> None:
         """Or it would end with the last login of its user. Who lingers already goes on to."""
         user = getpass.getuser()
-        if (LINGERING / user).exists():
-            return []
-        said = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-        kept = WriteFile(self._lingers, said)
-        return [Run(("loginctl", "enable-linger", user), may_fail=True, then=(kept,))]
+        if not (LINGERING / user).exists() and machine.succeeds("loginctl", "enable-linger", user):
+            said = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+            machine.write(self._lingers, said)
 
-    def uninstall(self) -> list[Step]:
-        unlinger = Run(("loginctl", "disable-linger", getpass.getuser()), may_fail=True)
-        return [
-            Run((*self._systemctl, "disable", "--now", UNIT), may_fail=True),
-            *([unlinger] if self._lingers.exists() else []),
-            Remove(self._lingers),
-            Remove(self._sandbox),
-            Remove(self._sandbox.parent),
-            Remove(self.definition),
-            Run((*self._systemctl, "daemon-reload"), may_fail=True),
-        ]
+    def restart(self, machine: Machine, _: str) -> None:
+        """It waits until the proxy says that it serves (`Type=notify`), and fails if it never
+        does."""
+        if not machine.succeeds(*self._systemctl, "restart", UNIT):
+            self.logs(20, follow=False)
+            raise ServiceError("the service does not start; above is what it wrote last")
 
-    def installed(self) -> Installed | None:
-        return _installed(self.definition)
+    def uninstall(self, machine: Machine) -> None:
+        machine.succeeds(*self._systemctl, "disable", "--now", UNIT)
+        if self._lingers.exists():
+            machine.succeeds("loginctl", "disable-linger", getpass.getuser())
+        if self._user:
+            for path in (self._lingers, self._sandbox, self._sandbox.parent):
+                machine.remove(path)
+        machine.remove(self.definition)
+        machine.succeeds(*self._systemctl, "daemon-reload")
 
-    def status(self) -> Run:
-        return Run((*self._systemctl, "status", "--no-pager", UNIT))
+    def command(self) -> list[str] | None:
+        """What the unit runs; None where it isn't there."""
+        try:
+            text = self.definition.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        (words,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+        return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(words)]
 
-    def restart(self, _: str) -> list[Step]:
-        return [_restart(self._systemctl, self.logs(20, follow=False))]
+    def status(self) -> int:
+        return run((*self._systemctl, "status", "--no-pager", UNIT))
 
-    def logs(self, lines: int, follow: bool) -> Run:
-        return Run(("journalctl", "--user-unit", UNIT, *_journal(lines, follow)))
+    def logs(self, lines: int, follow: bool) -> int:
+        what = ("--user-unit" if self._user else "--unit", UNIT)
+        how = ("--no-pager", "--lines", str(lines), *(("--follow",) if follow else ()))
+        return run(("journalctl", *what, *how))
 
-    _systemctl = ("systemctl", "--user")
 
-
-class SystemUnit:
-    def __init__(self) -> None:
-        self.definition = SYSTEM_UNITS / UNIT
-
-    def notes(self) -> list[str]:
-        said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
-        return [f"{said}, whatever the file says"]
-
-    def install(self, spec: Spec) -> list[Step]:
-        """Raises :class:`ServiceError` where the service could not read what it needs."""
-        needed = (spec.program, Path(sys.executable).resolve(), spec.config)
-        for path in needed:
-            hidden = [place for place in _HIDDEN if path is not None and path.is_relative_to(place)]
-            if hidden:
+def refuse_hidden(spec: Spec) -> None:
+    """Raise :class:`ServiceError` where a service of the machine could not read what it needs."""
+    for path in (spec.program, Path(sys.executable).resolve(), spec.config):
+        for place in _HIDDEN:
+            if path is not None and path.is_relative_to(place):
                 raise ServiceError(
-                    f"{path} is below {hidden[0]}, which a system service does not see: "
+                    f"{path} is below {place}, which a system service does not see: "
                     f"install into /opt, configure in /etc (docs/install.md), or use --user"
                 )
-        return [
-            MakeFolder(spec.env_file.parent, 0o755),
-            environment_step(spec),
-            WriteFile(self.definition, unit("system", spec)),
-            Run(("systemctl", "daemon-reload"), hint=NO_SYSTEMD),
-            Run(("systemctl", "enable", UNIT)),
-            *self.restart(spec.health_url),
-        ]
-
-    def uninstall(self) -> list[Step]:
-        return [
-            Run(("systemctl", "disable", "--now", UNIT), may_fail=True),
-            Remove(self.definition),
-            Run(("systemctl", "daemon-reload"), may_fail=True),
-        ]
-
-    def status(self) -> Run:
-        return Run(("systemctl", "status", "--no-pager", UNIT))
-
-    def installed(self) -> Installed | None:
-        return _installed(self.definition)
-
-    def restart(self, _: str) -> list[Step]:
-        return [_restart(("systemctl",), self.logs(20, follow=False))]
-
-    def logs(self, lines: int, follow: bool) -> Run:
-        return Run(("journalctl", "--unit", UNIT, *_journal(lines, follow)))
-
-
-def _restart(systemctl: tuple[str, ...], logs: Run) -> Run:
-    """It waits until the proxy says that it serves (`Type=notify`), and fails if it never does."""
-    return Run(
-        (*systemctl, "restart", UNIT),
-        hint="the service does not start; above is what it wrote last",
-        explained_by=logs.argv,
-    )
-
-
-def _installed(definition: Path) -> Installed | None:
-    try:
-        lines = definition.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return None
-    said = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
-    environ = env_file.read_leniently(Path(_plain(said["EnvironmentFile"].removeprefix("-"))))
-    folder = Path(_plain(said["WorkingDirectory"]))
-    return Installed([_plain(word) for word in shlex.split(said["ExecStart"])], folder, environ)
-
-
-def _plain(word: str) -> str:
-    """A word of a unit file without what :func:`quoted` does to percent and dollar signs."""
-    return word.replace("%%", "%").replace("$$", "$")
 
 
 def unit(kind: str, spec: Spec) -> str:
@@ -204,6 +161,10 @@ def quoted(word: str, argument: bool = False) -> str:
     return word if re.fullmatch(r"[\w/.:=%@+-]+", word) else f'"{word}"'
 
 
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
 def may_make_namespaces() -> bool:
     """Whether this kernel lets a user's own units have ProtectSystem and the like."""
     return not any(_says(file) == refusal for file, refusal in _NO_NAMESPACES)
@@ -214,11 +175,3 @@ def _says(file: Path) -> str:
         return file.read_text().strip()
     except OSError:
         return ""
-
-
-def _percent(text: str) -> str:
-    return text.replace("%", "%%")
-
-
-def _journal(lines: int, follow: bool) -> tuple[str, ...]:
-    return ("--no-pager", "--lines", str(lines), *(("--follow",) if follow else ()))

@@ -2,7 +2,6 @@
 
 import { to } from "./address.js";
 import { get } from "./api.js";
-import { difference } from "./diff.js";
 import { count, counted, h, moment, pill, span, when } from "./dom.js";
 import { ending } from "./exchanges.js";
 import { reason, told } from "./words.js";
@@ -119,12 +118,18 @@ function text(words) {
   return h("pre", { tabindex: "0" }, words);
 }
 
+/** Both texts in one: what went and what came, from the first character that differs to the last. */
 function marked(before, after) {
-  const pieces = difference(before, after).map(([kind, piece]) => {
-    if (kind === "gone") return h("del", null, piece);
-    return kind === "new" ? h("ins", null, piece) : piece;
-  });
-  return h("pre", { tabindex: "0" }, pieces);
+  const [old, now] = [[...before], [...after]];
+  const most = Math.min(old.length, now.length);
+  let start = 0;
+  while (start < most && old[start] === now[start]) start += 1;
+  let end = 0;
+  while (end < most - start && old.at(-1 - end) === now.at(-1 - end)) end += 1;
+  const between = (all) => all.slice(start, all.length - end).join("");
+  const changes = [["del", between(old)], ["ins", between(now)]].filter(([, piece]) => piece);
+  return h("pre", { tabindex: "0" },
+    now.slice(0, start).join(""), changes.map(([tag, piece]) => h(tag, null, piece)), now.slice(now.length - end).join(""));
 }
 
 function rest(found) {

@@ -2,7 +2,8 @@
 -- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
 -- and a script may name keys that it has made up from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, window, first, last, and "sticky:MODEL" = "UNTIL TIER"
+--   PREFIX:s:SESSION   hash   turns, tier, digests (JSON), first, last, and
+--                             "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
 --   PREFIX:h:SCOPE     hash   tokens by minute
@@ -15,7 +16,7 @@
 
 local PREFIX = KEYS[1]
 local DAY = 86400
-local LAG = 1       -- minutes that a replica's clock may lag behind; further back, it has jumped
+local LAG = 1       -- minutes that a replica's clock may lag behind
 local STEP = 8      -- idle sessions forgotten by one commit
 
 local function expire(key, seconds)
@@ -66,36 +67,26 @@ local function spend(scope, tokens, now, ttl)
   expire(key, ttl + DAY)
 end
 
--- The buckets of the hour that ends now, as {minute, tokens}, oldest first. What is in the future
--- of a clock that jumped back counts as spent now.
+-- The buckets of the hour that ends now, as {minute, tokens}, oldest first. What lies further ahead
+-- than LAG was counted by a clock that has been put back since, and counts as spent now.
 local function hour_of(scope, now)
   local key = PREFIX .. ':h:' .. scope
   local minute = math.floor(now / 60)
   local raw = redis.call('HGETALL', key)
-  local buckets, newest = {}, -1
   for i = 1, #raw, 2 do
-    local bucket = {tonumber(raw[i]), tonumber(raw[i + 1])}
-    if bucket[1] <= minute - 60 then
+    local held = tonumber(raw[i])
+    if held <= minute - 60 or held > minute + LAG then
       redis.call('HDEL', key, raw[i])
-    else
-      buckets[#buckets + 1] = bucket
-      newest = math.max(newest, bucket[1])
+    end
+    if held > minute + LAG then
+      redis.call('HINCRBY', key, minute, raw[i + 1])
+      expire(key, 3 * 3600)
     end
   end
-  if newest > minute + LAG then
-    local kept, future = {}, 0
-    for _, bucket in ipairs(buckets) do
-      if bucket[1] >= minute then
-        future = future + bucket[2]
-        redis.call('HDEL', key, bucket[1])
-      else
-        kept[#kept + 1] = bucket
-      end
-    end
-    kept[#kept + 1] = {minute, future}
-    redis.call('HSET', key, minute, string.format('%.0f', future))
-    expire(key, 3 * 3600)
-    buckets = kept
+  local buckets = {}
+  raw = redis.call('HGETALL', key)
+  for i = 1, #raw, 2 do
+    buckets[#buckets + 1] = {tonumber(raw[i]), tonumber(raw[i + 1])}
   end
   table.sort(buckets, function(a, b) return a[1] < b[1] end)
   return buckets, minute, key
@@ -209,20 +200,6 @@ local function add_counts(first, last)
     expire(key, keep)
     i = ends + 1
   end
-end
-
--- Digests after their lengths in two bytes; the last `most` of them.
-local function last_of(packed, most)
-  local starts, at = {}, 1
-  while at < #packed do
-    starts[#starts + 1] = at
-    local high, low = string.byte(packed, at, at + 1)
-    at = at + 2 + high * 256 + low
-  end
-  if #starts <= most then
-    return packed
-  end
-  return string.sub(packed, starts[#starts - most + 1])
 end
 
 -- A session for the caller: its fields as pairs; tokens used, reserved, and used by estimate.

@@ -2,11 +2,8 @@
 -- Returns each session as `shown` has it, {} for one that can't be read.
 local now, ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
 local found = {}
-local known, names = pcall(redis.call,
+local names = redis.call(
   'ZREVRANGEBYSCORE', PREFIX .. ':sessions', '+inf', now - ttl, 'LIMIT', ARGV[3], ARGV[4])
-if not known then
-  return {{}}
-end
 for _, name in ipairs(names) do
   local ok, one = pcall(shown, name, now, ttl)
   found[#found + 1] = ok and one or {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where, begins_reply
+from ..tools import ToolSet
+from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where, begins_reply, skip_space
 from .json_calls import (
     ARGUMENT_KEYS,
     CALL_TYPES,
@@ -20,7 +21,6 @@ from .json_calls import (
     is_definition,
     read_calls,
 )
-from .literals import skip_space
 from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
@@ -40,7 +40,7 @@ _STOP = ("```", "</tool_call>")
 _CLOSER = re.compile(r"\s*+(?:</tool_call>\s*+)?+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
 
 
-def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> Begins:
     """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
@@ -58,11 +58,11 @@ def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
         return Begins.NO
     if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
         return comes
-    known = word in CALL_TYPES if key == "type" else tools.resolve(word) is not None
+    known = word in CALL_TYPES if key == "type" else tools.meant(word) is not None
     return Begins.YES if known and key not in _ID_KEYS else Begins.NO
 
 
-def follow_list(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow_list(text: str, pos: int, tools: ToolSet) -> Begins:
     """What stands after `[`, or in a fence: an object that could be a call."""
     at = skip_space(text, pos)
     while at < len(text) and text[at] == "[":

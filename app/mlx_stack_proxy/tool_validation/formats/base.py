@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...frozen import frozen
-from ..names import MAX_NAME, NAMESPACE, squash
-from ..schemas import CompiledSchema, compile_schema
-
-Tools = Mapping[str, Mapping[str, Any]]
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader as JsonReader
+from ..tools import ToolSet
 
 # Characters that failed readings may look at, in all, before the rest of a reply is taken as text.
 # Successful readings are not counted: they consume what they read, so they are linear anyway.
@@ -53,65 +53,6 @@ class Block:
     text: str = ""
 
 
-class SpelledTools:
-    """The tools of one request, by name and by the spellings that mean the same name."""
-
-    __slots__ = ("_compiled", "_loose", "schemas")
-
-    def __init__(self, tools: Tools) -> None:
-        self.schemas = tools
-        self._compiled: dict[str, CompiledSchema] = {}
-        self._loose: dict[str, str | None] | None = None
-
-    def resolve(self, name: str) -> str | None:
-        """The tool that `name` means, or None where it is none of them or could be two.
-
-        A spelling with other case or separators, or with a namespace before it, is the same name.
-        """
-        if name in self.schemas:
-            return name
-        if len(name) > MAX_NAME:
-            return None
-        name = name.strip()
-        if name in self.schemas:
-            return name
-        found = self._loose_names().get(squash(name))
-        if found is not None:
-            return found
-        namespace = NAMESPACE.match(name)
-        return self.resolve(name[namespace.end() :]) if namespace else None
-
-    def compiled(self, name: str) -> CompiledSchema:
-        """The schema of the arguments of the tool that `name` means; one for anything if unknown.
-
-        Each is compiled once.
-        """
-        found = self.resolve(name) or ""
-        if found not in self._compiled:
-            self._compiled[found] = compile_schema(self.schemas.get(found))
-        return self._compiled[found]
-
-    def properties(self, name: str) -> Mapping[str, Any]:
-        """The `properties` of that schema; {} where there are none."""
-        properties: Mapping[str, Any] = self.compiled(name).schema.get("properties", {})
-        return properties
-
-    def takes(self, name: str, keys: Collection[str]) -> bool:
-        """Whether arguments of these keys are some of the tool's, and all that it needs."""
-        schema, given = self.compiled(name), set(keys)
-        return set(schema.required) <= given <= self.properties(name).keys()
-
-    def _loose_names(self) -> dict[str, str | None]:
-        if self._loose is None:
-            loose: dict[str, str | None] = {}
-            for name in self.schemas:
-                key = squash(name)
-                # Two tools that differ only in spelling: neither is meant by a third spelling.
-                loose[key] = None if key in loose else name
-            self._loose = loose
-        return self._loose
-
-
 class Source:
     """The text of a reply and the tools of its request, with searches that stay linear in all.
 
@@ -120,7 +61,7 @@ class Source:
 
     __slots__ = ("_found", "budget", "floor", "text", "tools")
 
-    def __init__(self, text: str, tools: SpelledTools, floor: int = 0) -> None:
+    def __init__(self, text: str, tools: ToolSet, floor: int = 0) -> None:
         self.text = text
         self.tools = tools
         self.floor = floor
@@ -157,8 +98,7 @@ class Source:
 
 def behind_tail(text: str, pos: int) -> int:
     """The index behind what a server left after a call that ends at `pos`."""
-    tail = _TAIL.match(text, pos)
-    return tail.end() if tail else pos
+    return behind(_TAIL, text, pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
@@ -185,7 +125,7 @@ class Where(enum.Enum):
 
 Reader = Callable[[Source, int], Block | None]
 One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index behind them
-Follow = Callable[[str, int, SpelledTools], Begins]
+Follow = Callable[[str, int, ToolSet], Begins]
 
 
 @frozen
@@ -237,3 +177,58 @@ def behind(pattern: re.Pattern[str], text: str, pos: int) -> int:
     """The index behind what `pattern` matches at `pos`."""
     found = pattern.match(text, pos)
     return found.end() if found else pos
+
+
+# Single values: JSON as models write it, and objects' JSON text
+
+BRACKETS = frozenset({"missing_closer", "extra_closer"})
+_SPACE = re.compile(r"\s*")
+
+
+def skip_space(text: str, pos: int) -> int:
+    """The index of the first character from `pos` on that is not whitespace."""
+    return behind(_SPACE, text, pos)
+
+
+def dumps(value: Any) -> str:
+    """JSON text as models write it: unescaped Unicode. Raises TypeError for what JSON lacks."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def object_of(members: Iterable[tuple[str, Any]]) -> str:
+    """An object's JSON text. A key that comes twice stays twice: the check says so."""
+    return "{" + ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in members) + "}"
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object whose JSON a text is; None where it is anything else."""
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
+    """The members of the JSON object at `pos`, and the index after it; None where there is none."""
+    found = json_value(src, pos, mark)
+    return found if found is not None and isinstance(found[0], dict) else None
+
+
+def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
+    """The JSON value at `pos` and the index after it; None where it can't be read.
+
+    Also with what models write instead: single quotes, Python's literals, a trailing comma, raw
+    line breaks, keys without quotes; `mark` stands around Gemma's texts. Not with a bracket
+    missing, which the check of arguments judges, and not where one key has two values.
+    """
+    reader = JsonReader(src.text, pos, mark=mark)
+    try:
+        value = reader.value()
+    except (Unreadable, RecursionError):
+        src.spend(max(reader.position - pos, 0) + 1)
+        return None
+    if not BRACKETS.isdisjoint(reader.used):
+        src.spend(reader.position - pos)
+        return None
+    return value, reader.position

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import re
 
 from .base import WINDOW
@@ -24,15 +23,6 @@ _QUOTES = {
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
-
-
-class Region(enum.Enum):
-    """What a place that is no call lies in, and so up to where the text is not looked at."""
-
-    QUOTE = "quote"
-    CODE = "code"
-    LINE = "line"
-    UNKNOWN = "unknown"  # more text will tell
 
 
 def lead_of(text: str, pos: int, floor: int = 0) -> str:
@@ -72,27 +62,21 @@ def _before_tags(lead: str) -> str:
     return lead
 
 
-def region_at(text: str, pos: int, final: bool, floor: int = 0) -> Region | None:
-    """None where a call may begin at `pos`, else what `pos` lies in.
+def closer_at(text: str, pos: int, final: bool, floor: int = 0) -> str | None:
+    """What ends the quote, inline code or quoted line in which `pos` lies; None in none of them.
 
     Decided by the text before `pos`, except for inline code, which only its closing backtick
-    proves: UNKNOWN until that, or the end of the line, has come.
+    proves: "" until that, or the end of the line, has come.
     """
-    if closing_quote(text, pos, floor):
-        return Region.QUOTE
+    if quote := closing_quote(text, pos, floor):
+        return quote
     line = lead_of(text, pos, floor).rpartition("\n")[2]
     marks = line.lstrip()
     if marks.startswith(">") and not marks.startswith(">>>"):
-        return Region.LINE
-    if "`" in line and len(_BACKTICKS.findall(line)) % 2:
-        return _inline_code(text, pos, final)
-    return None
-
-
-def _inline_code(text: str, pos: int, final: bool) -> Region | None:
-    ahead = text[pos : pos + _AHEAD].partition("\n")
-    if "`" in ahead[0]:
-        return Region.CODE
-    if ahead[1] or final or len(ahead[0]) == _AHEAD:
+        return "\n"
+    if "`" not in line or len(_BACKTICKS.findall(line)) % 2 == 0:
         return None
-    return Region.UNKNOWN
+    ahead, newline, _ = text[pos : pos + _AHEAD].partition("\n")
+    if "`" in ahead:
+        return "`"
+    return None if newline or final or len(ahead) == _AHEAD else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..tools import ToolSet
 from .base import (
     MAX_CALLS,
     Begins,
@@ -11,14 +12,13 @@ from .base import (
     Call,
     Format,
     Source,
-    SpelledTools,
     Where,
     begins_reply,
     in_marks,
     one_of,
+    skip_space,
 )
 from .json_calls import object_text
-from .literals import skip_space
 from .marks import named
 
 START = "<|start|>"
@@ -32,7 +32,7 @@ _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
 _HEADER = 400  # how long the part before `<|message|>` may be
 
 
-def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> Begins:
     """Not where the reply's final text begins: that holds no calls and need not wait."""
     at = skip_space(text, pos)
     if at == len(text):

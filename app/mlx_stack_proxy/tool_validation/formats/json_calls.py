@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .base import MAX_CALLS, Call, Source, SpelledTools
-from .literals import dumps, json_members, json_object, skip_space
+from ..tools import ToolSet
+from .base import MAX_CALLS, Call, Source, behind, dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -75,9 +75,10 @@ def bare_envelope(members: Members) -> list[Call]:
     return []
 
 
-def is_definition(tools: SpelledTools, call: Call) -> bool:
+def is_definition(tools: ToolSet, call: Call) -> bool:
     """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
-    if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
+    given = tools.schema_of(call.name).properties
+    if '"properties"' not in call.arguments or "properties" in given:
         return False
     try:
         schema = json.loads(call.arguments)
@@ -134,8 +135,7 @@ def read_calls(
         end = read[1]
     if not calls:
         return None
-    rest = _REST.match(text, end)
-    return calls, rest.end() if rest else end
+    return calls, behind(_REST, text, end)
 
 
 def _read_object(
@@ -187,8 +187,8 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     at = skip_space(text, fence.end()) if fence else at
     found = json_members(src, at, mark) if text.startswith("{", at) else None
     if found is not None:
-        rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
-        return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
+        end = behind(_CLOSE_FENCE if fence else _STRAY, text, found[1])
+        return _object(text[at : found[1]], found[0]), end
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from ..tools import ToolSet
 from . import python_calls
 from .base import (
     Begins,
@@ -17,13 +18,12 @@ from .base import (
     One,
     Reader,
     Source,
-    SpelledTools,
     Where,
     in_marks,
     one_of,
+    skip_space,
 )
 from .json_calls import marked_envelope, object_text, read_calls
-from .literals import skip_space
 
 NAME_TAGS = ("name", "tool_name", "function_name", "function", "tool")
 
@@ -35,7 +35,7 @@ _AFTER_TAG = (*_AFTER_MARK, *(f"<{name}>" for name in NAME_TAGS))
 _AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</longcat_tool_call>")
 
 
-def follow_call(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow_call(text: str, pos: int, tools: ToolSet) -> Begins:
     """Behind a mark that prose may speak of: JSON, a tag, or a name and what can follow a name."""
     at = skip_space(text, pos)
     if at == len(text):
@@ -43,7 +43,7 @@ def follow_call(text: str, pos: int, tools: SpelledTools) -> Begins:
     if text[at] in "[{\"'`":
         return Begins.YES
     if text[at] == "<":
-        return one_of(text, at, (*_AFTER_TAG, *(f"<{name}>" for name in tools.schemas)))
+        return one_of(text, at, (*_AFTER_TAG, *(f"<{name}>" for name in tools.names)))
     name = _WORD.match(text, at)
     at = skip_space(text, name.end()) if name else at
     if at == len(text):
@@ -204,7 +204,7 @@ def _gemma(opener: str, closer: str, mark: str) -> Reader:
     return in_marks(named(head, closer, mark=mark), re.escape(opener), r"\s*+,", closers(closer))
 
 
-def _follow_name(text: str, pos: int, tools: SpelledTools) -> Begins:
+def _follow_name(text: str, pos: int, tools: ToolSet) -> Begins:
     """A tool's name: `>>>` alone is a quote or a Python prompt."""
     return python_calls.follow_name(text, pos, tools, "{")
 

@@ -12,8 +12,20 @@ from typing import Any
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..names import MAX_NAME
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where
-from .literals import BRACKETS, MAX_NESTING, dumps, skip_space
+from ..tools import ToolSet
+from .base import (
+    BRACKETS,
+    MAX_CALLS,
+    Begins,
+    Block,
+    Call,
+    Format,
+    Source,
+    Where,
+    behind,
+    dumps,
+    skip_space,
+)
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
@@ -33,8 +45,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     while len(calls) < MAX_CALLS and (call := read_call(src, at)) is not None:
         calls.append(call[0])
         end = call[1]
-        between = _BETWEEN.match(text, end)
-        at = between.end() if between else end
+        at = behind(_BETWEEN, text, end)
     if listed:
         if not text.startswith("]", at):
             return None
@@ -48,7 +59,7 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
     opening = skip_space(src.text, name.end()) if name else pos
     if name is None or not src.text.startswith("(", opening):
         return None
-    reader = Reader(src.text, opening, max_depth=MAX_NESTING, python=True)
+    reader = Reader(src.text, opening, python=True)
     try:
         given = reader.arguments()
     except (Unreadable, RecursionError):
@@ -58,7 +69,7 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
         src.spend(max(reader.position - pos, 0) + 1)
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
-    bare = name[0] if src.tools.resolve(name[0]) is not None else name[0].removesuffix(".call")
+    bare = name[0] if src.tools.meant(name[0]) is not None else name[0].removesuffix(".call")
     return Call(bare, dumps(bound)), reader.position
 
 
@@ -71,7 +82,7 @@ def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[s
     bound = {key: value for key, value in given if key is not None}
     if len(bound) == len(given):
         return bound
-    parameters = list(src.tools.properties(name))
+    parameters = list(src.tools.schema_of(name).properties)
     value = given[0][1]
     if len(given) > 1:
         return None
@@ -80,19 +91,19 @@ def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[s
     return {parameters[0]: value} if len(parameters) == 1 else None
 
 
-def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> Begins:
     """Whether a call of one of the tools begins at `pos`: its name, then a bracket."""
     return follow_name(text, skip_space(text, pos), tools, "(")
 
 
-def follow_name(text: str, pos: int, tools: SpelledTools, brackets: str) -> Begins:
+def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> Begins:
     """Whether a tool's name stands at `pos`, and one of `brackets` behind it."""
     name = NAME.match(text, pos)
     if name is None:
         return Begins.MAYBE if pos == len(text) else Begins.NO
     if name.end() == len(text):
         return Begins.MAYBE if len(name[0]) <= MAX_NAME else Begins.NO
-    if tools.resolve(name[0].removesuffix(".call")) is None:
+    if tools.meant(name[0].removesuffix(".call")) is None:
         return Begins.NO
     at = skip_space(text, name.end())
     if at == len(text):
@@ -121,12 +132,10 @@ _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 def _read_code(src: Source, start: int) -> Block | None:
     """The calls of a fence, in which nothing else stands, or behind `tool_code`."""
     text = src.text
-    opening = _OPENING.match(text, start)
-    end = opening.end() if opening else start
+    end = behind(_OPENING, text, start)
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        begin = _STATEMENT.match(text, end)
-        found = read_calls(src, begin.end() if begin else end)
+        found = read_calls(src, behind(_STATEMENT, text, end))
         printed = _PRINTED.match(text, found[1]) if found else None
         if found is None or printed is None:
             break
@@ -138,7 +147,7 @@ def _read_code(src: Source, start: int) -> Block | None:
     return Block(closed.end() if closed else end, tuple(calls))
 
 
-def _follow_code(text: str, pos: int, tools: SpelledTools) -> Begins:
+def _follow_code(text: str, pos: int, tools: ToolSet) -> Begins:
     """`tool_code = name(`, or `name(` on the next line, where the name is a tool's."""
     found = _OPENING.match(text, pos - len("tool_code"))
     begin = _STATEMENT.match(text, found.end()) if found else None

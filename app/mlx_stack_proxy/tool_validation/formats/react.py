@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from .base import Begins, Block, Format, Source, SpelledTools, Where
+from ..tools import ToolSet
+from .base import Begins, Block, Format, Source, Where
 from .marks import named
 
 _read = named(
@@ -18,12 +19,12 @@ _read = named(
 _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 
 
-def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> Begins:
     """The name of a tool alone on the line."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
     if newline:
-        return Begins.NO if tools.resolve(name) is None else Begins.YES
+        return Begins.NO if tools.meant(name) is None else Begins.YES
     return Begins.MAYBE if len(line) < 240 else Begins.NO
 
 

@@ -8,11 +8,22 @@ from dataclasses import dataclass
 from ...frozen import frozen
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
-from . import context, elements
-from .base import Begins, Format, SpelledTools, Where, begins_reply
-from .context import Region
-from .openers import FENCES, FIRST, LINE_STARTS, LONGEST, ROWS, TRIGGER, WORDS, may_become, own_tags
-from .table import SHOWN
+from ..tools import ToolSet
+from . import context
+from .base import Begins, Format, Where, begins_reply
+from .table import (
+    FENCES,
+    FIRST,
+    LINE_STARTS,
+    LONGEST,
+    ROWS,
+    SHOWN,
+    TRIGGER,
+    WORDS,
+    may_become,
+    own_tags,
+)
+from .tag_marks import TOOL
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -23,11 +34,6 @@ _JUDGEMENT = 5
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
 _JSON = re.compile(r"\s*+[{\[]")
-
-_REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
-    Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
-    Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
-}
 
 
 @frozen
@@ -62,24 +68,10 @@ class Scanner:
     behind which no format has there.
     """
 
-    __slots__ = (
-        "_every_mark",
-        "_json",
-        "_match",
-        "_off",
-        "_skipped",
-        "_trouble",
-        "floor",
-        "pos",
-        "reasoning_end",
-        "text",
-        "tools",
-    )
-
     def __init__(
         self,
         text: str,
-        tools: SpelledTools,
+        tools: ToolSet,
         *,
         off: frozenset[str] = frozenset(),
         every_mark: bool = False,
@@ -116,7 +108,7 @@ class Scanner:
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self.exhausted:
+            if self._trouble > MAX_TROUBLE:  # the rest is taken as text
                 self.pos = len(self.text)
                 return None
             json = self._judge_json(final)
@@ -162,11 +154,6 @@ class Scanner:
         self._json = start
         return Begins.NO
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the rest is taken as text: there was too much trouble."""
-        return self._trouble > MAX_TROUBLE
-
     def reject(self, candidate: Candidate) -> None:
         """The candidate was no call: go on behind its opener."""
         self._trouble += _JUDGEMENT
@@ -174,7 +161,7 @@ class Scanner:
         if candidate.length == 1:
             self._json = candidate.start
         if candidate.fence:
-            self._skipped = fence_end(candidate.fence)
+            self._skipped = _fence_end(candidate.fence)
 
     def extend(self, more: str) -> None:
         """More of the text has come."""
@@ -204,7 +191,7 @@ class Scanner:
         """The index from which on the text may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
-        if tag >= 0 and not may_become(own_tags(tuple(self.tools.schemas)), text[tag:]):
+        if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
             tag = -1
         for found in FIRST.finditer(text, max(self.pos, size - LONGEST)):
             at = found.start()
@@ -228,8 +215,8 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        own = word in own_tags(tuple(self.tools.schemas))
-        rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
+        own = word in own_tags(self.tools.names)
+        rows = [*([TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1
         able = self._able(rows, start, end, final)
@@ -240,13 +227,13 @@ class Scanner:
             if not self._every_mark:
                 return start + 1
             able = tuple(rows)
-        region = context.region_at(self.text, start, final, self.floor)
-        if region is Region.UNKNOWN:
+        closer = context.closer_at(self.text, start, final, self.floor)
+        if closer is None:
+            return Candidate(start, len(word), able)
+        if not closer:
             return -1
-        if region is not None:
-            self._enter(region, start)
-            return self._judged(end)
-        return Candidate(start, len(word), able)
+        self._skipped = _up_to(closer)
+        return self._judged(end)
 
     def _able(
         self, rows: list[Format], start: int, end: int, final: bool
@@ -273,11 +260,9 @@ class Scanner:
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
-        spoken_of = context.closing_quote(self.text, match.start(), self.floor)
-        if spoken_of:
-            return self._judged(match.end())
-        closer = REASONING.get(word)
-        self._skipped = _tag_end(closer or SHOWN[word], closer is not None)
+        if not context.closing_quote(self.text, match.start(), self.floor):
+            closer = REASONING.get(word)
+            self._skipped = _up_to(closer or SHOWN[word], closer is not None)
         return self._judged(match.end())
 
     def _judge_fence(self, start: int, final: bool) -> Candidate | int:
@@ -296,33 +281,22 @@ class Scanner:
             return -1
         if able:
             return Candidate(start, end - start, able, run)
-        self._skipped = fence_end(run)
+        self._skipped = _fence_end(run)
         return self._judged(end)
-
-    def _enter(self, region: Region, start: int) -> None:
-        if region is Region.QUOTE:
-            quote = context.closing_quote(self.text, start, self.floor)
-            end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
-            self._skipped = _Skipped(re.compile(end), _beginning_of(quote))
-        elif region in _REGION_ENDS:
-            self._skipped = _Skipped(*_REGION_ENDS[region])
 
     def _judged(self, end: int) -> int:
         self._trouble += _JUDGEMENT
         return end
 
 
-def _tag_end(closer: str, reasoning: bool) -> _Skipped:
-    return _Skipped(re.compile(re.escape(closer)), _beginning_of(closer), reasoning)
+def _up_to(closer: str, reasoning: bool = False) -> _Skipped:
+    """Up to what closes a tag or a quote; one of a single character ends with its line."""
+    end = re.escape(closer) if len(closer) > 1 else f"[{re.escape(closer)}\n]"
+    begun = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
+    return _Skipped(re.compile(end), re.compile(rf"(?:{begun})\Z"), reasoning)
 
 
-def _beginning_of(word: str) -> re.Pattern[str]:
-    """A pattern for the beginning of a word at the end of a text."""
-    begun = "|".join(re.escape(word[:size]) for size in range(len(word), -1, -1))
-    return re.compile(rf"(?:{begun})\Z")
-
-
-def fence_end(run: str) -> _Skipped:
+def _fence_end(run: str) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),

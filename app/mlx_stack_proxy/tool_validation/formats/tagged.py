@@ -2,21 +2,24 @@
 
 A format says with `Tags` how its parameters look, and `tagged` reads its calls: Qwen3-Coder's,
 MiniMax's, DeepSeek's DSML, GLM's pairs, Kimi K3's attributes, XML elements. All with or without
-their closing tags, where it is clear what belongs to which.
+their closing tags, where it is clear what belongs to which. The values have no types of their own:
+the schema gives them theirs.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Call, One, Source
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader
+from ..json_types import is_of_type
+from ..repair.variants import kinds, variants
+from .base import BRACKETS, Call, One, Source, object_of, skip_space
 from .json_calls import object_text
-from .literals import object_of, skip_space
-from .typed import set_off, typed, types_of
 
 # Tags like its own that one value may hold, and levels of elements in one.
 MAX_INNER = 24
@@ -72,7 +75,7 @@ def read_call(
     call's end: then the opening tag is only spoken of, or all that came.
     """
     text, pos, name = src.text, function.end(), function["name"]
-    name = name if name in src.tools.schemas else name.strip("\"' ")
+    name = name if name in src.tools else name.strip("\"' ")
     last = tuple(one.format(name) for one in last)
     at = skip_space(text, pos)
     if text.startswith("{", at):
@@ -131,8 +134,8 @@ class _Body:
     def __init__(self, src: Source, tags: Tags, last: tuple[str, ...], tool: str) -> None:
         self.src, self.text = src, src.text
         self.tags, self.last = tags, last
-        self.properties = src.tools.properties(tool)
-        self.definitions = src.tools.compiled(tool).definitions
+        schema = src.tools.schema_of(tool)
+        self.properties, self.definitions = schema.properties, schema.definitions
         self.begin = self.closer = ""  # of the last value's tags
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
@@ -225,3 +228,49 @@ def trimmed(value: str, how: str) -> str:
         value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
     return value
+
+
+def typed(raw: str, allowed: Set[str]) -> Any:
+    """The value that `raw` stands for where a schema allows these types; none: it does not say.
+
+    Text stays text where the schema allows text only; a number, boolean, null, list or object is
+    read as JSON or as Python writes it where the schema allows it, or says nothing. What does not
+    fit any allowed type stays the text it is, for the validator to judge.
+    """
+    if allowed == {"string"}:
+        return raw
+    reader = Reader(f"{raw} ", python=True)  # a number ends before a blank
+    try:
+        value = reader.value()
+    except (Unreadable, RecursionError):
+        return raw
+    if reader.text[reader.position :].strip() or not BRACKETS.isdisjoint(reader.used):
+        return raw
+    none = value is None and "null" not in raw and ("null" not in allowed or "string" in allowed)
+    fits = not allowed or any(is_of_type(value, kind) for kind in allowed)
+    if isinstance(value, str) or none or not fits:
+        return raw  # a text's quotes are part of it, and None may be one
+    if "integer" in allowed and "number" not in allowed and isinstance(value, float):
+        return int(value)
+    return value
+
+
+def types_of(schema: Any, definitions: Mapping[str, Any]) -> Set[str]:
+    """The JSON types that a cleaned schema allows; none where it does not say."""
+    found = [kinds(variant) for variant in variants(schema, definitions)]
+    return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
+
+
+def set_off(text: str) -> str:
+    """An element's text without what only sets it off from its tags.
+
+    Of several lines the first and the last line break go, with the closing tag's indentation; of a
+    single one all blanks around it.
+    """
+    if "\n" not in text.strip():
+        return text.strip() if "\n" in text or text[:1] == text[-1:] == " " else text
+    if text.startswith(("\n", "\r\n")):
+        text = text.removeprefix("\r").removeprefix("\n")
+        line = text.rstrip(" \t")
+        text = line if line.endswith("\n") else text
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")

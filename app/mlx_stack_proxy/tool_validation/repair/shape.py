@@ -20,13 +20,11 @@ MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much
 
 
 class Mender:
-    """One pass over one value; `rules` names what was done, `dropped` holds what was left out."""
+    """One pass over one value; `rules` names what was done."""
 
-    def __init__(self, definitions: Mapping[str, Any], max_depth: int) -> None:
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self._max_depth = max_depth
         self.rules: dict[str, None] = {}
-        self.dropped: list[Any] = []
         self._left = MAX_VALUES
         # By identity: the schema outlives the pass.
         self._variants: dict[int, list[Schema]] = {}
@@ -61,7 +59,7 @@ class Mender:
 
     def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:
         allowed = kinds(variant) or frozenset()
-        contained = values.container_from_string(value, allowed, self._max_depth)
+        contained = values.container_from_string(value, allowed)
         container = "array_from_string" if isinstance(contained, list) else "object_from_string"
         found = [
             (values.number_from_string(value, allowed), "number_from_string"),
@@ -101,7 +99,6 @@ class Mender:
             schema = properties.get(key, rest)
             if item is None and key in properties and key not in required and self._no_null(schema):
                 self.rules["optional_null"] = None
-                self.dropped.append(None)
             else:
                 mended[key] = self.mend(item, schema)
         return self._drop_unknown(mended, properties, required) if closed else mended
@@ -136,7 +133,6 @@ class Mender:
         if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
             return value  # one parameter in two spellings
         self.rules["unknown_parameter"] = None
-        self.dropped.extend(value[key] for key in unknown)
         return {key: item for key, item in value.items() if key in declared}
 
 

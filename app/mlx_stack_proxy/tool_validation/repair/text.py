@@ -56,32 +56,32 @@ class Reading:
     text: str | None = None
 
 
-def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
+def read(text: str, root: str = "{") -> Reading:
     """The one reading of `text`, in linear time; raises `Unreadable` where there is none.
 
     `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
     for a reply in JSON. The caller has capped the text's size.
     """
     # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
-    return _read(text.lstrip(_JSON_SPACE), max_depth, root, MAX_ENCODINGS)
+    return _read(text.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
 
 
-def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
+def _read(text: str, root: str, encodings: int) -> Reading:
     try:
-        check_depth(text, max_depth)
+        check_depth(text)
         value = parse_exactly(text)
     except Unreadable as strict_error:
         if strict_error.kind == "too_deep":
             raise
-        return _read_leniently(text, max_depth, root, encodings, strict_error)
-    return _rooted(Reading(value, (), text), max_depth, root, encodings)
+        return _read_leniently(text, root, encodings, strict_error)
+    return _rooted(Reading(value, (), text), root, encodings)
 
 
-def _rooted(reading: Reading, max_depth: int, root: str, encodings: int) -> Reading:
+def _rooted(reading: Reading, root: str, encodings: int) -> Reading:
     """`reading`, if its value is of a kind that may stand at the root, or holds one."""
     value = reading.value
     if isinstance(value, str) and encodings:
-        inner = _read(value.strip(_EDGES), max_depth, root, encodings - 1)
+        inner = _read(value.strip(_EDGES), root, encodings - 1)
         rules = (*reading.rules, "double_encoded", *inner.rules)
         return replace(inner, rules=tuple(dict.fromkeys(rules)))
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
@@ -91,9 +91,7 @@ def _rooted(reading: Reading, max_depth: int, root: str, encodings: int) -> Read
     raise Unreadable("not_an_object", "are not a JSON object")
 
 
-def _read_leniently(
-    text: str, max_depth: int, root: str, encodings: int, strict_error: Unreadable
-) -> Reading:
+def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadable) -> Reading:
     if _QUOTES_ESCAPED.match(text) and encodings:
         if "\\" in text.replace('\\"', ""):  # those may be escaped once or twice
             raise strict_error
@@ -101,19 +99,19 @@ def _read_leniently(
             inner_text = parse_exactly(f'"{text.rstrip()}"')
         except Unreadable:
             raise strict_error from None
-        inner = _read(inner_text, max_depth, root, encodings - 1)
+        inner = _read(inner_text, root, encodings - 1)
         return replace(inner, rules=("double_encoded", *inner.rules))
     start, rules = _skip_leading(text, root, strict_error)
     try:
-        reading = _read_at(text, start, max_depth)
+        reading = _read_at(text, start)
     except Unreadable:
         if text.startswith("{{") and text.rstrip().endswith("}}") and encodings:
-            inner = _read(text.rstrip()[1:-1], max_depth, root, 0)
+            inner = _read(text.rstrip()[1:-1], root, 0)
             return replace(inner, rules=("doubled_braces", *inner.rules))
         raise
     rules = [*rules, *reading.rules]
     read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
-    return _rooted(read_once, max_depth, root, encodings)
+    return _rooted(read_once, root, encodings)
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
@@ -129,26 +127,26 @@ def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[st
     return start, [*rules, *(["code_fence"] if fence else [])]
 
 
-def _read_at(text: str, start: int, max_depth: int) -> Reading:
-    reader = Reader(text, start, max_depth=max_depth)
+def _read_at(text: str, start: int) -> Reading:
+    reader = Reader(text, start)
     try:
         value = reader.value()
     except Unreadable as error:
         if error.kind != "invalid_json":
             raise
-        return _read_with_inner_quotes(text, start, max_depth, error)
+        return _read_with_inner_quotes(text, start, error)
     if value == {} and _FILLED.match(text, reader.position):
         # Some servers begin the arguments with an empty object and add to that.
-        filled = _read_at(text, text.index("{", reader.position), max_depth)
+        filled = _read_at(text, text.index("{", reader.position))
         return replace(filled, rules=("leading_text", *filled.rules))
     exact = None if reader.used else text[start : reader.position]
-    after = _after(text, reader.position, value, max_depth)
+    after = _after(text, reader.position, value)
     return Reading(value, (*reader.used, *after), exact)
 
 
-def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
+def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading:
     escaped = _QUOTED.sub(r'\\"\1\\"', text)
-    reader = Reader(escaped, start, max_depth=max_depth)
+    reader = Reader(escaped, start)
     try:
         value = reader.value()
     except Unreadable:
@@ -158,7 +156,7 @@ def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unread
     return Reading(value, ("unescaped_quotes", *reader.used))
 
 
-def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
+def _after(text: str, position: int, value: Any) -> list[str]:
     """The rules for what stands behind the value; raises `Unreadable` where that may be data."""
     rules: dict[str, None] = {}
     behind = text[position:]
@@ -170,7 +168,7 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
             position = closers.end()
         if text[position : position + 1] != "{":
             break
-        copy = Reader(text, position, max_depth=max_depth)
+        copy = Reader(text, position)
         if copy.value() != value:
             raise Unreadable("invalid_json", "hold two different JSON objects")
         rules["duplicate_object"] = None

@@ -53,7 +53,7 @@ def string_from_integer(value: Any, allowed: frozenset[str]) -> Any:
     return NOTHING
 
 
-def container_from_string(value: Any, allowed: frozenset[str], max_depth: int) -> Any:
+def container_from_string(value: Any, allowed: frozenset[str]) -> Any:
     """``"[1, 2]"`` for [1, 2] and ``"{\\"a\\": 1}"`` for {"a": 1}, in JSON or Python's spelling."""
     if not isinstance(value, str):
         return NOTHING
@@ -61,7 +61,7 @@ def container_from_string(value: Any, allowed: frozenset[str], max_depth: int) -
     wanted = {"[": "array", "{": "object"}.get(text[:1])
     if wanted not in allowed:
         return NOTHING
-    reader = Reader(text, max_depth=max_depth)
+    reader = Reader(text)
     try:
         found = reader.value()
     except Unreadable:

@@ -18,38 +18,30 @@ _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
 
 @frozen
 class Unwrapped:
-    """The arguments inside a wrapping, and what stood beside them.
-
-    `sure`: they are the arguments even where the schema allows the wrapping.
-    """
+    """The arguments inside a wrapping. `sure`: they are so even where the schema allows that."""
 
     inner: dict[str, Any]
-    beside: tuple[Any, ...]
     sure: bool
 
 
-def unwrap(
-    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
-) -> Unwrapped | None:
+def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrapped | None:
     """What is inside ``{"arguments": {...}}`` and its like, up to three steps in."""
     inner, named = value, False
-    beside: tuple[Any, ...] = ()
     for _ in range(MAX_WRAPPINGS):
-        found = _step(inner, tool, declared, max_depth)
+        found = _step(inner, tool, declared)
         if found is None:
             break
         inner = found[0]
-        beside = (*beside, *found[1].values())
-        named = named or not _NAMING.isdisjoint(found[1])
+        named = named or found[1]
     if inner is value:
         return None
-    return Unwrapped(inner, beside, inner.keys() <= declared and (bool(inner) or named))
+    return Unwrapped(inner, inner.keys() <= declared and (bool(inner) or named))
 
 
 def _step(
-    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The object inside one wrapping, and the members beside it.
+    value: dict[str, Any], tool: str, declared: frozenset[str]
+) -> tuple[dict[str, Any], bool] | None:
+    """The object inside one wrapping, and whether the tool's name stands beside it.
 
     None where that isn't certain. `declared` holds the tool's own parameters: one that is called
     `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
@@ -62,8 +54,7 @@ def _step(
     inside = {
         key: inner
         for key, item in value.items()
-        if (alone or key in WRAPPERS)
-        and (inner := _as_object(_only(key, item), max_depth)) is not None
+        if (alone or key in WRAPPERS) and (inner := _as_object(_only(key, item))) is not None
     }
     if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
@@ -76,7 +67,7 @@ def _step(
     own = declared.intersection(value) - _NAMING
     if own and not (named and own <= inner.keys() <= declared):
         return None
-    return inner, beside
+    return inner, named
 
 
 def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
@@ -95,9 +86,9 @@ def _only(key: str, item: Any) -> Any:
     return item[0] if key == "tool_calls" and isinstance(item, list) and len(item) == 1 else item
 
 
-def _as_object(item: Any, max_depth: int) -> dict[str, Any] | None:
+def _as_object(item: Any) -> dict[str, Any] | None:
     if isinstance(item, str):
-        item = values.container_from_string(item, frozenset({"object"}), max_depth)
+        item = values.container_from_string(item, frozenset({"object"}))
     return item if isinstance(item, dict) else None
 
 

@@ -1,35 +1,29 @@
-"""The JSON Schema of ``config.yaml``, for editors and other programs.
+"""The JSON Schema of ``config.yaml`` that the package ships: `make schema` writes it anew.
 
-``config.schema.json`` beside this file is what the package ships. ``make schema`` writes it anew:
-the rules come from ``settings.py``, what each key means from the comments of the example. A test
-holds the three together.
+The rules come from ``settings.py``, what each key means from the comments of
+``config.example.yaml``. A test holds the three together.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from .settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy import settings_source
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 
-FILE = Path(__file__).with_name("config.schema.json")
+EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.yaml"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLE = "mlx-stack-proxy configuration"
 # Prose has one blank behind its `#`, keys that are commented out none, and their own keys three.
 _HIDDEN_KEY = re.compile(r"^([ \t]*+)#(?=[a-z_]+:|  )", re.MULTILINE)
 _KEY = re.compile(r'(?P<indent> *)"?(?P<name>[a-z_]+)"?:(?P<rest>.*)')
 _ANY_TIER = next(iter(DEFAULT_TIERS))  # the one that the example shows with all its keys
-
-
-def shipped() -> str:
-    """The text of the schema that the package ships."""
-    return FILE.read_text(encoding="utf-8")
 
 
 def built(example: str) -> dict[str, Any]:
@@ -121,4 +115,5 @@ def text_of(schema: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(text_of(built(Path(sys.argv[1]).read_text(encoding="utf-8"))), encoding="utf-8")
+    written = text_of(built(EXAMPLE.read_text(encoding="utf-8")))
+    settings_source.SCHEMA.write_text(written, encoding="utf-8")
