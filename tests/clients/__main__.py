@@ -3,13 +3,15 @@
 python -m tests.clients
 python -m tests.clients --only claude-code --mistake "an unknown tool" --show
 python -m tests.clients --short
+python -m tests.clients --write docs/agents.md
 
 Each agent is installed from npm into `build/clients` (`--fresh`: anew), is set up by
 `mlx-stack-proxy agents`, and gets a task that it does with its own tools. It needs no account. The
 model is scripted. For every mistake within one reply the agent has to end its task, to be given the
 calls that it is given without the mistake, and no error, and to ask exactly as often. A loop across
 turns has to end, and to cost no repeat of the agent's. What came of it is printed as the table of
-docs/agents.md.
+docs/agents.md. Each run's result is written to disk at once: run the same command again and it goes
+on; a result counts only for the code and the client's version that it was made with.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.machine import about
+from benchmarks.records import Json, Results, fingerprint
 from mlx_stack_proxy.operator.agents.clients import CLIENTS
 from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
@@ -38,6 +42,9 @@ from tests.frameworks.tap import Seen, Tap
 from tests.support.ports import free_port
 
 ENVIRONMENTS = REPOSITORY / "build" / "clients"
+RESULTS = ENVIRONMENTS / "results.jsonl"
+# What decides about a result: after a change of it, older ones are of something else.
+DECIDES = ["app/**/*.py", "app/**/*.lua", "tests/clients/*.py", "tests/frameworks/*.py"]
 NODE = 22  # what Claude Code, Cline and Qwen Code ask for
 # A silent model is left after this; what an agent asks may be long in being written.
 SETTINGS = {
@@ -66,27 +73,30 @@ class Run:
     played: int
 
     @property
-    def given(self) -> list[tuple[str, str]]:
+    def given(self) -> list[list[str]]:
         """The calls that the agent has been given, wherever it ran."""
         made = calls(self.asked[-1].body) if self.asked else []
-        return [(name, arguments.replace(str(self.home), "HOME")) for name, arguments in made]
+        return [[name, arguments.replace(str(self.home), "HOME")] for name, arguments in made]
 
-    def wrong(self, without: Run) -> Iterator[str]:
-        """What is not as it should be; `without`: the run in which no mistake was made."""
-        errors = [one for one in self.asked if any(end in one.reply for end in FAILED)]
-        yield from (f"an error in a stream: {bytes(one.reply[-400:])!r}" for one in errors)
+    def row(self, without: Json | None) -> Json:
+        """Its result; `without`: that of the run in which no mistake was made, if it isn't this."""
+        row = {"requests": len(self.asked), "given": self.given, "date": about()["date"]}
+        return {**row, "wrong": list(self._wrong(without or row))}
+
+    def _wrong(self, without: Json) -> Iterator[str]:
+        """What is not as it should be."""
+        if any(end in one.reply for one in self.asked for end in FAILED):
+            yield "an error in a stream"
         if self.mistake == LOOP:
             yield from self._loop_wrong()
             return
         if self.ended.code != 0 or SAID not in self.ended.said:
             yield "the task did not end"
         yield from (f"status {one.status}" for one in self.asked if one.status != 200)
-        if len(self.given) != 3:
-            yield f"given {self.given}"
-        elif self.given != without.given:
-            yield f"given {self.given}, and {without.given} without"
-        if len(self.asked) != len(without.asked):
-            yield f"{len(self.asked)} requests, and {len(without.asked)} without"
+        if len(self.given) != 3 or self.given != without["given"]:
+            yield "given other calls"
+        if len(self.asked) != without["requests"]:
+            yield f"{len(self.asked)} requests"
         if self.mistake != NONE and not self.played:
             yield "no mistake was made"
 
@@ -160,38 +170,67 @@ def find_node(fresh: bool) -> None:
         os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-async def all_runs(
-    agent: Agent, names: Sequence[str], stack: ScriptedStack, folder: Path, shows: bool
-) -> tuple[str, bool]:
-    """The agent's row of the table, and whether all was right."""
-    say(f"{agent.title}, {PROTOCOLS[agent.path]}")
-    environment = installed(agent.package)
-    without = await run(agent, NONE, stack, environment, folder)
-    wrongs: list[str] = []
-    laps = ""
-    for mistake in names:
-        one = without
-        if mistake != NONE:
-            one = await run(agent, mistake, stack, environment, folder)
-        wrong = list(one.wrong(without))
-        say(f"  {mistake}: {len(one.asked)} requests: {'; '.join(wrong) or 'right'}")
-        if shows or wrong:
-            say(one.ended.said[-2000:])
-        wrongs += [f"{mistake}: {wrong[0]}"] if wrong else []
-        if mistake == LOOP:
-            laps = f"refused after {len(one.asked) - 1}"
-    hidden = [name for name in names if name not in (NONE, LOOP)]
-    right = len(hidden) - sum(not one.startswith((LOOP, NONE)) for one in wrongs)
-    cells = [
-        *(agent.title, environment.version(agent.package), PROTOCOLS[agent.path]),
-        *(str(len(without.asked)), f"{right} of {len(hidden)}", laps, "; ".join(wrongs) or "right"),
-    ]
-    return f"| {' | '.join(cells)} |", not wrongs
+class Runs:
+    """An agent's runs, of which some may be on disk. `shows`: what it said in each."""
+
+    def __init__(self, agent: Agent, results: Results, shows: bool) -> None:
+        self.agent = agent
+        self._environment = installed(agent.package)
+        self._results = results
+        self._shows = shows
+        self._version = self._environment.version(agent.package)
+        self._key = {"agent": agent.name, "code": fingerprint([self._version], DECIDES)}
+
+    @property
+    def rows(self) -> dict[str, Json]:
+        """The results that are there, by mistake."""
+        return self._results.read(self._key)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those to be run: the one without a mistake is first, and always."""
+        rows = self.rows
+        return [name for name in dict.fromkeys([NONE, *names]) if name not in rows]
+
+    async def run(self, names: Sequence[str], stack: ScriptedStack, folder: Path) -> None:
+        say(f"{self.agent.title}, {PROTOCOLS[self.agent.path]}")
+        for mistake in self.missing(names):
+            one = await run(self.agent, mistake, stack, self._environment, folder)
+            row = one.row(self.rows.get(NONE))
+            self._results.add(self._key, mistake, row)
+            wrong = row["wrong"]
+            say(f"  {mistake}: {row['requests']} requests: {'; '.join(wrong) or 'right'}")
+            if wrong:
+                say(f"  given {row['given']}")
+            if self._shows or wrong:
+                say(one.ended.said[-2000:])
+
+    def told(self, names: Sequence[str]) -> str:
+        """The row of the table."""
+        rows = self.rows
+        hidden = [name for name in names if name not in (NONE, LOOP)]
+        right = sum(not rows[name]["wrong"] for name in hidden)
+        laps = f"refused after {rows[LOOP]['requests'] - 1}" if LOOP in names else ""
+        wrongs = [f"{name}: {rows[name]['wrong'][0]}" for name in names if rows[name]["wrong"]]
+        cells = [
+            *(self.agent.title, self._version, PROTOCOLS[self.agent.path]),
+            *(str(rows[NONE]["requests"]), f"{right} of {len(hidden)}", laps),
+            "; ".join(wrongs) or "right",
+        ]
+        return f"| {' | '.join(cells)} |"
 
 
 HEAD = """\
 | client | version | protocol | requests | mistakes it never saw | the same call for ever | |
 |---|---|---|---|---|---|---|"""
+
+
+def table(runs: Sequence[Runs], names: Sequence[str], command: str) -> str:
+    """As docs/agents.md has it. The date is that of the runs: some may be older than others."""
+    dates = sorted(one.rows[name]["date"] for one in runs for name in names)
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    here = about()
+    end = f"(`{command}`, {here['machine']}, {when}, commit `{here['commit']}`)"
+    return "\n".join([HEAD, *(one.told(names) for one in runs), "", end])
 
 
 async def main(args: argparse.Namespace) -> int:
@@ -204,17 +243,22 @@ async def main(args: argparse.Namespace) -> int:
     find_node(args.fresh)
     for package in {one.package for one in chosen}:
         installed(package, args.fresh)
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="clients-") as name:
-        folder = Path(name)
-        say("starting the scripted model servers and LiteLLM")
-        async with ScriptedStack(folder / "stack", SETTINGS) as stack:
-            for one in chosen:
-                rows.append(await all_runs(one, names, stack, folder, args.show))
-    print("\n".join([HEAD, *(row for row, _ in rows)]))
-    here = about()
-    print(f"\n(`make clients`, {here['machine']}, {here['date']}, commit `{here['commit']}`)")
-    return 0 if all(right for _, right in rows) else 1
+    if args.fresh:
+        RESULTS.unlink(missing_ok=True)
+    runs = [Runs(one, Results(RESULTS), args.show) for one in chosen]
+    wanted = [one for one in runs if one.missing(names)]
+    if wanted:
+        with tempfile.TemporaryDirectory(prefix="clients-") as name:
+            folder = Path(name)
+            say("starting the scripted model servers and LiteLLM")
+            async with ScriptedStack(folder / "stack", SETTINGS) as stack:
+                for one in wanted:
+                    await one.run(names, stack, folder)
+    made = table(runs, names, "make clients")
+    print(made)
+    for page in args.write:
+        pages.write(page, {"clients": made})
+    return 0 if all(not one.rows[name]["wrong"] for one in runs for name in names) else 1
 
 
 if __name__ == "__main__":
@@ -225,6 +269,11 @@ if __name__ == "__main__":
     parser.add_argument("--only", action="append", choices=folders, help="this one; repeatable")
     parser.add_argument("--mistake", action="append", choices=MISTAKES, help="only it; repeatable")
     parser.add_argument("--short", action="store_true", help="two agents, a few mistakes, for CI")
-    parser.add_argument("--fresh", action="store_true", help="install anew")
+    parser.add_argument("--fresh", action="store_true", help="install anew, forget the results")
     parser.add_argument("--show", action="store_true", help="what each said")
-    sys.exit(asyncio.run(main(parser.parse_args())))
+    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
+    try:
+        sys.exit(asyncio.run(main(parser.parse_args())))
+    except KeyboardInterrupt:
+        say("Stopped; the same command goes on from here.")
+        sys.exit(130)
