@@ -55,15 +55,13 @@ class Benchmark:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._results = Results(args.folder / "results.jsonl")
+        self._keys = {(name, way): _key(name, way, args.seed) for name in args.only for way in WAYS}
 
     async def run(self) -> None:
         wanted = [(name, way) for name in self._args.only for way in WAYS]
         wanted = [one for one in wanted if self._missing(*one)]
         if not wanted:
             return
-        find_node(False)
-        for name in {name for name, _ in wanted}:
-            installed(CLIENTS[name][0].package)
         with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
             say("starting the scripted model servers and LiteLLM")
             async with ScriptedStack(Path(folder) / "stack", SETTINGS) as stack:
@@ -75,7 +73,7 @@ class Benchmark:
         missing = self._missing(name, way)
         for number in missing:
             row = await self._task(name, way, number, stack, folder)
-            self._results.add(self._key(name, way), number, row)
+            self._results.add(self._keys[name, way], number, row)
             done += row["done"]
             said = "done" if row["done"] else f"not done, last: {row['last'] or 'a good reply'}"
             say(f"{name}, {way}, {TASKS[number].name}: {said}, {row['seconds']:.0f} s")
@@ -117,18 +115,22 @@ class Benchmark:
 
     def rows(self, name: str, way: str) -> Rows:
         """The results that are there of the tasks that are asked for."""
-        found = self._results.read(self._key(name, way))
+        found = self._results.read(self._keys[name, way])
         return {task: found[task] for task in range(self._args.tasks) if task in found}
 
     def _missing(self, name: str, way: str) -> list[int]:
         rows = self.rows(name, way)
         return [task for task in range(self._args.tasks) if task not in rows]
 
-    def _key(self, name: str, way: str) -> Json:
-        version = _environment(name).version(CLIENTS[name][0].package)
-        patterns = _OURS if way == DIRECT else [*_OURS, *_PROXIED]
-        code = fingerprint([name, version, way], patterns)
-        return {"code": code, "client": name, "way": way, "seed": self._args.seed}
+
+def _key(name: str, way: str, seed: int) -> Json:
+    patterns = _OURS if way == DIRECT else [*_OURS, *_PROXIED]
+    code = fingerprint([_version(name), way], patterns)
+    return {"code": code, "client": name, "way": way, "seed": seed}
+
+
+def _version(name: str) -> str:
+    return _environment(name).version(CLIENTS[name][0].package)
 
 
 def _environment(name: str) -> Environment:
@@ -153,6 +155,7 @@ def main() -> int:
     if shutil.which("npm") is None:
         say("not run: this needs Node.js and npm")
         return 1
+    find_node(False)
     benchmark = Benchmark(args)
     if not args.report:
         try:
@@ -167,7 +170,7 @@ def main() -> int:
 def _tell(args: argparse.Namespace, benchmark: Benchmark) -> None:
     """Print the tables, and write them into the pages that were named."""
     done = {
-        f"{CLIENTS[name][0].title} {_environment(name).version(CLIENTS[name][0].package)}": {
+        f"{CLIENTS[name][0].title} {_version(name)}": {
             way: benchmark.rows(name, way) for way in WAYS
         }
         for name in args.only

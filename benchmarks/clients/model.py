@@ -17,6 +17,7 @@ from benchmarks.clients import spoiled
 from benchmarks.clients.spoiled import CHARACTERS, KINDS
 from benchmarks.clients.tasks import TASKS, Task
 from benchmarks.clients.toolboxes import Toolbox
+from tests.faults.catalogue import USAGE
 from tests.frameworks.scripted import Json, Say, Turn, Use, good_reply
 from tests.support.replies import completion, data, usage_chunk
 from tests.support.scripted_server import Call, Delay, Piece, Reply
@@ -159,11 +160,8 @@ def _frame(piece: bytes) -> Json:
 
 def _usage(prompt: int, characters: int) -> Json:
     written = max(1, characters // CHARACTERS)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": written,
-        "total_tokens": prompt + written,
-    }
+    counts = {"prompt_tokens": prompt, "completion_tokens": written}
+    return {**USAGE, **counts, "total_tokens": prompt + written}
 
 
 def _characters(frame: Json) -> int:
