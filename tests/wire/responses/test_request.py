@@ -32,6 +32,15 @@ def test_a_stream_is_asked_for_its_usage() -> None:
 
 def test_the_limit_on_the_reply() -> None:
     assert chat(max_output_tokens=64) == {"max_tokens": 64}
+    assert chat(max_output_tokens=None) == {}
+
+
+@pytest.mark.parametrize("given", [0, -1, "64", 1.5, True, [64]])
+def test_a_wrong_limit_is_refused_by_the_name_that_the_client_gave_it(given: Any) -> None:
+    with pytest.raises(ProxyError) as refused:
+        chat(max_output_tokens=given)
+    assert (refused.value.status, refused.value.param) == (400, "max_output_tokens")
+    assert "`max_output_tokens`" in refused.value.message
 
 
 def test_the_format_of_the_text() -> None:

@@ -49,6 +49,8 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
     if chat.get("stream"):
         chat["stream_options"] = {"include_usage": True}
     if (most := body.get("max_output_tokens")) is not None:
+        if type(most) is not int or most < 1:  # True is no number
+            raise invalid("`max_output_tokens` must be a whole number above 0", "max_output_tokens")
         chat["max_tokens"] = most
     if format_ := _response_format(body.get("text")):
         chat["response_format"] = format_
