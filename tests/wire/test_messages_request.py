@@ -124,10 +124,10 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
         [ASKED, USED, user(result("No such file", is_error=True))],
         [SAID, CALLED, tool_message("Error: No such file")],
     ),
-    "a failed one that says so": (
+    "a failed one that says so by itself": (
         None,
         [ASKED, USED, user(result("an ERROR", is_error=True))],
-        [SAID, CALLED, tool_message("an ERROR")],
+        [SAID, CALLED, tool_message("Error: an ERROR")],
     ),
     "an image in a result": (
         None,

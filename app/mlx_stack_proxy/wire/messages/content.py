@@ -15,8 +15,7 @@ from ..transcript import BETWEEN, Json, Part, Transcript
 
 Refuse = Callable[[str, str], None]
 
-_ERROR = "Error: "
-_SHOWS_ERROR = 200  # characters at a result's beginning, among which its own word for it stands
+_ERROR = "Error: "  # chat completions have no flag for it
 _UNSEEN = ("redacted_thinking", "thinking")  # in what a user says
 
 
@@ -75,8 +74,7 @@ class Reader:
         call_id = _string(block.get("tool_use_id"))
         if block.get("is_error") is True:
             self.failed.add(call_id)
-            if "error" not in text[:_SHOWS_ERROR].lower():
-                text = _ERROR + text
+            text = _ERROR + text
         self.loaded.update(_tools_referred_to(block))
         self.transcript.result(call_id, text, images)
 
