@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from tests.engine.exchanges import incidents
+from tests.engine.exchanges import client_request, exchange, incidents
 from tests.loop_detection.asking import (
     NAMED,
     A,
@@ -100,6 +100,43 @@ def test_what_the_verdict_says() -> None:
     assert len(verdict.pattern) == 16
     assert whole.notes["Loop"] == "circuit_break;detector=repetition"
     assert incidents(whole) == [("loop_break", ("repetition", "circuit_break"))]
+
+
+EDIT: Json = {"old_string": "a", "new_string": "b"}
+
+
+@pytest.mark.parametrize(
+    ("told", "made"),
+    [
+        (EDIT, EDIT),
+        ({**EDIT, "replace_all": False}, EDIT),  # Claude Code 2.1.332 tells it so
+        ({**EDIT, "replace_all": False}, {**EDIT, "replace_all": False}),
+        (EDIT, {**EDIT, "replace_all": True}),
+        ({**EDIT, "replace_all": True}, EDIT),
+    ],
+)
+def test_an_argument_that_is_its_default_may_be_left_out_of_the_same_call(
+    told: Json, made: Json
+) -> None:
+    properties = {name: {"type": "string"} for name in EDIT}
+    properties["replace_all"] = {"type": "boolean", "default": False}
+    schema = {"type": "object", "properties": properties}
+    tools = [{"type": "function", "function": {"name": "Edit", "parameters": schema}}]
+    failed = ("Edit", told, "Found 2 matches")
+    messages = [TASK, *steps(failed, failed, failed)]
+    whole = exchange(client_request(messages=messages, tools=tools), session=NAMED)
+    verdict = judged(LoopDetection(settings()), messages, calls(("Edit", made)), whole)
+    same = made.get("replace_all", False) == told.get("replace_all", False)
+    assert (verdict is not None) == same
+
+
+@pytest.mark.parametrize("parameters", [None, [], {"properties": []}, {"properties": {"a": 1}}])
+def test_a_schema_that_says_no_default_is_none(parameters: Any) -> None:
+    function = {"name": "search", "parameters": parameters}
+    tools = [{"type": "function", "function": function}, {"type": "web_search"}]
+    messages = [TASK, *steps(A, A, A)]
+    whole = exchange(client_request(messages=messages, tools=tools), session=NAMED)
+    assert judged(LoopDetection(settings()), messages, again(A), whole) is not None
 
 
 def test_nobody_is_believed_at_the_fifth_same_call() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,30 @@ class Call(NamedTuple):
 def read(name: str, arguments: Any) -> Call:
     """A call; ``arguments``: JSON text as on the wire, or what it holds."""
     return Call(name, digest(name, _canonical(_parsed(arguments))))
+
+
+def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:
+    """The call with the defaults that its tool's schema has; None where that adds nothing."""
+    given = _parsed(arguments)
+    defaults = _defaults(name, tools)
+    if not isinstance(given, dict) or defaults.keys() <= given.keys():
+        return None
+    return Call(name, digest(name, _canonical({**defaults, **given})))
+
+
+def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+    for function in functions:
+        if isinstance(function, dict) and function.get("name") == name:
+            schema = function.get("parameters")
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            known = properties.items() if isinstance(properties, dict) else ()
+            return {
+                key: one["default"]
+                for key, one in known
+                if isinstance(one, dict) and "default" in one
+            }
+    return {}
 
 
 def canonical(arguments: Any) -> str:

@@ -17,8 +17,9 @@ from ..engine.request import UpstreamRequest
 from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
-from ..wire.reply import ChoiceReply, Reply
+from ..wire.reply import ChoiceReply, Reply, ToolCall
 from . import call_keys, detectors, judge
+from .call_keys import Call
 from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
@@ -193,11 +194,21 @@ class _State(StageState):
     # The break
 
     def _closed_by(self, choice: ChoiceReply) -> History:
-        calls = [call_keys.read(call.name, call.arguments) for call in choice.tool_calls]
+        calls = [self._as_told(call) for call in choice.tool_calls]
         given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
         session = self._exchange.session.hash
         self._stage.reader.replied(session, self._history, choice.text, given)
         return self._history.closed_by(choice.text, calls)
+
+    def _as_told(self, call: ToolCall) -> Call:
+        """The call as the client has told it before, if it was made before.
+
+        Claude Code adds to a call what its tool's schema has as defaults.
+        """
+        full = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
+        if full is not None and any(full in turn.calls for turn in self._history.turns):
+            return full
+        return call_keys.read(call.name, call.arguments)
 
     def _broken_by(self, closed: History) -> Finding | None:
         if not self._history.turns:
