@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
+.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents bench-clients night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -79,6 +79,9 @@ night: $(DEV)  ## a night of agents and outages in five minutes: is what the rep
 
 bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, without it and with it
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
+
+bench-clients: $(DEV)  ## real agents' tasks with a model that spoils one reply in four; installs them from npm
+	@$(BIN)/python -m benchmarks.clients $(ARGS)
 
 # As root, on Debian; with its packages mmdebstrap, buildah, runc and systemd-container.
 deploy-test: $(DEV)  ## the image and the units, really run: two or three minutes, as root on Debian

@@ -23,6 +23,7 @@ PAGES = {
     "deploy/grafana/README.md": "dashboard.md",
     "benchmarks/ablation.md": "benchmark-ablation.md",
     "benchmarks/agents.md": "benchmark-agents.md",
+    "benchmarks/clients.md": "benchmark-clients.md",
     "benchmarks/faults.md": "benchmark-faults.md",
     "benchmarks/frameworks.md": "benchmark-frameworks.md",
     "benchmarks/loops.md": "benchmark-loops.md",

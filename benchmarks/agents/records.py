@@ -1,17 +1,18 @@
-"""Results on disk: one JSON line a task, so an interrupted run goes on where it was."""
+"""The results of this benchmark: which of those on disk are of this code and these models."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.records import ROOT, Results, fingerprint
+
 from .columns import COLUMNS, Column, Part
 
+__all__ = ["ROOT", "Records"]
+
 Json = dict[str, Any]
-ROOT = Path(__file__).resolve().parents[2]
 _HERE = "benchmarks/agents"
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack", "tasks")]
@@ -23,47 +24,20 @@ _DEMO = [
 ]
 
 
-def fingerprint(column: Column, about: Iterable[str]) -> str:
-    """A hash of ``about``, the column, and the files that decide: the proxy's where it is asked."""
-    proxied = column.changes is not None
-    patterns = [*_OURS, *_DEMO, *(_PROXIED if proxied else [])]
-    found = hashlib.sha256("\n".join([*about, column.first, str(column.changes)]).encode())
-    for pattern in patterns:
-        for path in sorted(ROOT.glob(pattern)):
-            found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:16]
-
-
 class Records:
     """All results of one file that belong to this code, these models and this server."""
 
     def __init__(self, path: Path, about: Iterable[str]) -> None:
-        self._path = path
+        self._results = Results(path)
         about = list(about)
-        self._prints = {key: fingerprint(column, about) for key, column in COLUMNS.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._prints = {key: _print(column, about) for key, column in COLUMNS.items()}
 
     def read(self, part: Part) -> dict[int, Json]:
         """The results of a part by task."""
-        wanted = self._key(part)
-        if not self._path.exists():
-            return {}
-        found = {}
-        with self._path.open(encoding="utf-8") as file:
-            for line in file:
-                try:
-                    row = json.loads(line)
-                except ValueError:  # cut off when the run was
-                    continue
-                if {key: row.get(key) for key in wanted} == wanted:
-                    found[row["task"]] = row
-        return found
+        return self._results.read(self._key(part))
 
     def add(self, part: Part, task: int, result: Json) -> None:
-        row = {**self._key(part), "task": task, **result}
-        # One write for one line: several runs may share the file.
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._results.add(self._key(part), task, result)
 
     def _key(self, part: Part) -> Json:
         return {
@@ -72,3 +46,9 @@ class Records:
             "seed": part.seed,
             "faults": part.faults,
         }
+
+
+def _print(column: Column, about: Iterable[str]) -> str:
+    """Of ``about``, the column, and the files that decide: the proxy's where it is asked."""
+    patterns = [*_OURS, *_DEMO, *(_PROXIED if column.changes is not None else [])]
+    return fingerprint([*about, column.first, str(column.changes)], patterns)

@@ -101,16 +101,24 @@ class Run:
 def script(agent: Agent) -> str:
     """What a user does: sets it up as `mlx-stack-proxy agents` says, then starts it."""
     has_file = any(one.file for one in CLIENTS if one.name == agent.client)
-    set_up = f"{PROGRAM} {agent.client} --write --yes >/dev/null"
-    if not has_file:
-        set_up = f'eval "$({PROGRAM} {agent.client})"'
-    return f"{set_up}\n{agent.then}\n{agent.start}"
+    lines = f"{PROGRAM} {agent.client} --model {agent.model}"
+    set_up = f"{lines} --write --yes >/dev/null" if has_file else f'eval "$({lines})"'
+    return f"{set_up}\n{agent.then}\n{agent.start.format(asked=shlex.quote(agent.asked))}"
 
 
 async def let_work(
-    agent: Agent, home: Path, model: Plays, stack: ScriptedStack, environment: Environment
+    agent: Agent,
+    home: Path,
+    model: Plays,
+    stack: ScriptedStack,
+    environment: Environment,
+    *,
+    direct: bool = False,
 ) -> tuple[Ended, list[Seen]]:
-    """Let the agent do its task in this folder; how that ended, and its requests."""
+    """Let the agent do its task in this folder; how that ended, and all its requests.
+
+    `direct`: LiteLLM is asked, without the proxy.
+    """
     await asyncio.to_thread(home.mkdir)
     stack.play(model)
     port = free_port()
@@ -119,9 +127,10 @@ async def let_work(
         "MLX_STACK_SERVER__PORT": str(port),
         **(agent.variables or {}),
     }
-    async with Tap(port, stack.url) as tap:
+    to = (stack.litellm.url, stack.litellm.key) if direct else (stack.url, "")
+    async with Tap(port, *to) as tap:
         ended = await environment.run(script(agent), home, variables, agent.seconds)
-    return ended, [one for one in tap.seen if one.path == agent.path and agent.is_task(one.body)]
+    return ended, tap.seen
 
 
 async def run(
@@ -129,7 +138,8 @@ async def run(
 ) -> Run:
     home = folder / f"{agent.name}-{list(MISTAKES).index(mistake)}"
     model = Model(agent.turns(home), mistake, agent.is_task)
-    ended, asked = await let_work(agent, home, model, stack, environment)
+    ended, seen = await let_work(agent, home, model, stack, environment)
+    asked = [one for one in seen if one.path == agent.path and agent.is_task(one.body)]
     return Run(agent, mistake, home, ended, asked, model.played)
 
 

@@ -25,9 +25,10 @@ PROTOCOLS = {CHAT: "chat completions", MESSAGES: "Messages", RESPONSES: "Respons
 class Agent:
     """`name`: what it is chosen by. `package`: on npm; `client`: in `mlx-stack-proxy agents`.
 
-    `path`: where it asks. `turns`: what the model says in its task, for the folder it runs in.
-    `start`: what runs it; `then`: what is to be done after the set-up, `variables`: and with
-    which environment. `mark`: a tool that only the requests of its task offer.
+    `path`: where it asks, and `model`: for whom. `turns`: what the model says in its task, for the
+    folder it runs in. `start`: what runs it, with what is `asked` of it; `then`: what is to be done
+    after the set-up, `variables`: and with which environment. `mark`: a tool that only the requests
+    of its task offer.
     """
 
     title: str
@@ -38,6 +39,8 @@ class Agent:
     mark: str
     turns: Callable[[Path], list[Turn]]
     start: str
+    asked: str = ASKED
+    model: str = "auto"
     then: str = ""
     variables: Mapping[str, str] | None = None
     seconds: float = 120
@@ -87,7 +90,7 @@ CLAUDE_CODE = Agent(
         lambda _: Use("Bash", {"command": "cat made.txt", "description": "Show the file"}),
         lambda made: Use("Read", {"file_path": made}),
     ),
-    start=f'claude -p "{ASKED}" --allowedTools Write,Bash,Read --output-format text',
+    start="claude -p {asked} --allowedTools Write,Edit,Bash,Read --output-format text",
 )
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+quokka\n*** End Patch\n"
 _EXEC = "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
@@ -103,7 +106,7 @@ CODEX = Agent(
         lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
         lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
     ),
-    start=f'{_EXEC} "{ASKED}"',
+    start=f"{_EXEC} {{asked}}",
 )
 CODEX_PATCH = replace(
     CODEX,
@@ -115,7 +118,7 @@ CODEX_PATCH = replace(
         lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
         lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
     ),
-    start=f'{_EXEC} -m gpt-5.5 "{ASKED}"',
+    start=f"{_EXEC} -m gpt-5.5 {{asked}}",
 )
 _OPENCODE_FILE = "~/.config/opencode/opencode.json"
 OPENCODE = Agent(
@@ -130,7 +133,7 @@ OPENCODE = Agent(
         lambda _: Use("bash", {"command": "cat made.txt"}),
         lambda made: Use("read", {"filePath": made}),
     ),
-    start=f'opencode run "{ASKED}"',
+    start="opencode run {asked}",
 )
 OPENCODE_MESSAGES = replace(
     OPENCODE,
@@ -156,7 +159,7 @@ CONTINUE = Agent(
         lambda _: Use("Bash", {"command": "cat made.txt"}),
         lambda made: Use("Read", {"filepath": made}),
     ),
-    start=f'cn -p --auto "{ASKED}"',
+    start="cn -p --auto {asked}",
 )
 CONTINUE_MESSAGES = replace(
     CONTINUE,
@@ -176,7 +179,7 @@ CLINE = Agent(
         lambda _: Use("run_commands", {"commands": ["cat made.txt"]}),
         lambda made: Use("read_files", {"files": [{"path": made}]}),
     ),
-    start=f'cline -P openai-compatible -m auto "{ASKED}"',
+    start="cline -P openai-compatible -m auto {asked}",
 )
 QWEN_CODE = Agent(
     title="Qwen Code",
@@ -190,7 +193,7 @@ QWEN_CODE = Agent(
         lambda _: Use("run_shell_command", {"command": "cat made.txt"}),
         lambda made: Use("read_file", {"file_path": made}),
     ),
-    start=f'qwen -y "{ASKED}"',
+    start="qwen -y {asked}",
 )
 
 AGENTS = (

@@ -140,7 +140,8 @@ def _as_responses(chat: Json) -> Json:
 def _responses_whole(body: Json, said: Said) -> None:
     said.error = body.get("error")
     for item in body.get("output", ()):
-        said.text += "".join(part["text"] for part in item.get("content", ()))
+        if item["type"] == "message":
+            said.text += "".join(part["text"] for part in item["content"])
         if item["type"] == "function_call":
             said.called(len(said.calls), item["name"], item["arguments"])
     if body.get("status"):

@@ -45,7 +45,7 @@ class ScriptedStack:
         ports = {name: first + 2 + number for number, name in enumerate(TIERS)}
         self.url = f"http://127.0.0.1:{first}"
         self._servers = ModelServers(list(ports.values()))
-        self._litellm = LiteLLM(folder / "litellm", first + 1, ports)
+        self.litellm = LiteLLM(folder / "litellm", first + 1, ports)
         self._directory = RunDirectory(folder / "proxy")
         tiers = [LocalTier(name, name, port, False) for name, port in ports.items()]
         config = configs.proxy_config(tiers, first, first + 1, self._directory.state)
@@ -53,12 +53,12 @@ class ScriptedStack:
             del tier["health_url"]  # a scripted server has none
             tier.update(of_tiers or {})
         configs.write_yaml(self._directory.proxy_config, config)
-        self._proxy = children.proxy(first, self._litellm.key, self._directory, START_SECONDS)
+        self._proxy = children.proxy(first, self.litellm.key, self._directory, START_SECONDS)
         self._lifeline = Lifeline()
 
     async def __aenter__(self) -> Self:
         await self._servers.listen()
-        await asyncio.to_thread(self._litellm.wait_ready)
+        await asyncio.to_thread(self.litellm.wait_ready)
         spec = self._proxy
         self._process = await start(
             spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
@@ -68,7 +68,7 @@ class ScriptedStack:
 
     async def __aexit__(self, *_: object) -> None:
         await self._process.end(self._proxy.end_grace, asyncio.Event())
-        await asyncio.to_thread(self._litellm.stop)
+        await asyncio.to_thread(self.litellm.stop)
         await self._servers.stop()
         self._directory.close()
 

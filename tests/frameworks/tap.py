@@ -13,6 +13,7 @@ import httpx
 import jsonschema
 from aiohttp import web
 
+from tests.faults import spoken
 from tests.faults.clients import Outcome, read
 
 Json = dict[str, Any]
@@ -50,7 +51,8 @@ class Seen:
         response = httpx.Response(
             self.status, headers=self.reply_headers, content=bytes(self.reply)
         )
-        return read(response)
+        named = {row.path: name for name, row in spoken.SPOKEN.items()}
+        return read(response, speaks=named.get(self.path, spoken.CHAT))
 
     def broken(self) -> str:
         """What is wrong with a chat reply that looks like success; empty where nothing is."""
@@ -86,12 +88,16 @@ def _faults(outcome: Outcome, body: Json) -> Iterator[str]:
 
 
 class Tap:
-    """Listens on `port`; `to`: the proxy's URL. Requests are in `seen`, in the order they came."""
+    """Listens on `port`; `to`: the proxy's URL, or LiteLLM's, with the `key` that it wants.
 
-    def __init__(self, port: int, to: str) -> None:
+    Requests are in `seen`, in the order they came.
+    """
+
+    def __init__(self, port: int, to: str, key: str = "") -> None:
         self.port = port
         self.seen: list[Seen] = []
         self._to = to
+        self._key = key
 
     async def __aenter__(self) -> Self:
         self._client = aiohttp.ClientSession(
@@ -112,6 +118,8 @@ class Tap:
         seen = Seen(request.method, request.path, headers, _json(data))
         self.seen.append(seen)
         kept = {name: value for name, value in headers.items() if name not in _HOP}
+        if self._key:
+            kept["authorization"] = f"Bearer {self._key}"
         try:
             async with self._client.request(
                 request.method, self._to + request.path_qs, data=data or None, headers=kept
@@ -129,10 +137,13 @@ class Tap:
         kept = {name: value for name, value in seen.reply_headers.items() if name not in _HOP}
         answer = web.StreamResponse(status=reply.status, headers=kept)
         await answer.prepare(request)
-        async for piece in reply.content.iter_any():
-            seen.reply += piece
-            await answer.write(piece)
-        await answer.write_eof()
+        try:
+            async for piece in reply.content.iter_any():
+                seen.reply += piece
+                await answer.write(piece)
+            await answer.write_eof()
+        except aiohttp.ClientConnectionResetError:  # of the framework's side
+            seen.left = True
         return answer
 
 

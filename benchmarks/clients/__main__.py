@@ -1,0 +1,191 @@
+"""Do real agents get on with a model that spoils one reply in four, without the proxy and with it?
+
+    python -m benchmarks.clients                    # three clients, twenty tasks, both ways
+    python -m benchmarks.clients -n 3 --only codex
+    python -m benchmarks.clients --report --write benchmarks/clients.md
+
+Claude Code, Codex and opencode are installed from npm into `build/clients`. Each does the same
+tasks twice, each time in an empty folder: client -> LiteLLM -> model, and client -> proxy ->
+LiteLLM -> the same model with the same seed. Each task's result is written to disk at once: run the
+same command again and it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import machine, pages
+from benchmarks.clients import judge, report, tasks
+from benchmarks.clients.model import Model
+from benchmarks.clients.report import DIRECT, WAYS, Rows
+from benchmarks.clients.spoiled import CHARACTERS
+from benchmarks.clients.tasks import TASKS
+from benchmarks.clients.toolboxes import CLIENTS
+from benchmarks.records import ROOT, Json, Results, fingerprint
+from tests.clients.__main__ import find_node, installed, let_work, say
+from tests.frameworks.environment import Environment
+from tests.frameworks.stacks import ScriptedStack
+
+SEED = 7
+SECONDS = 180  # for a task, however often its client asks
+# The tiers' window, as clients are told it; all else are the defaults.
+SETTINGS = {"context_window": 200_000}
+# What decides about a result: after a change of it, older ones are of something else.
+_OURS = [
+    *(f"benchmarks/clients/{name}.py" for name in ("__main__", "judge", "model", "spoiled")),
+    *(f"benchmarks/clients/{name}.py" for name in ("tasks", "toolboxes")),
+    *("benchmarks/agents/broken.py", "tests/clients/agents.py", "tests/clients/mistakes.py"),
+    *("tests/frameworks/scripted.py", "tests/frameworks/stacks.py", "tests/faults/spoken.py"),
+    "app/mlx_stack_proxy/operator/local_stack/*.py",
+]
+_PROXIED = ["app/**/*.py", "app/**/*.lua"]
+
+
+class Benchmark:
+    """`args`: as the command line has them."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._results = Results(args.folder / "results.jsonl")
+
+    async def run(self) -> None:
+        wanted = [(name, way) for name in self._args.only for way in WAYS]
+        wanted = [one for one in wanted if self._missing(*one)]
+        if not wanted:
+            return
+        find_node(False)
+        for name in {name for name, _ in wanted}:
+            installed(CLIENTS[name][0].package)
+        with tempfile.TemporaryDirectory(prefix="bench-clients-") as folder:
+            say("starting the scripted model servers and LiteLLM")
+            async with ScriptedStack(Path(folder) / "stack", SETTINGS) as stack:
+                for name, way in wanted:
+                    await self._all_tasks(name, way, stack, Path(folder))
+
+    async def _all_tasks(self, name: str, way: str, stack: ScriptedStack, folder: Path) -> None:
+        done = 0
+        missing = self._missing(name, way)
+        for number in missing:
+            row = await self._task(name, way, number, stack, folder)
+            self._results.add(self._key(name, way), number, row)
+            done += row["done"]
+            said = "done" if row["done"] else f"not done, last: {row['last'] or 'a good reply'}"
+            say(f"{name}, {way}, {TASKS[number].name}: {said}, {row['seconds']:.0f} s")
+            if self._args.show:
+                say(row["said"])
+        say(f"{name}, {way}: {done} of {len(missing)} done")
+
+    async def _task(
+        self, name: str, way: str, number: int, stack: ScriptedStack, folder: Path
+    ) -> Json:
+        task = TASKS[number]
+        client, tools = CLIENTS[name]
+        agent = replace(client, asked=task.asked, seconds=SECONDS)
+        home = folder / f"{name}-{number:02}"
+        model = Model(self._args.seed, number, tools, home, agent.is_task)
+        begun = time.monotonic()
+        ended, seen = await let_work(
+            agent, home, model, stack, _environment(name), direct=way == DIRECT
+        )
+        seconds = time.monotonic() - begun
+        is_done = await tasks.done(task, home)
+        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        asked = [one for one in seen if one.path == agent.path]
+        flaws = Counter(filter(None, map(judge.flaw, asked)))
+        tally = model.tally
+        return {
+            "done": is_done,
+            "exit": ended.code,
+            "requests": len(asked),
+            "calls": tally.calls,
+            "prompt_tokens": tally.prompt_tokens,
+            "written_tokens": tally.characters // CHARACTERS,
+            "spoiled": dict(tally.spoiled),
+            "last": tally.last,
+            "flaws": dict(flaws),
+            "seconds": round(seconds, 1),
+            "said": ended.said[-500:],
+        }
+
+    def rows(self, name: str, way: str) -> Rows:
+        """The results that are there of the tasks that are asked for."""
+        found = self._results.read(self._key(name, way))
+        return {task: found[task] for task in range(self._args.tasks) if task in found}
+
+    def _missing(self, name: str, way: str) -> list[int]:
+        rows = self.rows(name, way)
+        return [task for task in range(self._args.tasks) if task not in rows]
+
+    def _key(self, name: str, way: str) -> Json:
+        version = _environment(name).version(CLIENTS[name][0].package)
+        patterns = _OURS if way == DIRECT else [*_OURS, *_PROXIED]
+        code = fingerprint([name, version, way], patterns)
+        return {"code": code, "client": name, "way": way, "seed": self._args.seed}
+
+
+def _environment(name: str) -> Environment:
+    return installed(CLIENTS[name][0].package)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.clients",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=CLIENTS, help="this one; repeatable")
+    parser.add_argument("-n", "--tasks", type=int, default=len(TASKS), help="the first N tasks")
+    parser.add_argument("--seed", type=int, default=SEED, help="of what is spoiled")
+    parser.add_argument("--report", action="store_true", help="only print what is there")
+    parser.add_argument("--show", action="store_true", help="what each client said at the end")
+    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-clients")
+    args = parser.parse_args()
+    args.only = args.only or list(CLIENTS)
+    if shutil.which("npm") is None:
+        say("not run: this needs Node.js and npm")
+        return 1
+    benchmark = Benchmark(args)
+    if not args.report:
+        try:
+            asyncio.run(benchmark.run())
+        except KeyboardInterrupt:
+            say("Stopped; the same command goes on from here.")
+            return 130
+    _tell(args, benchmark)
+    return 0
+
+
+def _tell(args: argparse.Namespace, benchmark: Benchmark) -> None:
+    """Print the tables, and write them into the pages that were named."""
+    done = {
+        f"{CLIENTS[name][0].title} {_environment(name).version(CLIENTS[name][0].package)}": {
+            way: benchmark.rows(name, way) for way in WAYS
+        }
+        for name in args.only
+    }
+    text = report.whole(done)
+    about = {"command": _command(args), **machine.about()}
+    print(f"{machine.heading(about)}\n\n{text}")
+    for page in args.write:
+        pages.write(page, {report.MARKER: f"{machine.heading(about)}\n\n{text}"})
+        print(f"{page}: written")
+
+
+def _command(args: argparse.Namespace) -> str:
+    given = [f"-n {args.tasks}"] if args.tasks != len(TASKS) else []
+    given += [f"--seed {args.seed}"] if args.seed != SEED else []
+    given += [f"--only {name}" for name in args.only] if len(args.only) < len(CLIENTS) else []
+    return f'make bench-clients ARGS="{" ".join(given)}"' if given else "make bench-clients"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The tables, as Markdown; a client's two columns are of the tasks that both have done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+Rows = dict[int, Json]  # by task
+DIRECT, PROXIED = "directly", "through the proxy"
+WAYS = (DIRECT, PROXIED)
+MARKER = "clients-bench"
+
+_LINES: dict[str, Callable[[list[Json]], str]] = {
+    "tasks": lambda rows: str(len(rows)),
+    "**done**": lambda rows: f"**{_sum(rows, 'done')}**",
+    "ended with an error of the client's": lambda rows: str(sum(row["exit"] != 0 for row in rows)),
+    "requests of the client": lambda rows: f"{_sum(rows, 'requests'):,}",
+    "calls of the model": lambda rows: f"{_sum(rows, 'calls'):,}",
+    "of these spoiled": lambda rows: str(_counted(rows, "spoiled").total()),
+    "**broken replies that the client saw**": lambda rows: f"**{_counted(rows, 'flaws').total()}**",
+    "tokens of prompts": lambda rows: f"{_sum(rows, 'prompt_tokens'):,}",
+    "tokens written": lambda rows: f"{_sum(rows, 'written_tokens'):,}",
+    "minutes": lambda rows: f"{_sum(rows, 'seconds') / 60:.1f}",
+}
+
+
+def whole(done: Mapping[str, Mapping[str, Rows]]) -> str:
+    """`done`: by client and way. A client of which nothing is there is left out."""
+    columns: dict[tuple[str, str], list[Json]] = {}
+    for client, ways in done.items():
+        both = sorted(set.intersection(*(set(ways[way]) for way in WAYS)))
+        if both:
+            columns |= {(client, way): [ways[way][task] for task in both] for way in WAYS}
+    if not columns:
+        return "No task has been done both ways yet."
+    head = [f"{client}, {way}" for client, way in columns]
+    lines = [[name, *map(tell, columns.values())] for name, tell in _LINES.items()]
+    table = _table(["", *head], lines)
+    return f"{table}\n\n{_broken(columns)}\n\n{_kinds(columns)}"
+
+
+def _broken(columns: Mapping[tuple[str, str], list[Json]]) -> str:
+    said = [
+        f"- {client}, {way}: {_listed(_counted(rows, 'flaws'))}"
+        for (client, way), rows in columns.items()
+    ]
+    return "\n".join(["Broken replies that a client saw, by what was wrong:\n", *said])
+
+
+def _kinds(columns: Mapping[tuple[str, str], list[Json]]) -> str:
+    """Of each way of spoiling: how often it was played, and how many tasks it was the end of."""
+    played = {key: _counted(rows, "spoiled") for key, rows in columns.items()}
+    ended = {
+        key: Counter(row["last"] for row in rows if not row["done"])
+        for key, rows in columns.items()
+    }
+    kinds = sorted({kind for counts in [*played.values(), *ended.values()] for kind in counts})
+    lines = []
+    for kind in kinds:
+        cells = []
+        for key in columns:
+            lost = ended[key][kind]
+            cells.append(f"{played[key][kind]}{f' ({lost} lost)' if lost else ''}")
+        lines.append([kind or "a good reply", *cells])
+    head = ["spoiled replies (tasks that ended with one, not done)"]
+    return _table([*head, *(f"{client}, {way}" for client, way in columns)], lines)
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _sum(rows: Iterable[Json], name: str) -> Any:
+    return sum(row[name] for row in rows)
+
+
+def _counted(rows: Iterable[Json], name: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update(row[name])
+    return found
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in counts.most_common()) or "none"

@@ -1,0 +1,58 @@
+"""The tables of `make bench-clients`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import pages
+from benchmarks.clients import report
+from benchmarks.clients.report import DIRECT, PROXIED
+from benchmarks.records import ROOT, Results
+
+Json = dict[str, Any]
+
+
+def row(done: bool = True, last: str = "", **flaws: int) -> Json:
+    return {
+        "done": done,
+        "exit": 0 if done else 1,
+        "requests": 7,
+        "calls": 8,
+        "prompt_tokens": 1000,
+        "written_tokens": 100,
+        "spoiled": {"nothing": 1},
+        "last": last,
+        "flaws": flaws,
+        "seconds": 30.0,
+    }
+
+
+def test_a_client_has_two_columns_of_the_tasks_that_both_have_done() -> None:
+    direct = {0: row(False, "nothing", empty=1), 1: row(), 2: row(False, "a call as text")}
+    table = report.whole({"Codex 1": {DIRECT: direct, PROXIED: {0: row(), 1: row(error=2)}}})
+    assert "| tasks | 2 | 2 |" in table
+    assert "| **done** | **1** | **2** |" in table
+    assert "| **broken replies that the client saw** | **1** | **2** |" in table
+    assert "| minutes | 1.0 | 1.0 |" in table
+    assert "| nothing | 2 (1 lost) | 2 |" in table
+    assert "a call as text" not in table
+    assert "- Codex 1, directly: empty 1" in table
+
+
+def test_a_client_that_has_one_way_only_is_left_out() -> None:
+    none = "No task has been done both ways yet."
+    assert report.whole({"Codex 1": {DIRECT: {0: row()}, PROXIED: {}}}) == none
+
+
+def test_the_page_has_the_marker() -> None:
+    text = (ROOT / "benchmarks" / "clients.md").read_text()
+    assert pages.between(text, report.MARKER, "x") != text
+
+
+def test_results_are_read_by_their_key(tmp_path: Any) -> None:
+    results = Results(tmp_path / "r")
+    key = {"client": "codex", "way": DIRECT}
+    results.add(key, 3, row())
+    results.add({**key, "way": PROXIED}, 3, row(False))
+    assert results.read(key)[3]["done"]
+    assert list(results.read({**key, "client": "opencode"})) == []
