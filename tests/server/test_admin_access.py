@@ -83,7 +83,8 @@ async def test_with_a_key_only_the_key_counts(path: str) -> None:
     for peer in ("127.0.0.1", "192.168.1.5"):
         async with client(peer, "box.lan:4100", admin_key=KEY) as anywhere:
             url = f"/mlx-stack/{path}"
-            assert (await anywhere.get(url, headers=BEARER)).status_code in (200, 404)
+            let_in = await anywhere.get(url, headers=BEARER)
+            assert let_in.status_code not in (401, 403)
             for given in ("", "Bearer", "Bearer sk-admi", "Bearer sk-adminn", "Basic sk-admin"):
                 response = await anywhere.get(url, headers={"Authorization": given})
                 assert response.status_code == 401

@@ -98,7 +98,7 @@ class Source:
 
 def behind_tail(text: str, pos: int) -> int:
     """The index behind what a server left after a call that ends at `pos`."""
-    return behind(_TAIL, text, pos)
+    return behind(_TAIL.match(text, pos), pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
@@ -164,18 +164,17 @@ def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader
 
     def read(src: Source, start: int) -> Block | None:
         calls: list[Call] = []
-        at = behind(first, src.text, start)
+        at = behind(first.match(src.text, start), start)
         while len(calls) < MAX_CALLS and (found := one(src, at)) is not None:
             calls += found[0]
-            at = behind(closer, src.text, found[1])
-        return Block(behind(finish, src.text, at), tuple(calls)) if calls else None
+            at = behind(closer.match(src.text, found[1]), found[1])
+        return Block(behind(finish.match(src.text, at), at), tuple(calls)) if calls else None
 
     return read
 
 
-def behind(pattern: re.Pattern[str], text: str, pos: int) -> int:
-    """The index behind what `pattern` matches at `pos`."""
-    found = pattern.match(text, pos)
+def behind(found: re.Match[str] | None, pos: int) -> int:
+    """The index behind what was found at `pos`."""
     return found.end() if found else pos
 
 
@@ -187,7 +186,7 @@ _SPACE = re.compile(r"\s*")
 
 def skip_space(text: str, pos: int) -> int:
     """The index of the first character from `pos` on that is not whitespace."""
-    return behind(_SPACE, text, pos)
+    return behind(_SPACE.match(text, pos), pos)
 
 
 def dumps(value: Any) -> str:

@@ -135,7 +135,7 @@ def read_calls(
         end = read[1]
     if not calls:
         return None
-    return calls, behind(_REST, text, end)
+    return calls, behind(_REST.match(text, end), end)
 
 
 def _read_object(
@@ -187,7 +187,7 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     at = skip_space(text, fence.end()) if fence else at
     found = json_members(src, at, mark) if text.startswith("{", at) else None
     if found is not None:
-        end = behind(_CLOSE_FENCE if fence else _STRAY, text, found[1])
+        end = behind((_CLOSE_FENCE if fence else _STRAY).match(text, found[1]), found[1])
         return _object(text[at : found[1]], found[0]), end
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()

@@ -45,7 +45,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     while len(calls) < MAX_CALLS and (call := read_call(src, at)) is not None:
         calls.append(call[0])
         end = call[1]
-        at = behind(_BETWEEN, text, end)
+        at = behind(_BETWEEN.match(text, end), end)
     if listed:
         if not text.startswith("]", at):
             return None
@@ -132,10 +132,10 @@ _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 def _read_code(src: Source, start: int) -> Block | None:
     """The calls of a fence, in which nothing else stands, or behind `tool_code`."""
     text = src.text
-    end = behind(_OPENING, text, start)
+    end = behind(_OPENING.match(text, start), start)
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        found = read_calls(src, behind(_STATEMENT, text, end))
+        found = read_calls(src, behind(_STATEMENT.match(text, end), end))
         printed = _PRINTED.match(text, found[1]) if found else None
         if found is None or printed is None:
             break

@@ -11,6 +11,7 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
 from .base import Begins, Format, Where, begins_reply
+from .elements import TOOL
 from .table import (
     FENCES,
     FIRST,
@@ -23,7 +24,6 @@ from .table import (
     may_become,
     own_tags,
 )
-from .tag_marks import TOOL
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.

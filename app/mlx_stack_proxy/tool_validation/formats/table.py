@@ -20,7 +20,7 @@ from typing import Final
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import bare_json, harmony, marks, python_calls, react, tag_marks
 from .base import Format, Where
-from .tag_marks import OWN_NAME
+from .elements import OWN_NAME
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,

@@ -14,20 +14,15 @@ from ..tools import ToolSet
 from . import python_calls
 from .base import (
     Begins,
-    Block,
     Call,
     Format,
     One,
     Reader,
     Source,
-    Where,
     dumps,
     in_marks,
-    json_object,
-    one_of,
     skip_space,
 )
-from .json_calls import close
 from .marks import (
     DEEPSEEK_CALLS,
     DEEPSEEK_HEAD,
@@ -37,7 +32,7 @@ from .marks import (
     closers,
     follow_call,
 )
-from .tagged import Tags, read_call, tagged, typed, types_of
+from .tagged import Tags, tagged, typed, types_of
 
 # What stands around an element for a call, in agents' own templates.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
@@ -177,7 +172,7 @@ _TOOL_NAME = (
     rf"<(?P<by>{'|'.join(NAME_TAGS)})>\s*+(?P<name>[^<>\n]{{1,200}}?)\s*+</(?P=by)>"
     r"(?:\s*+<(?:arguments|parameters)>)?"
 )
-_OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
+OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
 _ATTRIBUTE = rf"<(?:{'|'.join(WRAPPERS)})\s++name=\s*+(?P<name>{_QUOTED})\s*+>"
 _WRAPPED = rf"<(?:{'|'.join(WRAPPERS)})>"
 _wrapped, _own, _attribute = (
@@ -189,7 +184,7 @@ _wrapped, _own, _attribute = (
     )
     for head, ends, begin, end in (
         (_TOOL_NAME, _ENDS, _WRAPPED, ""),
-        (_OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
+        (OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
         (_ATTRIBUTE, _ENDS, "", rf"(?:\s*+</(?:{'|'.join(WRAPPERS)})>)?"),
     )
 )
@@ -246,59 +241,3 @@ FORMATS = (
         follow=_follow_attribute,
     ),
 )
-
-# A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code). It has no mark,
-# and people ask for XML: it is a call only where no document has an element of that name
-# (`read_file`, `readFile`; not `note` or `Button`), at the start of a line, not indented, with
-# parameters of the tool in it and nothing else, among them all that it needs.
-
-# A name that no element of a document has.
-OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
-
-_OPENING = re.compile(_OWN)
-_ANY_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
-_LOOKED_AT = 4_000  # characters behind an element
-_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that a server leaves behind calls
-
-
-def read_tool(src: Source, start: int) -> Block | None:
-    """A tool's own element, with all that the tool needs."""
-    text, tag = src.text, _OPENING.match(src.text, start)
-    if tag is None or (start and text[start - 1] not in "\n>"):
-        return None
-    closer = f"</{tag[1]}>"
-    found = read_call(src, tag, ELEMENTS, (closer,))
-    arguments = json_object(found[0].arguments) if found else None
-    if found is None or arguments is None or not src.tools.takes(tag[1], arguments):
-        return None
-    end = close(text, found[1], (closer,))
-    if (end == found[1] and text[end:].strip()) or _is_in_document(text, end):
-        return None
-    return Block(end, (found[0],))
-
-
-def _is_in_document(text: str, pos: int) -> bool:
-    """Whether an end tag stands behind `pos` whose element began before: no call has one around."""
-    opened: list[str] = []
-    for tag in _ANY_TAG.finditer(text, pos, pos + _LOOKED_AT):
-        if not tag[1]:
-            opened.append(tag[2])
-        elif tag[2] in opened:
-            del opened[opened.index(tag[2]) :]
-        else:
-            return tag[2] not in _LEFT_OVER
-    return False
-
-
-def follow_tool(text: str, pos: int, tools: ToolSet) -> Begins:
-    """Behind a tool's opening tag: JSON, one of its parameters, or the end of the element."""
-    name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
-    at = skip_space(text, pos)
-    if at == len(text):
-        return Begins.MAYBE
-    keys = tools.schema_of(name).properties
-    return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
-
-
-# Its openers are the tools' own names.
-TOOL = Format("xml_elements", (), read_tool, Where.LINE, follow_tool)
