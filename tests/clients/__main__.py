@@ -233,6 +233,14 @@ def table(runs: Sequence[Runs], names: Sequence[str], command: str) -> str:
     return "\n".join([HEAD, *(one.told(names) for one in runs), "", end])
 
 
+def _command(args: argparse.Namespace) -> str:
+    """What makes this table, as one types it."""
+    given = ["--short"] if args.short else []
+    given += [f"--only {name}" for name in args.only or ()]
+    given += [f"--mistake '{name}'" for name in args.mistake or ()]
+    return f'make clients ARGS="{" ".join(given)}"' if given else "make clients"
+
+
 async def main(args: argparse.Namespace) -> int:
     if shutil.which("npm") is None:
         say("not run: this needs Node.js and npm")
@@ -254,7 +262,7 @@ async def main(args: argparse.Namespace) -> int:
             async with ScriptedStack(folder / "stack", SETTINGS) as stack:
                 for one in wanted:
                     await one.run(names, stack, folder)
-    made = table(runs, names, "make clients")
+    made = table(runs, names, _command(args))
     print(made)
     for page in args.write:
         pages.write(page, {"clients": made})

@@ -99,10 +99,12 @@ class Environment:
             start_new_session=True,
         )
         saying = asyncio.create_task(process.communicate())
-        ended, _ = await asyncio.wait({saying}, timeout=seconds)
-        with contextlib.suppress(ProcessLookupError):  # whatever it has left behind, too
-            os.killpg(process.pid, signal.SIGKILL)
-        _end_all_of(home)
+        try:
+            ended, _ = await asyncio.wait({saying}, timeout=seconds)
+        finally:  # whatever it has left behind, too, and also where we are interrupted
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _end_all_of(home)
         said, _ = await saying
         text = said.decode(errors="replace")
         if not ended:
