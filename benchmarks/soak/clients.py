@@ -278,7 +278,7 @@ LOOKS: tuple[tuple[str, str, dict[str, str], bytes, tuple[int, ...]], ...] = (
     ("GET", "/mlx-stack/status", {}, b"", (200, 503)),
     ("GET", "/mlx-stack/sessions", {}, b"", (200, 503)),
     ("GET", "/mlx-stack/events", {}, b"", (200, 503)),
-    ("POST", "/v1/embeddings", {}, b'{"model": "embedder", "input": "a"}', (200, 502, 503)),
+    ("POST", "/v1/embeddings", {}, b'{"model": "embedder", "input": "a"}', (200, 429, 502, 503)),
     ("POST", "/v1/chat/completions", {}, b"{", (400,)),
     ("POST", "/v1/chat/completions", {}, b'{"model": "fast"}', (400,)),
     ("POST", "/v1/chat/completions", {"content-encoding": "gzip"}, b"\x1f\x8b", (415,)),
