@@ -274,6 +274,21 @@ async def test_a_proxy_that_is_gone_and_comes_back_is_told(
     await browser.shows("LiteLLM can't be reached:")
 
 
+async def test_an_error_of_the_proxy_is_shown_until_it_answers_again(
+    proxy: RunningProxy, browser: Browser
+) -> None:
+    """As while the session store fails."""
+    await browser.open(f"{proxy.url}/mlx-stack/")
+    await browser.until("return document.querySelector('.tier') !== null")
+    await browser.run(
+        "window.fetched = window.fetch; window.fetch = () => Promise.resolve(new Response("
+        "JSON.stringify({error: {message: 'the store fails'}}), {status: 503}))"
+    )
+    await browser.shows("the store fails")
+    await browser.run("window.fetch = window.fetched")
+    await browser.until("return document.querySelector('.tier') !== null")
+
+
 async def test_the_pictures_of_the_documentation_can_be_taken(
     tmp_path: Path, browser: Browser
 ) -> None:

@@ -55,6 +55,7 @@ async function look() {
     if (mine !== asking) return;
     showStanding(status);
     await view.refresh(status);
+    if (mine === asking && view && !main.contains(view.element)) main.replaceChildren(view.element);
   } catch (error) {
     if (mine !== asking) return;
     if (error.wantsKey) return askForKey();
@@ -91,8 +92,7 @@ function showTrouble(error) {
     standing.replaceChildren(pill("No answer from the proxy", "bad"), h("span", { class: "note" }));
     return;
   }
-  view.element.removeAttribute("aria-busy");
-  view.element.replaceChildren(h("h2", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
+  main.replaceChildren(h("h2", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
 }
 
 // By keyboard: j and k go along what can be opened, / to the search, Escape back.
