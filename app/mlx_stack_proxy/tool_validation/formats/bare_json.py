@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where, begins_reply, skip_space
+from .base import MAX_CALLS, Block, Call, Format, Source, Where, begins_reply, skip_space
 from .json_calls import (
     ARGUMENT_KEYS,
     CALL_TYPES,
@@ -40,36 +40,34 @@ _STOP = ("```", "</tool_call>")
 _CLOSER = re.compile(r"\s*+(?:</tool_call>\s*+)?+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
-    comes = Begins.MAYBE if len(text) - pos < _WAITS else Begins.NO
+    comes = len(text) - pos < _WAITS
     head = _HEAD.match(text, pos)
     if head is None:
-        return comes if text[pos:].lstrip()[:1] in ("", '"', "'") else Begins.NO
+        return comes and text[pos:].lstrip()[:1] in ("", '"', "'")
     key, bracket, quote, word = head.group("key", "bracket", "quote", "word")
     if bracket:
         nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if bracket == "{" else LIST_KEYS
-        return Begins.YES if key in nests else Begins.NO
+        return key in nests
     if quote and key in ARGUMENT_KEYS:
-        return Begins.YES
+        return True
     if key not in _FIRST_KEYS or not (quote or head.end() == len(text)):
-        return Begins.NO
+        return False
     if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
         return comes
     known = word in CALL_TYPES if key == "type" else tools.meant(word) is not None
-    return Begins.YES if known and key not in _ID_KEYS else Begins.NO
+    return known and key not in _ID_KEYS
 
 
-def follow_list(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
     """What stands after `[`, or in a fence: an object that could be a call."""
     at = skip_space(text, pos)
     while at < len(text) and text[at] == "[":
         at = skip_space(text, at + 1)
-    if at == len(text):
-        return Begins.MAYBE
-    return follow(text, at + 1, tools) if text[at] == "{" else Begins.NO
+    return at == len(text) or (text[at] == "{" and follow(text, at + 1, tools))
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -87,7 +85,7 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     if begun is None:
         return src.is_whole_reply(start, end)
     judge = follow if begun[1] == "{" else follow_list
-    half = judge(src.text, begun.end(), src.tools) is not Begins.NO
+    half = judge(src.text, begun.end(), src.tools)
     return (
         half and "```" not in src.text[begun.end() :] and begins_reply(src.text, start, src.floor)
     )
