@@ -9,7 +9,17 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Block, Call, Format, Source, Where, begins_reply, skip_space
+from .base import (
+    MAX_CALLS,
+    Block,
+    Call,
+    Format,
+    Source,
+    Where,
+    begins_reply,
+    behind,
+    skip_space,
+)
 from .json_calls import (
     ARGUMENT_KEYS,
     CALL_TYPES,
@@ -17,7 +27,6 @@ from .json_calls import (
     NAME_KEYS,
     NESTED_KEYS,
     bare_envelope,
-    close,
     is_definition,
     read_calls,
 )
@@ -34,10 +43,9 @@ _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
 _PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
-_FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = ("```", "</tool_call>")
-_CLOSER = re.compile(r"\s*+(?:</tool_call>\s*+)?+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
+_CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
@@ -71,12 +79,22 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def read(src: Source, start: int) -> Block | None:
-    """One object, several behind each other, or a list."""
-    found = read_calls(src, start, _STOP, bare_envelope)
-    if found is None or all(is_definition(src.tools, call) for call in found[0]):
+    """Objects, lists and fences behind each other; where no fence is a format's own, as the whole.
+
+    What only tells of a tool, and what is not a call, ends them.
+    """
+    calls: list[Call] = []
+    end = start
+    while len(calls) < MAX_CALLS:
+        found = read_calls(src, end, _STOP, bare_envelope)
+        if found is None or all(is_definition(src.tools, call) for call in found[0]):
+            break
+        calls += found[0]
+        end = behind(_CLOSER.match(src.text, found[1]), found[1])
+    marked = src.text.startswith(FENCES, start)
+    if not calls or not (marked or _is_whole(src, start, end)):
         return None
-    end = close(src.text, found[1], ("]", "</tool_call>"))
-    return Block(end, tuple(found[0])) if _is_whole(src, start, end) else None
+    return Block(end, tuple(calls))
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
@@ -91,30 +109,8 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     )
 
 
-def read_fence(src: Source, start: int) -> Block | None:
-    """The calls of fences; of such as are no format's own, where they are the whole reply."""
-    calls: list[Call] = []
-    end, marked = start, True
-    while len(calls) < MAX_CALLS and (fence := _FENCED.match(src.text, end)) is not None:
-        found = read_calls(src, fence.end(), _STOP, bare_envelope)
-        if found is None or all(is_definition(src.tools, call) for call in found[0]):
-            break
-        closed = found[1] if src.text[found[1] - 1] == "`" else -1
-        if closed < 0:  # `read_calls` takes a closing fence along
-            closer = _CLOSER.match(src.text, found[1])
-            if closer is None:
-                break
-            closed = closer.end()
-        marked = marked and "```" + fence[1].strip() not in _PLAIN
-        calls += found[0]
-        end = closed
-    if not calls or not (marked or _is_whole(src, start, end)):
-        return None
-    return Block(end, tuple(calls))
-
-
 FORMATS = (
-    Format("json_fence", (*_PLAIN, *FENCES), read_fence, Where.FENCE, follow_list),
+    Format("json_fence", (*_PLAIN, *FENCES), read, Where.FENCE, follow_list),
     Format("bare_json", ("{",), read, Where.JSON, follow),
     Format("bare_json", ("[",), read, Where.JSON, follow_list),
 )
