@@ -78,6 +78,7 @@ def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
 @pytest.mark.parametrize(("name", "text"), EACH)
 def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> None:
     assert rescue(text, ToolSet({})) == Rescued((), text)
+    assert rescue_cut(text, ToolSet({})) == Rescued((), text)
 
 
 @pytest.mark.parametrize(

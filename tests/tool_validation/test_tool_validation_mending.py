@@ -283,32 +283,3 @@ def test_a_long_unparsable_text_is_shortened() -> None:
     one.on_request()
     sent = one.request.body["messages"][0]["tool_calls"][0]["function"]["arguments"]
     assert len(json.loads(sent)["_unparsed"]) == 2000
-
-
-FINISHES = (None, "stop", "length", "tool_calls", "function_call", "content_filter")
-TEXTS = (None, "", "Hello.", "{}", "{no json", UNKNOWN, f"```json\n{GOOD}\n```")
-
-
-@given(
-    text=st.sampled_from(TEXTS),
-    finish=st.sampled_from(FINISHES),
-    calls=st.lists(st.sampled_from([call(), call("search", "{no"), call(id=None)]), max_size=2),
-    tools=st.sampled_from([[], [LIST]]),
-    more=st.sampled_from([{}, *({"response_format": one} for one in FORMATS)]),
-    choice=st.sampled_from(["none", "auto", "required"]),
-)
-def test_what_is_not_looked_at_would_stay_as_it_is(
-    *, text: str | None, finish: str | None, calls: list[Json], tools: Any, more: Json, choice: str
-) -> None:
-    """Text alone, where no tool and no format was asked for."""
-    reply = message(*calls, text=text)
-    reply["choices"][0]["finish_reason"] = finish
-    found = []
-    for looks in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stage_module, "call_id", lambda: "call_new")
-            if looks:
-                patch.setattr(stage_module._State, "_is_asked_for", lambda *_: False)
-            outcome = judged(reply, asked(tools=tools, tool_choice=choice, **more))
-        found.append((outcome.verdict or outcome.choice, outcome.repairs))
-    assert found[0] == found[1]

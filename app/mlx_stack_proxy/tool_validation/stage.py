@@ -110,11 +110,7 @@ class _State(StageState):
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
-        mended = {
-            index: self._mended(index, choice)
-            for index, choice in reply.choices.items()
-            if not self._is_asked_for(choice)
-        }
+        mended = {index: self._mended(index, choice) for index, choice in reply.choices.items()}
         self._failures = [failure for new in mended.values() for failure in new.failures]
         if self._failures:
             return  # one bad choice makes the attempt bad: it is judged, and told, as it came
@@ -185,10 +181,6 @@ class _State(StageState):
         return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
 
     # Mending one choice
-
-    def _is_asked_for(self, choice: ChoiceReply) -> bool:
-        """Whether a choice is text where only that was asked for, in no format."""
-        return not (self._tools or self._format or choice.tool_calls or _speaks_of_calls(choice))
 
     def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
         new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
@@ -340,8 +332,8 @@ def _is_cut(new: _Mended) -> bool:
     return new.finish_reason in ("length", "max_tokens")
 
 
-def _speaks_of_calls(choice: _Mended | ChoiceReply) -> bool:
-    return choice.finish_reason in ("tool_calls", "function_call")
+def _speaks_of_calls(new: _Mended) -> bool:
+    return new.finish_reason in ("tool_calls", "function_call")
 
 
 def _drop_half_calls(new: _Mended) -> None:

@@ -78,7 +78,7 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
     """
     found = rescue(text, tools, off)
     content = found.content
-    half = Scanner(content, tools, off=off).advance(final=True)
+    half = Scanner(content, tools, off=off).advance(final=True) if tools else None
     if half is not None and all(row.where is Where.MARK for row in half.rows):
         content = content[: half.start]
     return Rescued(whole_calls(found, text), content, found.unknown)
