@@ -24,7 +24,6 @@ from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
-from ..wire.blocks import Blocks
 from ..wire.usage_tail import READABLE
 from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
@@ -108,7 +107,7 @@ class Passthrough:
         return PassthroughBooks(
             self._services.in_force(),
             request.id,
-            session_id.identify(request.headers, {}, owner, Blocks(())),
+            session_id.identify(request.headers, {}, owner, ()),
             given_key(request),
             uses=_uses(request),
             asks=_asks(request),
