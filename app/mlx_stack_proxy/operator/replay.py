@@ -190,7 +190,7 @@ class Replay:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
             request = parsed.asked_by(
                 id=_RECORDED,
-                session=identify(headers, parsed.body, "", parsed.blocks),
+                session=identify(headers, parsed.body, "", parsed.body["messages"]),
                 route=Route((tier,)),
                 controls=Controls(bypass=frozenset(context.get("bypass", ()))),
             )
