@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
-from mlx_stack_proxy.engine.time_left import OPINION_SECONDS, time_to_ask
+from mlx_stack_proxy.engine.time_left import OPINION_SECONDS, opinion_until
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -162,14 +163,15 @@ def test_a_tier_that_is_degraded_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "now", "seconds"), [(None, 1.0, OPINION_SECONDS), (11.0, 1.0, 9.0), (5.0, 6.0, 0.0)]
+    ("timeout", "now", "until"),
+    [(None, 1.0, 1.0 + OPINION_SECONDS), (11.0, 1.0, 10.0), (5.0, 6.0, 6.0)],
 )
 def test_a_second_opinion_is_waited_for_within_the_clients_patience(
-    timeout: float | None, now: float, seconds: float
+    timeout: float | None, now: float, until: float
 ) -> None:
     asked = climbing("loop_detected", model_failure=DOUBT, client_timeout=timeout)
-    assert time_to_ask(running(asked), from_mapping({}), now) == pytest.approx(seconds)
-    assert time_to_ask(running(climbing("loop_detected")), from_mapping({}), now) is None
+    assert opinion_until(running(asked), from_mapping({}), now) == pytest.approx(until)
+    assert opinion_until(running(climbing("loop_detected")), from_mapping({}), now) == math.inf
 
 
 # A reply that means a call and has none
