@@ -23,6 +23,7 @@ from mlx_stack_proxy.engine.verdicts import (
     Verdict,
     reason_of,
 )
+from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
@@ -314,8 +315,8 @@ def test_a_loop() -> None:
 
 def test_a_refusal_before_the_call() -> None:
     extra = {"scope": "session", "used": 5, "limit": 4}
-    rejected = Rejected(429, "budget_exceeded", "no more", extra, retry_after=60)
-    error = error_after(after(), rejected)
+    refusal = ProxyError(429, "budget_exceeded", "no more", extra=extra, retry_after=60)
+    error = error_after(after(), Rejected(refusal))
     assert (error.status, error.type, error.retry_after) == (429, "budget_exceeded", 60)
     assert error.body()["error"] | extra == error.body()["error"]
 
@@ -336,7 +337,7 @@ def test_an_empty_reply() -> None:
         (INVALID, INVALID_REASON),
         (TRUNCATED, "output_truncated"),
         (EmptyResponse(), "empty_response"),
-        (Rejected(429, "budget_exceeded", ""), "budget_exceeded"),
+        (Rejected(ProxyError(429, "budget_exceeded", "")), "budget_exceeded"),
     ],
 )
 def test_reasons(verdict: Verdict | None, reason: str | None) -> None:

@@ -20,6 +20,7 @@ from mlx_stack_proxy.engine.verdicts import (
     Verdict,
     reason_of,
 )
+from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import exchange
@@ -46,7 +47,7 @@ TEXT = Committed("Let me see.")
 SILENT = replace(TIMEOUT, silent=True)
 OURS = replace(CLIENTS, about_ours=True)
 EMPTY, THINKING, UNSEEN = EmptyResponse(), OutputTruncated("reasoning"), OutputTruncated("unseen")
-NO_BUDGET = Rejected(429, "budget_exceeded", "", tier_only=True)
+NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", ""), tier_only=True)
 # What has happened: verdicts, each with the step that followed; text stands for text let out.
 Story = tuple[Verdict | Step | Committed, ...]
 BACK_OFF = Retry("server_error", 1, last=True, after=0.25)

@@ -151,9 +151,7 @@ def test_shedding_never_leads_to_another_tier() -> None:
     assert step(whole, BUSY) == Move("standard", "tier_busy")
 
 
-NO_TOKENS = Rejected(
-    429, "budget_exceeded", "the tier's tokens are used up", {}, 60.0, tier_only=True
-)
+NO_TOKENS = Rejected(ProxyError(429, "budget_exceeded", "it's used up"), tier_only=True)
 
 
 def test_a_tier_without_tokens_is_left_for_the_next_local_one() -> None:

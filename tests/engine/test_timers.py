@@ -23,7 +23,7 @@ class Answer:
 
     def __init__(self) -> None:
         self.busy = False
-        self.headers_sent = True
+        self.downstream = SimpleNamespace(started=True)
         self.last_write = 0.0
         self.signs: list[float] = []
 

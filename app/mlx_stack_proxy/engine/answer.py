@@ -34,7 +34,6 @@ class Answer:
     memory: MemoryProbe  # whose pressure our headers tell
     metadata: bool  # the last chunk, or the object, also carries what our headers say
     running: Attempt | None = None  # the attempt of now
-    headers_sent: bool = False
     _said: dict[str, str] = field(default_factory=dict)
     _late_writes: list[asyncio.Task[None]] = field(default_factory=list)
     _unsent: bytes = b""  # bytes whose write a timer interrupted; they go out first
@@ -89,7 +88,6 @@ class Answer:
     async def _start_stream(self, running: Remarks | None, public: RawHeaders) -> None:
         headers = [*EVENT_STREAM, *self._own_headers(running), *public]
         await self.downstream.start(200, headers)
-        self.headers_sent = True
 
     def _own_headers(self, running: Remarks | None = None) -> RawHeaders:
         self._said = response_headers.values(self.exchange, running, self.memory.pressure)

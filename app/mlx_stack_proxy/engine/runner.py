@@ -234,6 +234,4 @@ class Run:
 
     def end(self) -> None:
         """The process ends: the client is told, in the stream if one has begun."""
-        error = shutting_down()
-        verdict = Rejected(error.status, error.type, error.message, retry_after=error.retry_after)
-        self._watch.end(verdict)
+        self._watch.end(Rejected(shutting_down()))

@@ -92,7 +92,7 @@ class Timers:
         due = self.answer.last_write + stream.keepalive_seconds
         first = request.dialect.first_keepalive if request.dialect is not None else None
         by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
-        if first is None or by_hand or self.answer.headers_sent:
+        if first is None or by_hand or self.answer.downstream.started:
             return due
         return max(due, request.started + first)  # in this dialect the first one has a price
 
