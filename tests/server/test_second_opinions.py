@@ -19,7 +19,6 @@ from tests.support.replies import (
     chunk,
     litellm_error,
     stream,
-    text_stream,
     with_role,
 )
 from tests.support.running_proxy import RunningProxy
@@ -108,10 +107,6 @@ BAD_CALL = stream(
 )
 FAILURES = {
     "refused": litellm_error(400, "no"),
-    "an error": litellm_error(500, "no"),
-    "an overflow": litellm_error(400, "maximum context length is 2000 tokens"),
-    "nothing": text_stream(""),
-    "no answer": Reply.raw(),
     "broken off": Reply.sse(ROLE, TEXT, RESET),
     "a bad call": BAD_CALL,
     "a text without end": endless({"content": STUCK}),

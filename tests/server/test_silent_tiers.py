@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine import timers
 from mlx_stack_proxy.engine.decisions import Decisions
 from tests.faults.catalogue import DONE, good
 from tests.server.asking import ask
@@ -97,21 +96,3 @@ async def test_it_is_not_left_for_a_queue_but_when_there_is_room_again(
     assert response.headers["x-mlx-stack-escalation-reason"] == "timeout"
     assert found[0] is False and found[-1] is True
     assert {one.status_code for one in await asyncio.gather(*others)} == {200}
-
-
-async def test_the_silence_of_litellm_is_not_the_tiers(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    health: ScriptedServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Three of them end after the exchange's time.
-    monkeypatch.setattr(timers, "HEALTH_SECONDS", 0.4)
-    proxy = await three_tiers(
-        upstream, start_proxy, silent(health, "fast"), degrade={"failures": 1}, **SECOND
-    )
-    upstream.routes["GET", "/health/liveliness"] = Reply.raw(SILENCE)
-    upstream.always(by_model(fast=HANGS))
-    async with asyncio.timeout(30):
-        assert (await ask(proxy)).status_code in (200, 504)
-    assert not await is_degraded(proxy)
