@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ from tests.support.replies import (
     with_role,
 )
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, SILENCE, Call, Reply, ScriptedServer, WhenWhole
+from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer, WhenWhole
 from tests.tool_validation.calls import parameters, tool
 
 Json = dict[str, Any]
@@ -156,25 +154,6 @@ async def test_what_is_delivered_elsewhere_is_no_opinion(
     upstream.will(calling("look"), calling("look"), answer)
     await twice(agent)
     checked_first_reply(agent)
-
-
-async def test_it_takes_no_longer_than_the_client_waits(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(THREE)
-    agent = Agent(proxy)
-    upstream.will(calling("look"), calling("look"), Reply.sse(ROLE, SILENCE))
-    agent.follow_up(await agent.turn())
-    body = {"model": "auto", "messages": agent.messages, "tools": TOOLS}
-    async with asyncio.timeout(30):
-        last = await proxy.client.post(
-            "/v1/chat/completions",
-            content=json.dumps(body),
-            headers={"content-type": "application/json", "x-stainless-timeout": "1"},
-        )
-    agent.responses.append(last)
-    checked_first_reply(agent)
-    assert asked(upstream) == ASKED
 
 
 @pytest.mark.parametrize(

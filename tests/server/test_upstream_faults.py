@@ -121,14 +121,6 @@ async def test_a_refused_connection(streamed: bool, start_proxy: StartProxy) -> 
     assert [attempt["tier"] for attempt in error["attempts"]] == ["fast"]
 
 
-async def test_upstream_comes_back(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    await upstream.stop()
-    checked_error(await ask(proxy), 503, "upstream_unavailable")
-    await upstream.listen()
-    upstream.will(replies.text_stream("Back."))
-    assert (await ask(proxy)).json()["choices"][0]["message"]["content"] == "Back."
-
-
 AFTER_CONTENT: dict[str, tuple[Any, ...]] = {
     "reset": (RESET,),
     "closed": (CLOSE,),
