@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from ..engine.failures import rejection
 from ..engine.services import Services
 from ..engine.session_id import SessionId
 from ..settings import PASS_THROUGH
@@ -83,9 +82,9 @@ class PassthroughBooks:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            raise rejection(budgets_unreadable()) from None
+            raise budgets_unreadable() from None
         if found is not None:
-            raise rejection(self._reservation.refused(found, _NO_TIER))
+            raise self._reservation.refused(found, _NO_TIER).error
 
     def sent(self, size: int) -> None:
         """Upstream may have all of the request; ``size``: bytes of its body, 0 for none."""
