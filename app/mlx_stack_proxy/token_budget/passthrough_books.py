@@ -116,11 +116,11 @@ class PassthroughBooks:
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
-        spender = None
+        spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent)
             # A session that never asks for a chat completion is to be found all the same.
-            spender = self._paying
+            spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
         try:
             await self._reservation.settle(amounts, _NO_TIER, spender=spender)
