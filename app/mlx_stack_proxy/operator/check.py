@@ -7,12 +7,11 @@ import asyncio
 import dataclasses
 import os
 import textwrap
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from ..engine.model_list import ModelList, names_in
+from ..engine.model_list import names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
 from ..escalation.tiers import is_listed
@@ -21,7 +20,7 @@ from ..memory_pressure.readers import HostMemory
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
-from . import settings_shown
+from . import litellm_models, settings_shown
 from .local_stack import run_directory
 from .tier_probe import Mark, Probe
 
@@ -148,25 +147,15 @@ async def _litellm(
     settings: Settings, upstream: Upstream
 ) -> tuple[frozenset[str] | None, list[Line]]:
     """LiteLLM's models, None without them, and what there is to say."""
-    key = upstream_key(settings)
-    models = ModelList(upstream, key, time.monotonic)
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+    variable = settings.upstream.api_key_env
     try:
-        status, body = await models.fetch(None)
-    except (UpstreamError, TimeoutError) as error:
-        lines: list[Line] = [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
-        return None, [*lines, (NEXT, "start it, or say in upstream.base_url where it is")]
-    names = names_in(body) if status == 200 else None
-    if names is None:
-        # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
-        refused = key is not None and status in (400, 401, 403)
-        why = "refused the key" if refused else f"answered status {status}"
-        without = "" if key else " without a key"
-        key_is = _state_of_key(settings.upstream.api_key_env)
-        why = f"{why} when asked for its models{without} ({key_is})"
-        lines = [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
-        return None, [*lines, (NEXT, _how_to_give_the_key(settings.upstream.api_key_env))]
-    lines = [("ok", f"{where}: reachable, key right, {len(names)} models")]
+        names = names_in(await litellm_models.ask(upstream, upstream_key(settings), variable))
+    except litellm_models.NoModels as error:
+        reached: list[Line] = [("ok", f"{where}: reachable")] if error.reached else []
+        return None, [*reached, ("FAIL", f"{where}: {error}"), (NEXT, error.next_step)]
+    assert names is not None
+    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
         known = is_listed(tier.model, names)
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
@@ -193,18 +182,6 @@ async def _memory(url: str) -> Line:
 def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _state_of_key(name: str | None) -> str:
-    if name is None:
-        return "upstream.api_key_env names no variable"
-    return f"${name} is set" if os.environ.get(name) else f"${name} is not set"
-
-
-def _how_to_give_the_key(name: str | None) -> str:
-    if name is None:
-        return "name the variable that holds LiteLLM's key in upstream.api_key_env"
-    return f"export {name}=… with LiteLLM's master key, here and where the proxy runs"
 
 
 def _some(names: frozenset[str]) -> str:

@@ -22,16 +22,12 @@ _TAKEN_NAME = "auto"  # what clients call the chain's first
 
 @frozen
 class ProposedTier:
-    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``.
-
-    ``silent``: a health address that didn't answer, and may be right all the same.
-    """
+    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``."""
 
     name: str
     group: ModelGroup
     keys: dict[str, Any]
     note: str
-    silent: str = ""
 
 
 @frozen
@@ -46,12 +42,12 @@ class Proposal:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def propose(groups: Groups, litellm: str, answering: Collection[str] = ()) -> Proposal:
-    """``litellm``: its base URL. ``answering``: those of the :func:`health_urls` that did."""
+def propose(groups: Groups, health: Mapping[str, str] | None = None) -> Proposal:
+    """``health``: the health address of groups' servers that answered there."""
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
     tiers = [
-        _tier(name, group, _health_url(group, litellm), answering)
+        _tier(name, group, (health or {}).get(group.name))
         for name, group in _named(usable, remarks)
     ]
     remarks += _on_places(tiers)
@@ -75,16 +71,11 @@ def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
     }
 
 
-def health_urls(groups: Groups, litellm: str) -> list[str]:
-    """The addresses at which the model servers might say that they live."""
-    found = (_health_url(group, litellm) for group in groups.values())
-    return [url for url in found if url]
-
-
-def _health_url(group: ModelGroup, litellm: str) -> str:
+def health_url(group: ModelGroup, litellm: str) -> str:
     """Of the group's only server: an answer says nothing of one among several.
 
-    An address of this machine is one of LiteLLM's machine, which may be another.
+    An address of this machine is one of LiteLLM's machine, which may be another; ``litellm``: its
+    base URL.
     """
     if len(group.deployments) != 1 or group.place not in ("here", "network"):
         return ""
@@ -156,7 +147,7 @@ def _own_name(name: str, taken: Collection[str]) -> str:
     return next(one for one in names if one != _TAKEN_NAME and one not in taken)
 
 
-def _tier(name: str, group: ModelGroup, health: str, answering: Collection[str]) -> ProposedTier:
+def _tier(name: str, group: ModelGroup, health: str | None) -> ProposedTier:
     default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
     default |= DEFAULT_TIERS.get(name, {})
     found: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
@@ -165,10 +156,9 @@ def _tier(name: str, group: ModelGroup, health: str, answering: Collection[str])
     keys = {key: value for key, value in found.items() if value != default[key]}
     if group.reasoning:
         keys["reasoning"] = True
-    if health in answering:
+    if health:
         keys["health_url"] = health
-    silent = "" if health in answering else health
-    return ProposedTier(name, group, keys, _note(group), silent)
+    return ProposedTier(name, group, keys, _note(group))
 
 
 def _is_local(name: str, group: ModelGroup) -> bool:
