@@ -51,7 +51,7 @@ def weather(arguments: str = '{"city": "Lima"}') -> dict[str, Any]:
 def checked(
     file: str | None, capsys: pytest.CaptureFixture[str], **how: bool
 ) -> tuple[int, list[str]]:
-    code = check.run(file, **{"probe": False, **how})
+    code = check.check(file, **{"probe": False, **how})
     out, err = capsys.readouterr()
     assert err == ""
     return code, out.replace("\n      ", " ").splitlines()
@@ -295,7 +295,7 @@ async def test_lines_fit_a_terminal(
 ) -> None:
     litellm.always(litellm_error(500, "Connection error. " + "xyz " * 40))
     config(bare, litellm.url)
-    await asyncio.to_thread(check.run, "config.yaml")  # by its short name: a path is not broken
+    await asyncio.to_thread(check.check, "config.yaml")  # by its short name: a path is not broken
     out = capsys.readouterr().out
     assert len(out.splitlines()) > 6
     assert all(len(line) <= 80 for line in out.splitlines())

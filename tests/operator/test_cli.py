@@ -123,7 +123,7 @@ def test_check_gets_its_file_and_gives_its_code(code: int, monkeypatch: pytest.M
         seen.append((file, probe, cloud))
         return code
 
-    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(check, "check", run)
     assert cli.main(["check", "--config", "c.yaml"]) == code
     assert cli.main(["check", "--no-probe"]) == code
     assert cli.main(["check", "--cloud"]) == code

@@ -3,6 +3,7 @@ pressure elsewhere, one line each."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
 import os
@@ -33,7 +34,27 @@ _ABOUT_TIERS = {
 _WIDTH = 80
 
 
-def run(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
+        "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--settings", action="store_true", help="only print every setting and where it comes from"
+    )
+    how.add_argument("--no-probe", action="store_true", help="ask no model anything")
+    how.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.settings:
+        return show(args.config)
+    return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+
+
+def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
     """Print the lines; 0 if all is well, 1 if something is not.
 
     ``probe``: whether the tiers are asked something; ``cloud``: also those that are not local.
@@ -52,7 +73,7 @@ def show(config: str | None) -> int:
     if read_in is None:
         return 1
     for line in settings_shown.lines(*read_in):
-        print(line)  # noqa: T201
+        print(line)
     return 0
 
 
@@ -125,7 +146,7 @@ def _say(line: Line) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    print("\n".join(lines), flush=True)  # noqa: T201
+    print("\n".join(lines), flush=True)
 
 
 def consistency(settings: Settings) -> Iterator[Line]:

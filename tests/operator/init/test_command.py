@@ -116,7 +116,7 @@ async def test_what_litellm_tells_becomes_a_file_that_passes_check(
         out, err = capsys.readouterr()
         assert out == "" and "Wrote config.yaml. Next:" in err and "sk-9" not in err
         assert "export OPENAI_API_KEY=$LITELLM_MASTER_KEY" in err
-        assert await asyncio.to_thread(check.run, "config.yaml", probe=False) == 0
+        assert await asyncio.to_thread(check.check, "config.yaml", probe=False) == 0
 
 
 def test_mlx_stacks_files_do_where_litellm_does_not_run(

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
     )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a child may take to become ready; downloads may take longer "
         "(default: %(default).0f)",
     )
+    parser.set_defaults(run=run)
 
 
 def _add_ports(parser: argparse.ArgumentParser) -> None:
