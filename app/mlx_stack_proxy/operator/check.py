@@ -16,6 +16,7 @@ from ..engine.model_list import names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
 from ..escalation.tiers import is_listed
+from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..server import workers
@@ -78,18 +79,9 @@ def show(config: str | None) -> int:
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
-    """The settings and their sources; None where there are problems, which have been said.
-
-    Without a file of one's own they are those of an `mlx-stack-proxy up` that runs.
-    """
+    """The settings and their sources; None where there are problems, which have been said."""
     try:
-        sources = read(config)
-        if sources.path is None and (running := run_directory.running_config()) is not None:
-            sources = read(str(running))
-        settings = sources.settings()
-        if base_url := run_directory.litellm_beside(sources.path):
-            upstream = dataclasses.replace(settings.upstream, base_url=base_url)
-            settings = dataclasses.replace(settings, upstream=upstream)
+        settings, sources = _beside_up(read(config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
         workers.check_state(settings)
         return settings, sources
@@ -98,6 +90,21 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
             _say(("FAIL", f"{error.source}: {problem}"))
         _say((NEXT, "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"))
         return None
+
+
+def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
+    """Without a file of one's own they are those of the `up` that listens on the proxy's port."""
+    settings = sources.settings()
+    folder = run_directory.running_at(local_url(settings))
+    its_file = None if folder is None else folder / run_directory.PROXY_CONFIG
+    if its_file is None or (sources.path and sources.path.resolve() != its_file):
+        return settings, sources
+    sources = read(str(its_file))
+    settings = sources.settings()
+    if "upstream" not in sources.file:  # `up --inside`: LiteLLM listens where clients ask
+        upstream = dataclasses.replace(settings.upstream, base_url=local_url(settings))
+        settings = dataclasses.replace(settings, upstream=upstream)
+    return settings, sources
 
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
