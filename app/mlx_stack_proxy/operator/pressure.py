@@ -119,20 +119,15 @@ def serve(
     if probe.source is None:
         print(told(probe)[1]["error"], file=sys.stderr)
         return 1
-    server = uvicorn.Server(
-        uvicorn.Config(
-            build(probe),
-            host=host,
-            port=port,
-            loop="uvloop",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-        )
-    )
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run()
-    return 0 if server.started else 1
+    uvicorn.run(
+        build(probe),
+        host=host,
+        port=port,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    return 0

@@ -94,15 +94,12 @@ class Outcome:
         }.get(self.action, self.reason)
         if self.action == RESCUED and self.repairs:
             said += f"; repaired: {', '.join(self.repairs)}"
-        text = f"line {self.line}  {self.action}: {said}"
+        lines = [f"line {self.line}  {self.action}: {said}"]
         if self.differs:
-            text += f"\n    differs: recorded was {self.differs}"
-        if self.failures:
-            text += "".join(f"\n    {one['kind']}: {one['error']}" for one in self.failures)
-        if self.correction:
-            lines = self.correction.splitlines()[:CORRECTION_LINES]
-            text += "".join(f"\n    > {line}" for line in lines)
-        return text + "".join(f"\n    fault: {fault}" for fault in self.faults)
+            lines.append(f"differs: recorded was {self.differs}")
+        lines += [f"{one['kind']}: {one['error']}" for one in self.failures]
+        lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
+        return "\n    ".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
 
 class Replay:
@@ -139,14 +136,9 @@ class Replay:
         )
         verdict = attempt.on_request()
         if verdict is None:
-            verdict = _play(attempt, record.get("reply")) or attempt.verdict
-            if verdict is None or isinstance(verdict, Cut):
-                # What a tier's other replies told of this one, it doesn't tell by itself.
-                verdict = attempt.settle() or _failure(record["reply"])
-        reason = reason_of(verdict)
-        ended = Ended(
-            exchange.tier, verdict, reason, remarks=attempt.remarks(), reply=attempt.reply
-        )
+            verdict = _verdict(attempt, record.get("reply"))
+        reason, remarks = reason_of(verdict), attempt.remarks()
+        ended = Ended(exchange.tier, verdict, reason, remarks=remarks, reply=attempt.reply)
         exchange.outcomes.append(ended)
         step = next_step(exchange, self._settings, TierView(), exchange.started)
         if isinstance(step, Deliver):
@@ -232,6 +224,15 @@ def _parsed(line: bytes) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise BadRecord(f"is not valid JSON: {error}") from None
+
+
+def _verdict(attempt: Attempt, reply: Any) -> Verdict | None:
+    """What is wrong with the recorded reply."""
+    verdict = _play(attempt, reply) or attempt.verdict
+    if verdict is None or isinstance(verdict, Cut):
+        # What a tier's other replies told of this one, it doesn't tell by itself.
+        verdict = attempt.settle() or _failure(reply)
+    return verdict
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:

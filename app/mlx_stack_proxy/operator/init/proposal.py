@@ -18,6 +18,14 @@ LONG_WINDOW = 100_000  # tokens from which a model may be the one for long promp
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _TAKEN_NAME = "auto"  # what clients call the chain's first
+_ON_PLACES = {
+    "network": "on another machine of your network, which counts as local here. `local: false` "
+    "where it is not to be.",
+    "cloud": "in the cloud. Requests go there only where a client names it, or with your consent: "
+    "`cloud_fallback`, in the file behind a `#`.",
+    "unknown": "nothing tells where it runs. `local: true` where that is this machine, "
+    "`local: false` where it is not.",
+}
 
 
 @frozen
@@ -131,13 +139,12 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
 
 def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
     """The group for long prompts: a large window, and larger than every other tier's."""
-    with_window = sorted(near, key=lambda group: group.window or 0)
-    if not with_window or len(near) + len(named.keys() - {_CLOUD}) < 2:
+    others = [*near, *(group for name, group in named.items() if name != _CLOUD)]
+    if not near or len(others) < 2:
         return None
-    best = with_window[-1]
-    others = [*with_window[:-1], *(g for name, g in named.items() if name != _CLOUD)]
-    most = max(group.window or _SMALL_WINDOW for group in others)
-    return best if (best.window or 0) >= LONG_WINDOW and (best.window or 0) > most else None
+    best = max(near, key=lambda group: group.window or 0)
+    most = max(group.window or _SMALL_WINDOW for group in others if group is not best)
+    return best if best.window and best.window >= LONG_WINDOW and best.window > most else None
 
 
 def _own_name(name: str, taken: Collection[str]) -> str:
@@ -180,28 +187,9 @@ def _note(group: ModelGroup) -> str:
 
 
 def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
-    by_place = {
-        place: [tier.name for tier in tiers if tier.group.place == place]
-        for place in ("network", "cloud", "unknown")
-    }
     if tiers and all(tier.group.place == "cloud" for tier in tiers):
         yield "No model of this machine was found; the proxy is made for those."
-    if near := by_place["network"]:
-        yield (
-            f"{_some(near)}: on another machine of your network, which counts as local here. "
-            "`local: false` where it is not to be."
-        )
-    if by_place["cloud"]:
-        yield (
-            f"{_some(by_place['cloud'])}: in the cloud. Requests go there only where a client "
-            "names it, or with your consent: `cloud_fallback`, in the file behind a `#`."
-        )
-    if by_place["unknown"]:
-        yield (
-            f"{_some(by_place['unknown'])}: nothing tells where it runs. `local: true` where that "
-            "is this machine, `local: false` where it is not."
-        )
-
-
-def _some(names: list[str]) -> str:
-    return f"Tier {names[0]}" if len(names) == 1 else f"Tiers {', '.join(names)}"
+    for place, said in _ON_PLACES.items():
+        names = [tier.name for tier in tiers if tier.group.place == place]
+        if names:
+            yield f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {said}"
