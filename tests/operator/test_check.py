@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.operator import check, cli
-from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
@@ -175,44 +174,6 @@ def test_every_mistake_of_the_configuration_has_a_line(
     assert all(line.startswith(f"FAIL  {file}: ") for line in lines[:2])
     assert lines[2].startswith("→     docs/settings.md")
     assert "did you mean `server`?" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({}, []),
-        ({"reliability": {"escalation": {"exchange_timeout": 300}}}, []),
-        (
-            {"tiers": {"slow": {"idle_timeout": 541}}},
-            [
-                "tiers.slow.idle_timeout (541 s) outlives "
-                "reliability.escalation.exchange_timeout (540 s), so it can never be reached"
-            ],
-        ),
-        (
-            {"tiers": {"a": {}}, "reliability": {"escalation": {"exchange_timeout": 299}}},
-            ["tiers.a.first_token_timeout", "tiers.a.tool_silence_timeout"],
-        ),
-    ],
-    ids=str,
-)
-def test_what_the_whole_contradicts(data: dict[str, Any], said: list[str]) -> None:
-    lines = [line for line in check.consistency(from_mapping(data)) if line[0] != "→"]
-    assert [mark for mark, _ in lines] == ["FAIL"] * len(said)
-    assert all(text.startswith(start) for (_, text), start in zip(lines, said, strict=True))
-
-
-async def test_a_contradiction_alone_is_a_failure(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = config(bare, litellm.url, "reliability: {escalation: {exchange_timeout: 299}}\n")
-    code, lines = await beside(litellm, file, capsys)
-    assert code == 1
-    assert {line.partition(" (")[0] for line in lines if line.startswith("FAIL")} == {
-        f"FAIL  tiers.{tier}.{key}"
-        for tier in ("fast", "standard")
-        for key in ("first_token_timeout", "tool_silence_timeout")
-    }
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import os
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -116,8 +116,6 @@ async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
 
 
 async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
-    for line in consistency(settings):
-        yield line
     upstream = Upstream(settings.upstream)
     try:
         names, found = await _litellm(settings, upstream)
@@ -154,21 +152,6 @@ def _say(line: Line) -> None:
         break_on_hyphens=False,
     )
     print("\n".join(lines), flush=True)
-
-
-def consistency(settings: Settings) -> Iterator[Line]:
-    """What each setting allows but the whole contradicts."""
-    total = settings.reliability.escalation.exchange_timeout
-    for name, tier in settings.tiers.items():
-        for key in ("first_token_timeout", "idle_timeout", "tool_silence_timeout"):
-            limit = getattr(tier, key)
-            if limit > total:
-                yield (
-                    "FAIL",
-                    f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
-                    f"exchange_timeout ({total:g} s), so it can never be reached",
-                )
-                yield NEXT, "lower the first, or raise the second"
 
 
 async def _litellm(
