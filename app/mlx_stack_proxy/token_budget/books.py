@@ -145,7 +145,7 @@ class Books:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            return budgets_unreadable()
+            return Rejected(budgets_unreadable())
         if found is None:
             return None
         return self._reservation.refused(found, tier, tier_only=found.limit in own)

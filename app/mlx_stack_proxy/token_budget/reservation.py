@@ -12,6 +12,7 @@ from typing import Any
 
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
+from ..errors import ProxyError
 from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
 from ..telemetry import accounts, log
 from ..unique import unique
@@ -165,7 +166,7 @@ class Reservation:
         accounts.keep_of(self._services, who, tier, [(kind, detail)])
 
 
-def budgets_unreadable() -> Rejected:
+def budgets_unreadable() -> ProxyError:
     """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
     message = "the token budgets can't be read now, and policy hard_stop needs them"
-    return Rejected(429, "budget_exceeded", message, {"scope": "store"}, retry_after=5)
+    return ProxyError(429, "budget_exceeded", message, extra={"scope": "store"}, retry_after=5)
