@@ -34,7 +34,6 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learned = LearnedLimits()
-        self._all_well = TierView()
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
@@ -48,18 +47,12 @@ class TierStates:
 
     def view(self) -> TierView:
         """What is known now, for the rules."""
-        learned = self._learned
-        breakers = self._breakers
-        if not breakers.health and not learned.anything:  # nearly always
-            if self._all_well.proven is not breakers.answered:
-                self._all_well = TierView(proven=breakers.answered)
-            return self._all_well
         now = self._clock()
         return TierView(
-            breakers.passed_over(now),
-            learned.windows(now),
-            learned.lacks(now),
-            proven=breakers.proven(),
+            self._breakers.passed_over(now),
+            self._learned.windows(now),
+            self._learned.lacks(now),
+            proven=self._breakers.proven(),
         )
 
     def __getitem__(self, tier: str) -> BreakerState:

@@ -34,15 +34,12 @@ def hour_of(seconds: float) -> int:
 
 
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
-    """Add deltas to others that are still to be stored."""
     for key, counts in deltas.items():
-        row = into.setdefault(key, {})
-        for name, number in counts.items():
-            row[name] = row.get(name, 0) + number
+        add(into.setdefault(key, {}), counts)
 
 
 def add(row: dict[str, float], counts: Counts) -> dict[str, float]:
-    """Add to a stored row; what is one label too many counts for all of its name."""
+    """Add to a row; what is one label too many counts for all of its name."""
     for given, number in counts.items():
         name = given if given in row or len(row) < MOST_COUNTERS else _unlabelled(given)
         row[name] = row.get(name, 0) + number
