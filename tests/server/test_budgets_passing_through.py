@@ -116,43 +116,62 @@ async def test_a_reply_is_asked_for_as_it_is_for_its_usage_is_read(
     assert (await session_of(proxy))["used"] == 60
 
 
-@pytest.mark.parametrize(("count_cached", "tokens"), [(False, 140), (True, 1140)])
-async def test_anthropics_streams_count(
-    upstream: ScriptedServer, start_proxy: StartProxy, count_cached: bool, tokens: int
+ANTHROPICS = Reply.sse(
+    data(
+        {
+            "type": "message_start",
+            "message": {
+                "usage": {
+                    "input_tokens": 25,
+                    "cache_creation_input_tokens": 100,
+                    "cache_read_input_tokens": 1000,
+                    "output_tokens": 1,
+                }
+            },
+        }
+    ),
+    data({"type": "content_block_delta", "delta": {"text": "Hello"}}),
+    data({"type": "message_delta", "usage": {"output_tokens": 15}}),
+    data({"type": "message_stop"}),
+)
+WORDS = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
+SPEECH = Reply(200, (("content-type", "audio/mpeg"),), (b"\xff" * 9000,))
+CACHED = {f"{BUDGET}.count_cached_prompt": True}
+MANY = Reply.json({"data": [], "usage": {"prompt_tokens": 40_000, "total_tokens": 40_000}})
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "reply", "changes", "least", "most"),
+    [
+        ("messages", {"model": CLOUD, "messages": []}, ANTHROPICS, {}, 140, 140),
+        ("messages", {"model": CLOUD, "messages": []}, ANTHROPICS, CACHED, 1140, 1140),
+        # Without a usage it is estimated.
+        ("completions", {"prompt": "x" * 350, "stream": True}, Reply.sse(*WORDS), {}, 140, 152),
+        # Many prompts in one request may fill several windows.
+        ("embeddings", {"input": ["a " * 20_000] * 2}, MANY, {}, 40_000, 40_000),
+        # What no model writes counts nothing.
+        ("audio/speech", {"input": "Hi"}, SPEECH, {}, 0, 0),
+        ("completions", {"input": "Hi"}, Reply.json({"error": {"message": "no"}}, 500), {}, 0, 0),
+    ],
+)
+async def test_what_a_request_has_used(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    *,
+    path: str,
+    asked: Any,
+    reply: Reply,
+    changes: Any,
+    least: int,
+    most: int,
 ) -> None:
-    proxy = await start_proxy({f"{BUDGET}.count_cached_prompt": count_cached})
-    start = {
-        "input_tokens": 25,
-        "cache_creation_input_tokens": 100,
-        "cache_read_input_tokens": 1000,
-        "output_tokens": 1,
-    }
-    upstream.will(
-        Reply.sse(
-            data({"type": "message_start", "message": {"usage": start}}),
-            data({"type": "content_block_delta", "delta": {"text": "Hello"}}),
-            data({"type": "message_delta", "usage": {"output_tokens": 15}}),
-            data({"type": "message_stop"}),
-        )
-    )
+    proxy = await start_proxy(changes)
     upstream.models = ("fast", CLOUD)
-    asked = {"model": CLOUD, "messages": []}
-    await proxy.client.post("/v1/messages", json=asked, headers=AGENT)
-    assert (await session_of(proxy))["used"] == tokens
-
-
-async def test_what_a_model_writes_without_usage_is_estimated(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    words = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
-    upstream.will(Reply.sse(*words, data("[DONE]")))
-    await proxy.client.post(
-        "/v1/completions", json={"prompt": "x" * 350, "stream": True}, headers=AGENT
-    )
-    found = await session_of(proxy)
-    assert found["used"] == found["estimated"]
-    assert 100 + 40 <= found["used"] <= 110 + 42
+    upstream.will(reply)
+    await proxy.client.post(f"/v1/{path}", json=asked, headers=AGENT)
+    found = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
+    assert least <= found.get("used", 0) <= most
+    assert found.get("estimated", 0) == (0 if least == most else found["used"])
 
 
 async def test_what_uses_nothing_is_let_through(
@@ -213,22 +232,6 @@ async def test_whoever_leaves_has_used_what_was_written(
             break
         await asyncio.sleep(0.01)
     assert 25 + 60 <= used <= 25 + 62
-
-
-@pytest.mark.parametrize(
-    ("path", "reply"),
-    [
-        ("/v1/audio/speech", Reply(200, (("content-type", "audio/mpeg"),), (b"\xff" * 9000,))),
-        ("/v1/completions", Reply.json({"error": {"message": "no"}}, 500)),
-    ],
-)
-async def test_what_no_model_writes_counts_nothing(
-    path: str, reply: Reply, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    upstream.will(reply)
-    await proxy.client.post(path, json={"input": "Hi"}, headers=AGENT)
-    assert (await proxy.client.get("/mlx-stack/sessions/agent-one")).status_code == 404
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(
@@ -304,15 +307,3 @@ async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
         assert (response.status_code, response.text) == (200, body)
     found = await session_of(proxy)
     assert 0 < found["used"] == found["estimated"] < 1000
-
-
-async def test_many_prompts_in_one_request_may_fill_several_windows(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    usage = {"prompt_tokens": 40_000, "total_tokens": 40_000}
-    upstream.will(Reply.json({"data": [], "usage": usage}))
-    asked = {"input": ["a " * 20_000] * 2}
-    await proxy.client.post("/v1/embeddings", json=asked, headers=AGENT)
-    found = await session_of(proxy)
-    assert (found["used"], found["estimated"]) == (40_000, 0)
