@@ -69,14 +69,6 @@ class Breakers:
         doubtful = [t for t, known in self.health.items() if known.failures > 1 or known.degraded]
         return frozenset(self._answered.difference(doubtful))
 
-    def cooling(self, tier: str, now: float) -> bool:
-        """Whether the tier's cool-down is not over."""
-        return now < self[tier].until(now)
-
-    def failing(self) -> list[str]:
-        """The tiers that have failed since they last answered, degraded or not."""
-        return list(self.health)
-
     def answers_again(self, tier: str, now: float) -> bool:
         """The tier's server was gone and is back; whether that changes anything.
 

@@ -102,12 +102,13 @@ class TierStates:
             log.get().info("tier_answers_again", tier=tier)
 
     def failing(self) -> list[str]:
-        """The tiers that have failed since they last answered."""
-        return self._breakers.failing()
+        """The tiers that have failed since they last answered, degraded or not."""
+        return list(self._breakers.health)
 
     def cooling(self, tier: str) -> bool:
         """Whether the tier is degraded, and its cool-down not over."""
-        return self._breakers.cooling(tier, self._clock())
+        now = self._clock()
+        return now < self[tier].until(now)
 
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}
