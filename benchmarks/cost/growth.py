@@ -18,7 +18,7 @@ from benchmarks.measure import load, servers
 from benchmarks.measure.servers import Server
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, StoreError
 from tests.support.storing import commit
 
 SECONDS = 0.3  # of CPU, at scale 1, for a point
@@ -137,14 +137,7 @@ class Growth:
 
 
 def store_at(path: Path, most: int) -> SqliteStore:
-    return SqliteStore(
-        str(path),
-        max_sessions=most,
-        window_size=len(WINDOW_TURNS),
-        session_ttl=86_400.0,
-        events_ttl=1e6,
-        max_events=10_000,
-    )
+    return SqliteStore(str(path), Sizes(most, len(WINDOW_TURNS), 86_400.0, 1e6, 10_000))
 
 
 async def fill(path: Path, count: int, most: int) -> None:

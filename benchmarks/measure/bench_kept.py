@@ -16,7 +16,7 @@ from benchmarks.measure.bench_history import MESSAGES, transcript
 from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import Change, Limit, Settlement
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes
 from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
@@ -30,7 +30,7 @@ TOOLS = 8  # of one request
 
 def sessions(*, window: bool) -> object:
     """As `sqlite` and `memory` hold them, with their counts, and what loop detection remembers."""
-    ledger = Ledger(max_sessions=SESSIONS, window_size=WINDOW, session_ttl=86_400.0)
+    ledger = Ledger(Sizes(SESSIONS, WINDOW, 86_400.0, 1e6, 10_000))
     remembered = Sessions(SESSIONS)
     turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW + 1))).turns
     for number in range(SESSIONS):

@@ -23,19 +23,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import uvloop
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sticky, Store
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, Sticky, Store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import commit, settle
 
 ROUNDS = 10
 EXCHANGES = 400  # in each
-EVENTS = {"events_ttl": 1e6, "max_events": 10_000}
 DIGEST = bytes(16)
 WINDOW = tuple(bytes([n]) * 16 for n in range(10))
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
@@ -146,26 +144,21 @@ def memory_of(server: RedisServer) -> int:
 
 
 async def main(most: int) -> None:
-    sizes: dict[str, Any] = {
-        "max_sessions": 2 * most,
-        "window_size": 10,
-        "session_ttl": 86_400.0,
-        **EVENTS,
-    }
+    sizes = Sizes(2 * most, 10, 86_400.0, 1e6, 10_000)
     print(
         f"{platform.platform()}, Python {platform.python_version()}, "
         f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"
     )
-    await bench("memory", SqliteStore(None, **sizes), most)
+    await bench("memory", SqliteStore(None, sizes), most)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
-        store = SqliteStore(str(path), **sizes)
+        store = SqliteStore(str(path), sizes)
         await bench("sqlite", store, most)
         print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
         del store
         gc.collect()
         started = time.perf_counter()
-        again = SqliteStore(str(path), **sizes)
+        again = SqliteStore(str(path), sizes)
         await again.open()
         print(f"{time.perf_counter() - started:.2f} s to open it")
         await again.close()
@@ -174,7 +167,7 @@ async def main(most: int) -> None:
             print("\nredis: the program redis-server is missing")
             return
         empty = memory_of(server)
-        store_there = RedisStore(server.url, **sizes)
+        store_there = RedisStore(server.url, sizes)
         await bench("redis", store_there, most, lambda: memory_of(server) - empty)
 
 

@@ -12,7 +12,7 @@ from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import BreakerState
+from mlx_stack_proxy.state.store import BreakerState, Sizes
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.engine.exchanges import client_request
 
@@ -20,7 +20,7 @@ SETTINGS = from_mapping(
     {"reliability": {"escalation": {"degrade": {"failures": 2, "cooldown_seconds": 30}}}}
 )
 NOW = 1000.0
-STORE = SqliteStore(None, max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
+STORE = SqliteStore(None, Sizes(1, 1, 1.0, 1.0, 1))
 FAILS = UpstreamFailed("server_error", "status 500", status=500)
 LACKS = UpstreamFailed("server_error", "no", status=400, client_fault=True, lacks="tools")
 ABOUT_OURS = UpstreamFailed("server_error", "no", status=500, about_ours=True)

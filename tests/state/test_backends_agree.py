@@ -11,15 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
+from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sizes, Sticky, Store
 from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import add_events, commit, settle
 
-SIZES: dict[str, Any] = {  # the events' times are far apart
-    **{"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL},
-    **{"events_ttl": 1e9, "max_events": 10_000},
-}
+SIZES = Sizes(MAX_SESSIONS, WINDOW_SIZE, TTL, 1e9, 10_000)  # the events' times are far apart
 NAMES = st.sampled_from("abcdefg")
 TOKENS = st.integers(0, 60)
 SCOPES = [
@@ -106,11 +103,11 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
 def make_redis(redis_server: RedisServer) -> MakeStore:
     """With names of its own for each store, in the same hash slot."""
     numbers = itertools.count()
-    return lambda: redis_store(redis_server.url, prefix=f"{{mlx-stack}}:{next(numbers)}", **SIZES)
+    return lambda: redis_store(redis_server.url, SIZES, prefix=f"{{mlx-stack}}:{next(numbers)}")
 
 
 def check(make_redis: MakeStore, steps: list[tuple[float, Any]]) -> None:
-    expected = asyncio.run(answers(SqliteStore(None, **SIZES, clock=lambda: NOW), steps))
+    expected = asyncio.run(answers(SqliteStore(None, SIZES, lambda: NOW), steps))
     assert asyncio.run(answers(make_redis(), steps)) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import BreakerState, Change, Limit
+from mlx_stack_proxy.state.store import BreakerState, Change, Limit, Sizes
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
 ONE_TURN = Change("a", turns=1)
@@ -18,7 +18,7 @@ EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 @pytest.fixture
 def image() -> Image:
-    return Image(Ledger(max_sessions=9, window_size=9, session_ttl=9.0))
+    return Image(Ledger(Sizes(9, 9, 9.0, 9.0, 9)))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
 from mlx_stack_proxy.unique import unique
-from tests.state.conftest import NOW, redis_store
+from tests.state.conftest import NOW, SIZES, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import commit
 from tests.support.switched_address import SwitchedAddress
 from tests.support.waiting import until
 
+SIZES_100 = replace(SIZES, max_sessions=100)
 HOUR = Limit("hour", None, rolling=True)
 
 
@@ -99,7 +101,7 @@ async def test_a_redis_that_is_demoted_under_load_loses_nothing(
 ) -> None:
     """Its connections stay, so that nothing but its `READONLY` tells."""
     one, two = servers
-    store = redis_store(f"redis://127.0.0.1:{address.port}/0", max_sessions=100)
+    store = redis_store(f"redis://127.0.0.1:{address.port}/0", SIZES_100)
     await store.open()
     load = Load(store)
     for old, new in ((one, two), (two, one)):
@@ -127,7 +129,7 @@ async def test_a_redis_that_is_killed_under_load_loses_nothing(
     servers: list[RedisServer], address: SwitchedAddress
 ) -> None:
     one, two = servers
-    store = redis_store(f"redis://127.0.0.1:{address.port}/0", max_sessions=100)
+    store = redis_store(f"redis://127.0.0.1:{address.port}/0", SIZES_100)
     await store.open()
     load = Load(store)
     await load.more()

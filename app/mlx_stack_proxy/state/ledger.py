@@ -20,6 +20,7 @@ from .store import (
     Refused,
     Reserved,
     SessionState,
+    Sizes,
     Sticky,
 )
 from .table import Table
@@ -50,14 +51,13 @@ class Purse:
 class Ledger:
     """Bounded: the least recently used sessions and counts go first.
 
-    ``session_ttl``: seconds. ``sessions``, ``purses``: by last use, oldest first. ``tables``: what
-    is to outlive the process, by kind.
+    ``sessions``, ``purses``: by last use, oldest first. ``tables``: what is to outlive the process,
+    by kind.
     """
 
-    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
-        self._max_sessions = max_sessions
-        self._window_size = window_size
-        self._ttl = session_ttl
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._ttl = sizes.session_ttl
         self.sessions: Table[str, SessionState] = Table()
         self.purses: Table[str, Purse] = Table()
         self.hours: Table[str, RollingHour] = Table()
@@ -100,7 +100,7 @@ class Ledger:
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
         window = old.window
         if change.window:
-            window = (*window, *change.window)[-self._window_size :]
+            window = (*window, *change.window)[-self._sizes.window_size :]
         self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
             session,
             turns=old.turns + change.turns,
@@ -111,7 +111,7 @@ class Ledger:
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)
-        while len(self.sessions) > self._max_sessions:
+        while len(self.sessions) > self._sizes.max_sessions:
             self._forget(next(iter(self.sessions.values())))
 
     def delete(self, session: str) -> bool:
@@ -193,7 +193,7 @@ class Ledger:
         for limit, used in amounts.items():
             spend = self._spend_in_hour if limit.rolling else self._spend
             before[limit.scope] = spend(limit.scope, used, now)
-        while len(self.purses) > self._max_sessions + SPARE_PURSES:
+        while len(self.purses) > self._sizes.max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
         return before
 

@@ -36,6 +36,7 @@ from .store import (
     Sessions,
     SessionState,
     Settlement,
+    Sizes,
     Sticky,
     StoreError,
 )
@@ -66,7 +67,7 @@ class _Debt:
 
 
 class RedisStore:
-    """``url``: ``redis://``, ``rediss://`` or ``unix://``; the TTLs are seconds.
+    """``url``: ``redis://``, ``rediss://`` or ``unix://``.
 
     ``clock``: seconds since the epoch, for what expires in the background. Raises ``ValueError``
     for a URL that is none.
@@ -75,26 +76,21 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        *,
-        max_sessions: int,
-        window_size: int,
-        session_ttl: float,
-        events_ttl: float,
-        max_events: int,
+        sizes: Sizes,
         clock: Callable[[], float] = time.time,
+        *,
         prefix: str = PREFIX,
     ) -> None:
         self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
-        self._ttl = repr(float(session_ttl))
-        self._events_ttl = repr(float(events_ttl))
-        self._max_events = max_events
+        self._sizes = sizes
+        self._ttl = _time(sizes.session_ttl)
         self._bounds = {  # beyond which a change forgets what is old
-            "most_turns": window_size,
-            "most_sessions": max_sessions,
-            "most_events": max_events,
+            "most_turns": sizes.window_size,
+            "most_sessions": sizes.max_sessions,
+            "most_events": sizes.max_events,
             "most_counters": MOST_COUNTERS,
-            "keep_events": events_ttl,
+            "keep_events": sizes.events_ttl,
         }
         self._agents = Agents()
         self._clock = clock
@@ -154,7 +150,7 @@ class RedisStore:
         return sessions
 
     async def count_sessions(self, now: float) -> int:
-        oldest = now - float(self._ttl)
+        oldest = now - self._sizes.session_ttl
         key = f"{self._prefix}:sessions"
         return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
 
@@ -211,7 +207,7 @@ class RedisStore:
         return found if upwards else found[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
-        return len(await self.events(replace(query, limit=self._max_events)))
+        return len(await self.events(replace(query, limit=self._sizes.max_events)))
 
     # The hours' counters
 
@@ -264,8 +260,8 @@ class RedisStore:
 
     async def tidy(self) -> int:
         """Forget some of what is too old; how much. Raises StoreError."""
-        times = (_time(self._clock()), self._ttl, self._events_ttl)
-        return int(await self._run("tidy", *times, STEP, self._max_events))
+        times = (_time(self._clock()), self._ttl, _time(self._sizes.events_ttl))
+        return int(await self._run("tidy", *times, STEP, self._sizes.max_events))
 
 
 _SCRIPTS = ("load", "write", "delete", "sessions", "reserve", "tidy", "counts")

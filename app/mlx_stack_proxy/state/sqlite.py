@@ -26,32 +26,23 @@ from .store import (
     Reserved,
     Sessions,
     SessionState,
+    Sizes,
     StoreError,
 )
 
 
 class SqliteStore:
-    """``path``: the file, ``~`` allowed; None: in memory. ``session_ttl``, ``events_ttl``: seconds.
+    """``path``: the file, ``~`` allowed; None: in memory.
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
 
     def __init__(
-        self,
-        path: str | None,
-        *,
-        max_sessions: int,
-        window_size: int,
-        session_ttl: float,
-        events_ttl: float,
-        max_events: int,
-        clock: Callable[[], float] = time.time,
+        self, path: str | None, sizes: Sizes, clock: Callable[[], float] = time.time
     ) -> None:
-        self._image = Image(
-            Ledger(max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl)
-        )
+        self._image = Image(Ledger(sizes))
         file = MemoryFile() if path is None else StateFile(path)
-        self._keeper = Keeper(file, self._image, (events_ttl, max_events), clock)
+        self._keeper = Keeper(file, self._image, sizes, clock)
 
     @property
     def trouble(self) -> str | None:

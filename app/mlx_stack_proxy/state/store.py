@@ -174,6 +174,17 @@ class EventQuery:
         )
 
 
+@frozen
+class Sizes:
+    """How much a store keeps, and for how many seconds."""
+
+    max_sessions: int
+    window_size: int
+    session_ttl: float
+    events_ttl: float
+    max_events: int
+
+
 class Store(Protocol):
     """Load at the start of an exchange, write what changed at its end."""
 

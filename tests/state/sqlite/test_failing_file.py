@@ -199,7 +199,7 @@ from tests.state.counting import SIZES
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 
 async def main():
-    store = SqliteStore(sys.argv[1], **SIZES)
+    store = SqliteStore(sys.argv[1], SIZES)
     await store.open()
     print(store.trouble)
     try:
