@@ -35,6 +35,14 @@ def hour_of(seconds: float) -> int:
     return int(seconds // HOUR)
 
 
+def bounded(agent: str, agents: set[str]) -> str:
+    """The agent, which joins ``agents``; ``other`` where these are many."""
+    if agent not in agents:
+        agent = agent if len(agents) < MOST_AGENTS else OTHER
+        agents.add(agent)
+    return agent
+
+
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
     """Add deltas to others that are still to be stored."""
     for key, counts in deltas.items():
@@ -85,11 +93,7 @@ class Hourly:
     def _add(self, key: HourKey, counts: Counts) -> None:
         hour = max(key.hour, self.oldest)
         agents = self._agents.setdefault(hour, set())
-        agent = key.agent
-        if agent and agent not in agents:
-            agent = agent if len(agents) < MOST_AGENTS else OTHER
-            agents.add(agent)
-        key = HourKey(hour, agent, key.tier)
+        key = HourKey(hour, bounded(key.agent, agents) if key.agent else "", key.tier)
         row = self.rows.get(key, {})
         for given, number in counts.items():
             name = given if given in row or len(row) < MOST_COUNTERS else _unlabelled(given)

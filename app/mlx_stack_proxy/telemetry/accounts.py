@@ -259,6 +259,7 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.requests.inc(tier, outcome)
+    metrics.count_agent(exchange.request.agent, outcome)
     metrics.request.observe(seconds, tier)
     said: dict[str, Any] = {}
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]

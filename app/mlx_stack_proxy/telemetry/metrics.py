@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 
 import prometheus_client
 import psutil
 from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from ..state.hourly import bounded
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
@@ -75,6 +78,10 @@ class Metrics:
     def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
         self.registry = CollectorRegistry()
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
+        self.agent_requests = self._counter(
+            "agent_requests", "Exchanges ended, by who asked", "agent", "outcome"
+        )
+        self._agents: set[str] = set()
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
         self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
         self.escalations = self._counter(
@@ -138,17 +145,24 @@ class Metrics:
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
+    def count_agent(self, agent: str, outcome: str) -> None:
+        """An exchange has ended. Further agents than many are one."""
+        self.agent_requests.inc(bounded(agent, self._agents), outcome)
+
     def total(self, counter: Counter) -> float:
         """The sum over all its labels."""
         return sum(counter.values.values())
 
-    def render(self) -> bytes:
-        """The Prometheus text format."""
-        return generate_latest(self)  # it calls `collect` alone
+    def render(self, *, agents: bool) -> bytes:
+        """The Prometheus text format. ``agents``: with their names, which are not for all."""
+        hidden = () if agents else ("mlx_stack_agent_requests",)
+        return generate_latest(SimpleNamespace(collect=lambda: self._shown(hidden)))
 
-    def collect(self) -> Iterator[Metric]:
+    def _shown(self, hidden: Collection[str]) -> Iterator[Metric]:
         """What the registry has, without the time at which each counter was made."""
         for family in self.registry.collect():
+            if family.name in hidden:
+                continue
             family.samples = [one for one in family.samples if not one.name.endswith("_created")]
             yield family
 
