@@ -16,15 +16,11 @@ from . import log
 
 
 class Journal:
-    """``on_failure``: told what the store could not keep, which is lost.
-
-    ``on_events``: called when events have been kept.
-    """
+    """``on_failure``: told what the store could not keep, which is lost."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.on_failure: Callable[[StoreError], None] = lambda error: None
-        self.on_events: Callable[[], None] = lambda: None
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
@@ -82,20 +78,13 @@ class Journal:
     ) -> None:
         for tier, state in breakers.items():
             await self._kept(self._store.save_breaker(tier, state))
-        # The counters are awaited here and in no task of their own, so that they reach the store
-        # before the session that is being written: both are one transaction of its.
-        adding = asyncio.ensure_future(self._add_events(events)) if events else None
         if counts:
             await self._kept(self._store.add_counts(counts))
-        if adding is not None:
-            await self._kept(adding)
+        if events:
+            await self._kept(self._store.add_events(events))
 
     async def _kept(self, write: Awaitable[None]) -> None:
         try:
             await write
         except StoreError as error:
             self.on_failure(error)
-
-    async def _add_events(self, events: list[Mapping[str, Any]]) -> None:
-        await self._store.add_events(events)
-        self.on_events()
