@@ -7,6 +7,7 @@ judge's questions, the calls into the cloud.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..state.store import Limit, NotSent, Refused, SessionDelta, Settlement, StoreError
 from ..telemetry import accounts, log
-from ..unique import unique
 from . import budgets
 
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
@@ -40,7 +40,7 @@ class Reservation:
     def _ticket(self) -> str:
         # The request's own id is the client's choice, and two of one id must not share a ticket.
         if not self._named:
-            self._named = f"{self._id}:{unique(64)}"
+            self._named = f"{self._id}:{secrets.token_hex(8)}"
         return self._named
 
     async def make(
