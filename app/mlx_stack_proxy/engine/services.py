@@ -62,8 +62,8 @@ class RunningExchange(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``started``: by the wall clock.
-    ``followers``: how many streams of events there are.
+    """The process's own. ``running``: requests on their way; ``followers``: streams of events;
+    ``started``: by the wall clock.
 
     ``refused``: what is wrong with the configuration that was given last, if it can't be used.
     ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the

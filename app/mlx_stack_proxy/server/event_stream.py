@@ -1,6 +1,6 @@
 """``GET /mlx-stack/events`` as a stream of server-sent events.
 
-The store is asked again each second, for other replicas write there too. What a client has not
+The store is asked again each second, for whatever process keeps the events. What a client has not
 taken yet is in the store, not here: a slow reader holds one page.
 """
 
@@ -21,10 +21,10 @@ from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts
 from ..wire.sse import comment_frame
 
-MAX_FOLLOWERS: Final = 32
 POLL_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 15.0
 RETRY_MS: Final = 1000  # what clients are told to wait before they come back
+MAX_FOLLOWERS: Final = 32
 PAGE: Final = 200  # events read and sent at a time
 
 Events = list[tuple[int, Any]]
@@ -52,13 +52,12 @@ async def _stream(
     services: Services, query: EventQuery, first: Events, position: int
 ) -> AsyncIterator[bytes]:
     """``position``: the number up to which all has been sent."""
-    life = services.life
-    life.followers += 1
+    services.life.followers += 1
     try:
         yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
         clock = asyncio.get_running_loop().time
         last = clock()
-        while not life.stopping:
+        while not services.life.stopping:
             found, position = await _more(services, query, position)
             if found or clock() - last >= KEEPALIVE_SECONDS:
                 yield _frames(found) or comment_frame("keep-alive")
@@ -66,7 +65,7 @@ async def _stream(
             if len(found) < PAGE:
                 await asyncio.sleep(POLL_SECONDS)
     finally:
-        life.followers -= 1
+        services.life.followers -= 1
 
 
 async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:
