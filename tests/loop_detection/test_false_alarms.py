@@ -104,12 +104,9 @@ def test_a_shell_alone() -> None:
 def test_a_session_with_a_name_that_asks_the_same_single_question_again() -> None:
     """Heartbeats, batches, a test run with a name: the third one was refused."""
     stage = LoopDetection(settings(on_break="error"))
-    window: list[bytes] = []
-    for _ in range(6):
-        whole = asked([user("HEARTBEAT: anything to do?")], NAMED)
-        whole.window = tuple(window)
+    for number in range(6):
+        whole = asked([user("HEARTBEAT: anything to do?")], NAMED, f"r{number}")
         assert judged(stage, [], says("HEARTBEAT_OK"), whole) is None
-        window.append(whole.outcomes[-1].remarks.turn)
 
 
 def test_waiting_for_a_process_with_a_tool_that_waits() -> None:

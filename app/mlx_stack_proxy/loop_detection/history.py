@@ -1,4 +1,4 @@
-"""A session's history: the turns of a request's messages, or of the window that was stored.
+"""A session's history: the turns of a request's messages, or of the session's last exchanges.
 
 A client that resends its transcript pays only for what is new: the turns of its beginning are kept
 at the end of each block of messages (``wire/blocks.py``), and found again by what those say. So a
@@ -14,11 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
 
-import orjson
-
-from ..kept import kept
 from ..wire.blocks import BLOCK, Blocks
-from .call_keys import Call, digest
+from .call_keys import Call
 from .seen import MAX_BEFORE, MAX_TURNS, Before, Recent, Seen
 from .turn import NOTHING_YET, Inputs, Turn
 from .turns import Transcript, output
@@ -63,6 +60,16 @@ class History:
         kept = self.turns[-MAX_TURNS + 1 :]
         start = max(self.task_start - (len(self.turns) - len(kept)), 0)
         return History((*kept, turn), NOTHING_YET, self.place, start)
+
+    def behind(self, turns: tuple[Turn, ...]) -> History:
+        """The history of a session whose client sends no transcript; ``turns``: its last ones.
+
+        A request with another input than the one before starts a count of its own.
+        """
+        same = turns[-1].inputs.digest == self.pending.digest
+        starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
+        pending = replace(self.pending, starts_task=not same)
+        return History(turns, pending, self.place, starts[-1] if starts else 0)
 
 
 class HistoryReader:
@@ -150,41 +157,3 @@ class _Session:
         for name in names[:-_LAST_BLOCKS]:
             self.beginnings.pop(name, None)
         return transcript
-
-
-# The stored window: for named sessions whose requests hold no transcript.
-
-
-def encoded(turn: Turn) -> bytes:
-    """A turn for the store: digests and the names of tools, no text."""
-    calls = [list(call) for call in turn.calls]
-    return kept(orjson.dumps([turn.inputs.digest, turn.action, calls]))
-
-
-def of_window(window: Sequence[bytes], asked: History) -> History:
-    """The history of a session whose last turns were stored; ``asked``: its request alone.
-
-    Only turns with calls count: who asks the same single question again gets the same answer. A
-    request with another input than the one before starts a count of its own.
-    """
-    turns: list[Turn] = []
-    for entry in window:
-        if (turn := _decoded(entry, turns[-1] if turns else None)) is not None and turn.calls:
-            turns.append(turn)
-    same = bool(turns) and turns[-1].inputs.digest == asked.pending.digest
-    starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
-    pending = replace(asked.pending, starts_task=not same)
-    return History(tuple(turns), pending, asked.place, starts[-1] if starts else 0)
-
-
-def _decoded(entry: bytes, before: Turn | None) -> Turn | None:
-    try:
-        asked, action, calls = orjson.loads(entry)
-        inputs = Inputs(int(asked), int(asked), user=True)
-        if before is None or before.inputs.digest != inputs.digest:
-            inputs = replace(inputs, starts_task=True)
-        read = tuple(Call(str(name), int(key)) for name, key in calls)
-        place = digest(str(before.place if before else 0), entry)
-        return Turn(inputs, int(action), read, place)
-    except (ValueError, TypeError):
-        return None  # another version's

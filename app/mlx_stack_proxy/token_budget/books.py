@@ -281,7 +281,5 @@ class Books:
             seconds = self._services.settings.reliability.escalation.sticky_seconds
             if seconds:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
-        window = (turn,) if turn and delivered else ()
-        delta = SessionDelta(1, exchange.tier, window, sticky, self._counts)
+        delta = SessionDelta(1, exchange.tier, sticky=sticky, counts=self._counts)
         return self._services.store.commit(exchange.session.hash, delta, now, settlement)
