@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 
 from benchmarks.measure.bench_history import MESSAGES, transcript
-from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
+from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
@@ -30,16 +30,17 @@ TOOLS = 8  # of one request
 
 def sessions(*, window: bool) -> object:
     """As `sqlite` and `memory` hold them, with their counts, and what loop detection remembers."""
-    ledger = Ledger(max_sessions=SESSIONS, window_size=WINDOW, session_ttl=86_400.0)
+    ledger = Ledger(max_sessions=SESSIONS, session_ttl=86_400.0)
     remembered = Sessions(SESSIONS)
-    turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW + 1))).turns
     for number in range(SESSIONS):
         name = f"{number:032x}"
-        kept = tuple(map(encoded, turns)) if window else ()
-        delta = SessionDelta(turns=1, tier="fast", window=kept)
+        delta = SessionDelta(turns=1, tier="fast")
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
         ledger.commit(name, delta, 1.0, spent)
-        remembered.get(name)
+        session = remembered.get(name)
+        turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW))).turns if window else ()
+        for at, turn in enumerate(turns):
+            session.keep(str(at), turn, WINDOW)
     return ledger, remembered
 
 

@@ -19,7 +19,7 @@ from mlx_stack_proxy.state.store import Limit, SessionDelta, StoreError
 
 TOKENS = 7
 SIZES: dict[str, Any] = {
-    **{"max_sessions": 10_000, "window_size": 10, "session_ttl": 86_400.0},
+    **{"max_sessions": 10_000, "session_ttl": 86_400.0},
     **{"events_ttl": 1e6, "max_events": 10_000},
 }
 HOUR = Limit("hour", None, rolling=True)
@@ -38,7 +38,7 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
         try:
             await store.reserve(f"{name}:{number}", limits, TOKENS, now, now + 600)
             await store.settle(f"{name}:{number}", dict.fromkeys(limits, TOKENS), now)
-            await store.commit(name, SessionDelta(turns=1, window=(b"digest",)), now)
+            await store.commit(name, SessionDelta(turns=1), now)
         except StoreError:
             return
         os.write(1, f"{name} {number}\n".encode())

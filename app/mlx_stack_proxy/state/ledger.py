@@ -55,9 +55,8 @@ class Ledger:
     is to outlive the process, by kind.
     """
 
-    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
+    def __init__(self, *, max_sessions: int, session_ttl: float) -> None:
         self._max_sessions = max_sessions
-        self._window_size = window_size
         self._ttl = session_ttl
         self.sessions: Table[str, SessionState] = Table()
         self.purses: Table[str, Purse] = Table()
@@ -93,12 +92,10 @@ class Ledger:
         if settlement is not None:
             before = self.settle(settlement.ticket, settlement.amounts, now)
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
-        window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
         self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
             session,
             turns=old.turns + delta.turns,
             tier=delta.tier or old.tier,
-            window=window,
             sticky=_lasting({**old.sticky, **delta.sticky}, now) if delta.sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
@@ -215,7 +212,6 @@ class Ledger:
             counts or {},
             state.turns,
             state.tier,
-            state.window,
             _lasting(sticky, now) if sticky else sticky,
             state.first_seen,
             state.last_seen,

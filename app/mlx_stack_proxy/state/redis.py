@@ -77,7 +77,6 @@ class RedisStore:
         url: str,
         *,
         max_sessions: int,
-        window_size: int,
         session_ttl: float,
         events_ttl: float,
         max_events: int,
@@ -87,7 +86,6 @@ class RedisStore:
         self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
         self._max_sessions = max_sessions
-        self._window_size = window_size
         self._ttl = repr(float(session_ttl))
         self._events_ttl = repr(float(events_ttl))
         self._max_events = max_events
@@ -128,9 +126,8 @@ class RedisStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
-        args: list[str | bytes | int] = [session, delta.turns, delta.tier, self._window_size]
-        args += (self._max_sessions, len(delta.window), *(one.hex() for one in delta.window))
-        args.append(len(delta.sticky))
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier]
+        args += (self._max_sessions, len(delta.sticky))
         for model, entry in delta.sticky.items():
             args += (model, f"{entry.until!r} {entry.tier}")
         counts = self._counts(delta.counts) if delta.counts else []
@@ -354,7 +351,6 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

@@ -73,8 +73,7 @@ class SessionState:
 
     ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``estimated``: how
     many of those used no upstream has counted. ``counts``: tokens settled by scope, of the scopes
-    that were asked for. ``window``: the last turns' digests, oldest first, for clients that don't
-    send their transcript. ``sticky``: what has not ended yet.
+    that were asked for. ``sticky``: what has not ended yet.
     """
 
     session: str
@@ -84,7 +83,6 @@ class SessionState:
     counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     tier: str = ""
-    window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
@@ -105,7 +103,6 @@ class SessionDelta:
 
     turns: int = 0
     tier: str = ""
-    window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     counts: Deltas = field(default_factory=dict)
 

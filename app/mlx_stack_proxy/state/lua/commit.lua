@@ -1,11 +1,9 @@
--- ARGV: now, ttl, call, session, turns, tier, most turns in its window, most sessions;
---       how many turns join the window, and the digest of each; the number of sticky tiers, MODEL
---       and "UNTIL TIER" of each; how many arguments of `add_counts` follow, and these; then, if
+-- ARGV: now, ttl, call, session, turns, tier, most sessions; the number of sticky tiers, MODEL and
+--       "UNTIL TIER" of each; how many arguments of `add_counts` follow, and these; then, if
 --       anything is to be settled, what `settle` takes. Returns what that returns.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
-local window_end = 9 + tonumber(ARGV[9])
-local stuck_end = window_end + 1 + 2 * tonumber(ARGV[window_end + 1])
+local stuck_end = 8 + 2 * tonumber(ARGV[8])
 local counts_end = stuck_end + 1 + tonumber(ARGV[stuck_end + 1])
 if made_before(ARGV[3]) then
   if #ARGV > counts_end then
@@ -30,15 +28,7 @@ redis.call('HINCRBY', key, 'turns', ARGV[5])
 if ARGV[6] ~= '' then
   redis.call('HSET', key, 'tier', ARGV[6])
 end
-if window_end > 9 then
-  local window = cjson.decode(redis.call('HGET', key, 'digests') or '[]')
-  for i = 10, window_end do
-    window[#window + 1] = ARGV[i]
-  end
-  local first = math.max(1, #window - ARGV[7] + 1)
-  redis.call('HSET', key, 'digests', cjson.encode({unpack(window, first)}))
-end
-if stuck_end > window_end + 1 then
+if stuck_end > 8 then
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
     if string.sub(fields[i], 1, 7) == 'sticky:'
@@ -47,7 +37,7 @@ if stuck_end > window_end + 1 then
     end
   end
 end
-for i = window_end + 2, stuck_end, 2 do
+for i = 9, stuck_end, 2 do
   redis.call('HSET', key, 'sticky:' .. ARGV[i], ARGV[i + 1])
 end
 local first = redis.call('HGET', key, 'first')
@@ -62,7 +52,7 @@ redis.call('ZADD', index, math.max(now, last), session)
 expire(key, ttl + DAY)
 expire(index, ttl + DAY)
 
-local over = redis.call('ZCARD', index) - tonumber(ARGV[8])
+local over = redis.call('ZCARD', index) - tonumber(ARGV[7])
 if over > 0 then
   for _, name in ipairs(redis.call('ZRANGE', index, 0, math.min(over, STEP) - 1)) do
     forget(name)
