@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import sys
 from collections.abc import Callable
 
 import psutil
@@ -45,12 +44,12 @@ def sessions(*, window: bool) -> object:
 
 
 def histories() -> object:
-    reader = HistoryReader(max_bytes=sys.maxsize)
-    messages = transcript(MESSAGES)
+    reader = HistoryReader()
     for session in range(HISTORIES):
-        for count in range(2, len(messages) + 1, 40):
-            reader.read(str(session), Blocks(messages[:count]))
-        reader.read(str(session), Blocks(messages))
+        run = [{**one, "content": f"{session} {one['content']}"} for one in transcript(MESSAGES)]
+        for count in range(2, len(run) + 1, 40):
+            reader.read(str(session), Blocks(run[:count]))
+        reader.read(str(session), Blocks(run))
     return reader
 
 
