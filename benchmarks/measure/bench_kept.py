@@ -15,7 +15,7 @@ from benchmarks.measure.bench_history import MESSAGES, transcript
 from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
+from mlx_stack_proxy.state.store import Change, Limit, Settlement
 from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
@@ -33,9 +33,8 @@ def sessions(*, window: bool) -> object:
     remembered = Sessions(SESSIONS)
     for number in range(SESSIONS):
         name = f"{number:032x}"
-        delta = SessionDelta(turns=1, tier="fast")
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
-        ledger.commit(name, delta, 1.0, spent)
+        ledger.write(Change(name, 1, "fast", settlement=spent), 1.0)
         session = remembered.get(name)
         turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW))).turns if window else ()
         for at, turn in enumerate(turns):

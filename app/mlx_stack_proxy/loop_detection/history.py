@@ -7,19 +7,20 @@ branch, a parallel sub-agent, an edited or a compacted transcript each are what 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import Any, Final
 
-from ..wire.blocks import Blocks, Remembered, is_systems
+from ..wire.blocks import BLOCK, Blocks
 from ..wire.chunks import text_of
 from .call_keys import Call
 from .seen import Recent, Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import Output, Step, joined, output, steps_in
+from .turns import Output, Step, is_given, joined, output, steps_in
 
 MAX_SESSIONS: Final = 256  # of which it is known what they were shown
+MAX_BLOCKS: Final = 4096  # of which it is known what they say: some 300 transcripts of 400 messages
 
 
 class History:
@@ -70,7 +71,7 @@ class HistoryReader:
     """Reads histories. What blocks of messages say is remembered, and what sessions were shown."""
 
     def __init__(self) -> None:
-        self._steps = Remembered(steps_in)
+        self._blocks: Recent[int, Sequence[Step]] = Recent(MAX_BLOCKS)
         self._sessions: Recent[str, Seen] = Recent(MAX_SESSIONS)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
@@ -78,7 +79,7 @@ class HistoryReader:
 
         ``failed``: the ids of calls whose results are errors.
         """
-        steps = joined([part for _, part in self._steps.parts(blocks)], failed)
+        steps = joined(self._parts(blocks), failed)
         seen = self._seen_of(session)
         return _Reading(seen, _turns_before(steps, blocks.said, seen)).history(steps)
 
@@ -90,6 +91,16 @@ class HistoryReader:
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
+
+    def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
+        """The steps of each block, and of the messages behind them."""
+        said, names = blocks.said, blocks.names
+        for at, name in enumerate(names):
+            known = self._blocks.get(name)
+            steps = known or steps_in(said[at * BLOCK : (at + 1) * BLOCK])
+            self._blocks[name] = steps  # the last that is forgotten
+            yield steps
+        yield steps_in(said[len(names) * BLOCK :])
 
     def _seen_of(self, session: str) -> Seen:
         seen = self._sessions[session] = self._sessions.get(session) or Seen()
@@ -104,7 +115,7 @@ def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) ->
     ):
         return turns
     begin = takewhile(lambda message: message.get("role") != "assistant", messages)
-    asked = [message for message in begin if not is_systems(message)]
+    asked = list(filter(is_given, begin))
     return seen.before_text(text_of(asked[-1].get("content"))) if asked else []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..wire.blocks import dumped, is_systems
+from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
@@ -57,6 +57,11 @@ def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
     return Output(action, calls, tuple([id for _, id in pairs]), hash((said, action, calls)))
 
 
+def is_given(message: Mapping[str, Any]) -> bool:
+    """Whether the assistant is shown this message: it is neither its own nor the system's."""
+    return message.get("role") not in ("assistant", "system", "developer")
+
+
 def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     """The steps that the messages make."""
     steps: list[Step] = []
@@ -66,7 +71,7 @@ def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
         if message.get("role") == "assistant":
             steps.append(_step(last, given))
             last, given = _output(message), []
-        elif not is_systems(message):
+        elif is_given(message):
             given.append(_given(message))
     return *steps, _step(last, given)
 
