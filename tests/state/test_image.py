@@ -16,7 +16,7 @@ EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 @pytest.fixture
 def image() -> Image:
-    return Image(Ledger(max_sessions=9, window_size=9, session_ttl=9.0))
+    return Image(Ledger(max_sessions=9, session_ttl=9.0))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:

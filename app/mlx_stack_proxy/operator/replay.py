@@ -194,7 +194,6 @@ class Replay:
                 request,
                 outcomes=[Ended(tier, called=False) for _ in retried],
                 steps=[Retry(reason, number) for reason, number in retried.items()],
-                window=tuple(map(bytes.fromhex, context.get("window", ()))),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None

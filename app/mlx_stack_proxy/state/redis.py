@@ -77,7 +77,6 @@ class RedisStore:
         url: str,
         *,
         max_sessions: int,
-        window_size: int,
         session_ttl: float,
         events_ttl: float,
         max_events: int,
@@ -90,7 +89,6 @@ class RedisStore:
         self._events_ttl = repr(float(events_ttl))
         self._max_events = max_events
         self._bounds = {  # beyond which a change forgets what is old
-            "most_turns": window_size,
             "most_sessions": max_sessions,
             "most_events": max_events,
             "most_agents": MOST_AGENTS,
@@ -289,7 +287,6 @@ def _content(change: Change) -> dict[str, Any]:
         "session": change.session,
         "turns": change.turns,
         "tier": change.tier,
-        "window": [digest.hex() for digest in change.window],
         "sticky": {model: f"{one.until!r} {one.tier}" for model, one in change.sticky.items()},
         "ticket": settlement.ticket,
         "amounts": [
@@ -334,7 +331,6 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

@@ -41,15 +41,12 @@ class SqliteStore:
         path: str | None,
         *,
         max_sessions: int,
-        window_size: int,
         session_ttl: float,
         events_ttl: float,
         max_events: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._image = Image(
-            Ledger(max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl)
-        )
+        self._image = Image(Ledger(max_sessions=max_sessions, session_ttl=session_ttl))
         file = MemoryFile() if path is None else StateFile(path)
         self._keeper = Keeper(file, self._image, (events_ttl, max_events), clock)
 
