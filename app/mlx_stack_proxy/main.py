@@ -50,7 +50,7 @@ def build_services(
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
-    journal = Journal(store)
+    journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
     services = Services(
         settings=settings,

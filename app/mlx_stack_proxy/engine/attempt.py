@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ..errors import INVALID_REQUEST
+from ..errors import invalid
 from ..token_budget.budgets import spent_by
 from ..wire import sse
 from ..wire.chunk_form import ChunkForm
@@ -143,7 +143,7 @@ class Attempt:
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
-            return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
+            return Rejected(invalid("the request is nested too deeply"))
         return None
 
     def take_content(self) -> bytes:

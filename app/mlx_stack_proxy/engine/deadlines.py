@@ -24,8 +24,7 @@ class Deadlines:
     before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
     :meth:`ask` says so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told
     what came of it. One that answers may have a model that hangs: after ``silent_until`` a silence
-    beyond the limits is one again if :meth:`hangs` says so and the request is better off elsewhere;
-    else :meth:`wait_on`.
+    beyond the limits is one again if :meth:`hangs` says so and the request is better off elsewhere.
     """
 
     __slots__ = (
@@ -108,10 +107,6 @@ class Deadlines:
             return None
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
         return UpstreamFailed("timeout", message, silent=True)
-
-    def wait_on(self, until: float) -> None:
-        """Nothing better follows now."""
-        self._silent_until = until
 
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
         """The limit that has been reached, if any."""

@@ -29,6 +29,7 @@ from .headers import RawHeaders
 from .outcome import Outcome
 from .services import Services
 from .steps import Deliver, DeliverEarlier, Fail, LastStep, Move, PassOn, Retry, outcome_of
+from .timers import Timers
 from .tries import JITTER
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict, is_doubt, reason_of
 from .watch import ClientLeft, Watch
@@ -57,19 +58,21 @@ class Run:
         self._books = Books(services, exchange)
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
-        self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
+        self._answer = Answer(exchange, downstream, services.memory, metadata)
         self._observer = observers.of(exchange, services.observers, self._report)
         self._calls = Calls(
-            services,
-            exchange,
-            headers,
+            services=services,
+            exchange=exchange,
+            headers=headers,
             our_key=our_key,
             arrived=arrived,
             answer=self._answer,
             books=self._books,
             decisions=self._decisions,
             watch=watch,
+            timers=Timers(services, exchange, self._answer, self._decisions, self._clock),
             observer=self._observer,
+            clock=self._clock,
         )
         self._hourly = accounts.HourlyCount(services, exchange)
         self._attempt: Attempt | None = None  # the one of now
@@ -231,6 +234,4 @@ class Run:
 
     def end(self) -> None:
         """The process ends: the client is told, in the stream if one has begun."""
-        error = shutting_down()
-        verdict = Rejected(error.status, error.type, error.message, retry_after=error.retry_after)
-        self._watch.end(verdict)
+        self._watch.end(Rejected(shutting_down()))

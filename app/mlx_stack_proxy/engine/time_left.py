@@ -6,6 +6,8 @@ whichever comes first. ``now`` is always on the clock of ``exchange.started``.
 
 from __future__ import annotations
 
+import math
+
 from ..escalation import ladder
 from ..escalation.ladder import TierView
 from ..settings import Settings
@@ -34,18 +36,18 @@ def _time_for(exchange: Exchange, settings: Settings) -> float:
     return min(limit for limit in limits if limit is not None)
 
 
-def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | None:
-    """How many seconds a second opinion may take in all; None: the attempt to come is none.
+def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
+    """Until when a second opinion is waited for that is asked for now; for any other call for ever.
 
     A tenth of what is left to the exchange and its client stays for the reply that is there.
     """
     if exchange.second_opinion_on is None:
-        return None
-    return min(OPINION_SECONDS, 0.9 * max(time_left(exchange, settings, now), 0.0))
+        return math.inf
+    return now + min(OPINION_SECONDS, 0.9 * max(time_left(exchange, settings, now), 0.0))
 
 
 def silent_until(exchange: Exchange, settings: Settings) -> float:
-    """When to ask for the first time whether a silent call is left (``leaves_silent()``).
+    """From when on a silent call is left, if something better follows.
 
     On the clock of ``exchange.started``. Later, another tier would have too little time.
     """
