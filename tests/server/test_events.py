@@ -18,7 +18,6 @@ from mlx_stack_proxy.engine.outcome import EVENT_KINDS
 from mlx_stack_proxy.server import event_stream
 from mlx_stack_proxy.server.process import Server
 from mlx_stack_proxy.state.store import StoreError
-from mlx_stack_proxy.telemetry import event_feed
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT
@@ -69,6 +68,11 @@ class Follower:
     async def ends(self) -> None:
         async with asyncio.timeout(GENEROUS):
             assert [line async for line in self._lines if line.startswith("data")] == []
+
+
+@pytest.fixture(autouse=True)
+def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
 
 
 @contextlib.asynccontextmanager
@@ -219,9 +223,8 @@ async def test_the_first_events_can_be_left_out(proxy: RunningProxy) -> None:
 
 
 async def test_another_replicas_events_come_too(
-    redis: RedisServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    redis: RedisServer, start_proxy: StartProxy
 ) -> None:
-    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
     shared = {"state": {"backend": "redis", "redis_url": redis.url}}
     one, other = await start_proxy(shared), await start_proxy(shared)
     async with following(one) as client:
@@ -230,12 +233,10 @@ async def test_another_replicas_events_come_too(
 
 
 async def test_what_an_exchange_did_comes_while_it_runs(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    monkeypatch.setattr(event_stream, "POLL_SECONDS", GENEROUS * 2)  # woken, not asking
     proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
     async with following(proxy) as client:
-        await until(lambda: bool(proxy.services.feed._news._waiters))
         upstream.will(litellm_error(500, "no"), text_stream())
         await ask(proxy, AGENT)
         found = await client.next()
@@ -245,7 +246,6 @@ async def test_what_an_exchange_did_comes_while_it_runs(
 async def test_a_store_that_fails_does_not_end_the_stream(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
     store, fails = proxy.services.store, asyncio.Event()
     ask_store = store.events
 
@@ -271,7 +271,6 @@ async def test_a_store_that_fails_does_not_end_the_stream(
 
 
 async def test_signs_of_life(proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(event_stream, "KEEPALIVE_SECONDS", 0.02)
     async with following(proxy) as client:
         reading = asyncio.ensure_future(client.next())
@@ -282,16 +281,16 @@ async def test_signs_of_life(proxy: RunningProxy, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_client_that_leaves_is_forgotten(proxy: RunningProxy) -> None:
-    feed = proxy.services.feed
+    life = proxy.services.life
     async with following(proxy):
-        await until(lambda: feed.followers == 1)
-    await until(lambda: feed.followers == 0 and not feed._news._waiters)
+        await until(lambda: life.followers == 1)
+    await until(lambda: life.followers == 0)
 
 
 async def test_only_so_many_may_follow(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_feed, "MAX_FOLLOWERS", 1)
+    monkeypatch.setattr(event_stream, "MAX_FOLLOWERS", 1)
     async with following(proxy):
         response = await proxy.client.get(URL, headers=STREAM)
         checked_error(response, 503, "upstream_unavailable")
@@ -299,22 +298,22 @@ async def test_only_so_many_may_follow(
 
 
 async def test_who_takes_nothing_holds_up_nobody(proxy: RunningProxy) -> None:
-    store, feed = proxy.services.store, proxy.services.feed
+    store, life = proxy.services.store, proxy.services.life
     head = f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
     reader, writer = await proxy.raw(head.encode())
     await reader.readuntil(b"\r\n\r\n")
     reader._transport.pause_reading()  # type: ignore[attr-defined]
-    await until(lambda: feed.followers == 1)
+    await until(lambda: life.followers == 1)
     large = {"detail": {"text": "x" * 100_000}}
     await add_events(store, [event(**large) for _ in range(200)])
     async with following(proxy, last=0) as client:
         assert await client.kinds(200) == ["escalated"] * 200
     writer.transport.abort()
-    await until(lambda: feed.followers == 0)
+    await until(lambda: life.followers == 0)
 
 
 async def test_a_stop_ends_it_and_does_not_wait_for_it(
-    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy,
 ) -> None:
     """A grace of 30 s is for replies; who follows is told to go at once."""
     server = proxy.server

@@ -207,10 +207,8 @@ class Passthrough:
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
-            # The status is out: only a connection that breaks off, as it does where a response
-            # isn't ended, says that this isn't all.
+            # The status is out: only a response that is never ended says that this isn't all.
             log.get().warning("upstream_broke_off", why=str(error))
-            downstream.break_off()
             return
         watch.stop()
         books.whole()
@@ -276,7 +274,6 @@ def _end_early(verdict: Verdict, downstream: Downstream) -> None:
     assert isinstance(verdict, UpstreamFailed)
     if not downstream.started:
         raise ProxyError(504, "all_tiers_failed", verdict.message) from None
-    downstream.break_off()
 
 
 def _has_body(request: Incoming) -> bool:

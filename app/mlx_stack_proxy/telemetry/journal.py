@@ -16,16 +16,12 @@ from . import log
 
 
 class Journal:
-    """``clock``: seconds since the epoch. ``on_failure``: told why the store failed.
-
-    ``on_events``: called when events have been kept.
-    """
+    """``clock``: seconds since the epoch. ``on_failure``: told why the store failed."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self.on_failure: Callable[[StoreError], None] = lambda error: None
-        self.on_events: Callable[[], None] = lambda: None
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
@@ -80,6 +76,3 @@ class Journal:
             await self._store.write(change, self._clock())
         except StoreError as error:
             self.on_failure(error)
-        else:
-            if change.events:
-                self.on_events()
