@@ -50,7 +50,7 @@ def build_services(
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
-    journal = Journal(store)
+    journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
     services = Services(
         settings=settings,
@@ -75,7 +75,6 @@ def _connect(services: Services) -> None:
     """Let the parts tell one another what happens; add those that the settings ask for."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
-    journal.on_events = services.feed.told
     tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
     services.upstream.reach.watch(*tell)
     services.capture = _capture(services)

@@ -16,7 +16,7 @@ from benchmarks.measure.bench_history import MESSAGES, transcript
 from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
+from mlx_stack_proxy.state.store import Change, Limit, Settlement
 from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
@@ -36,9 +36,8 @@ def sessions(*, window: bool) -> object:
     for number in range(SESSIONS):
         name = f"{number:032x}"
         kept = tuple(map(encoded, turns)) if window else ()
-        delta = SessionDelta(turns=1, tier="fast", window=kept)
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
-        ledger.commit(name, delta, 1.0, spent)
+        ledger.write(Change(name, 1, "fast", kept, settlement=spent), 1.0)
         remembered.get(name)
     return ledger, remembered
 

@@ -37,7 +37,7 @@ class Written(Journal):
     """``tiers``: whose breakers were to be kept."""
 
     def __init__(self) -> None:
-        super().__init__(STORE)
+        super().__init__(STORE, lambda: 1.0)
         self.tiers: list[str] = []
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
 from mlx_stack_proxy.unique import unique
 from tests.state.conftest import NOW, redis_store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import commit
 from tests.support.switched_address import SwitchedAddress
 from tests.support.waiting import until
 
@@ -72,7 +73,7 @@ class Load:
             self.finished += 1
             settlement = Settlement(f"t{self.finished}", {HOUR: 1})
             try:
-                await self._store.commit(name, SessionDelta(turns=1), NOW, settlement)
+                await commit(self._store, name, Change(turns=1), NOW, settlement)
             except StoreError:
                 self.failed += 1
             await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ import orjson
 
 from ..errors import invalid
 from ..token_budget.budgets import spent_by
-from ..wire import sse, surrogates
+from ..wire import sse
 from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from ..wire.client_view import ClientView
@@ -79,7 +79,6 @@ class Attempt:
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
-        self._halves: surrogates.Halves = {}
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
@@ -234,7 +233,7 @@ class Attempt:
         return self._view.completion(whole)
 
     def _read(self, frame: sse.Frame) -> Chunk:
-        return read_frame(frame, self._halves, self._form)
+        return read_frame(frame, self._form)
 
     def _take(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:

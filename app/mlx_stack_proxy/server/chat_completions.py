@@ -157,10 +157,10 @@ class ChatCompletions:
         parsed = await _aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
-        blocks, named = parsed.blocks, translated.session
+        messages, named = parsed.body["messages"], translated.session
         return parsed.asked_by(
             id=request.id,
-            session=session_id.identify(request.headers, given, owner, blocks, named),
+            session=session_id.identify(request.headers, given, owner, messages, named),
             route=route or await self._route(services, parsed.body, controls, request),
             controls=controls,
             started=started,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +10,7 @@ from . import rows
 from .hourly import HourKey, Hourly
 from .ledger import Ledger
 from .rows import Batch
-from .store import StoreError
+from .store import Change
 
 # In one transaction: they are made in the event loop, and are parameters of one statement, of which
 # SQLite before 3.32 takes 999.
@@ -30,15 +29,13 @@ class Image:
         self.next_event = 1
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
 
-    def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Raises StoreError for what can't be kept."""
-        for event in events:
-            try:
-                row = rows.event(self.next_event, event)
-            except (TypeError, KeyError) as error:
-                raise StoreError(f"no event to keep: {type(error).__name__}") from error
-            self._events.append(row)
-            self.next_event += 1
+    def write(self, change: Change, now: float) -> dict[str, int]:
+        """As the store's. Raises TypeError for an event that is no JSON; then all is as before."""
+        events = [rows.event(n, event) for n, event in enumerate(change.events, self.next_event)]
+        self._events += events
+        self.next_event += len(events)
+        self.hourly.add(change.counts)
+        return self.ledger.write(change, now)
 
     def all_changed(self) -> None:
         """The file is new: it has nothing of this."""

@@ -12,21 +12,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .hourly import Counts, Deltas, HourKey
+from .hourly import Counts, HourKey
 from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
 from .state_file import MemoryFile, StateFile
 from .store import (
     BreakerState,
+    Change,
     EventQuery,
     Limit,
     Refused,
     Reserved,
-    SessionDelta,
     Sessions,
     SessionState,
-    Settlement,
     StoreError,
 )
 
@@ -67,11 +66,9 @@ class SqliteStore:
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         return self._ledger().load(session, now, limits)
 
-    async def commit(
-        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
-    ) -> Mapping[str, int]:
-        before = self._ledger().commit(session, delta, now, settlement)
-        self._image.hourly.add(delta.counts)
+    async def write(self, change: Change, now: float) -> Mapping[str, int]:
+        self._ledger()
+        before = self._image.write(change, now)
         await self._keeper.written()
         return before
 
@@ -98,24 +95,8 @@ class SqliteStore:
     ) -> Reserved | Refused:
         return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
 
-    async def settle(
-        self, ticket: str, amounts: Mapping[Limit, int], now: float
-    ) -> Mapping[str, int]:
-        before = self._ledger().settle(ticket, amounts, now)
-        await self._keeper.written()
-        return before
-
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._ledger().breakers)
-
-    async def save_breaker(self, tier: str, state: BreakerState) -> None:
-        self._ledger().breakers[tier] = state
-        await self._keeper.written()
-
-    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        self._ledger()
-        self._image.add_events(events)
-        await self._keeper.written()
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         self._ledger()
@@ -124,11 +105,6 @@ class SqliteStore:
     async def count_events(self, query: EventQuery) -> int:
         self._ledger()
         return await self._keeper.ask(lambda file: file.count_events(query))
-
-    async def add_counts(self, deltas: Deltas) -> None:
-        self._ledger()
-        self._image.hourly.add(deltas)
-        await self._keeper.written()
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         self._ledger()

@@ -19,7 +19,7 @@ from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
 from ..state.hourly import Deltas
-from ..state.store import Limit, SessionDelta, SessionState, Settlement, Sticky, StoreError
+from ..state.store import Change, Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
 from . import budgets
@@ -283,5 +283,6 @@ class Books:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
         window = (turn,) if turn and delivered else ()
-        delta = SessionDelta(1, exchange.tier, window, sticky, self._counts)
-        return self._services.store.commit(exchange.session.hash, delta, now, settlement)
+        session = exchange.session.hash
+        change = Change(session, 1, exchange.tier, window, sticky, settlement, self._counts)
+        return self._services.store.write(change, now)

@@ -91,13 +91,13 @@ class PassthroughBooks:
         self._sent = size > 0
         self._size = size
 
-    def read(self, status: int, encoding: str) -> None:
-        """A response begins; ``encoding``: its ``Content-Encoding``."""
+    def read(self, status: int) -> None:
+        """A response begins."""
         if status >= 400:
             self._writes = False
         # What only shows a reply again (a GET, say) has not made it.
         if self._limits and self._uses:
-            self._tail = UsageTail(encoding.strip().lower())
+            self._tail = UsageTail()
 
     def feed(self, data: bytes) -> None:
         if self._tail is not None:
@@ -116,11 +116,11 @@ class PassthroughBooks:
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
-        spender = None
+        spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent)
             # A session that never asks for a chat completion is to be found all the same.
-            spender = self._paying
+            spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
         try:
             await self._reservation.settle(amounts, _NO_TIER, spender=spender)

@@ -13,7 +13,7 @@ from typing import Any
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
-from ..state.store import Limit, NotSent, Refused, SessionDelta, Settlement, StoreError
+from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
 from ..telemetry import accounts, log
 from ..unique import unique
 from . import budgets
@@ -93,9 +93,8 @@ class Reservation:
 
     async def _release(self, limits: Sequence[Limit]) -> None:
         try:
-            await self._services.store.settle(
-                self._ticket, dict.fromkeys(limits, 0), self._services.wall_clock()
-            )
+            nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
+            await self._write(nothing)
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
@@ -122,7 +121,7 @@ class Reservation:
         return Settlement(self._named, amounts)
 
     async def settle(
-        self, amounts: Mapping[Limit, int], tier: str, *, spender: str | None = None
+        self, amounts: Mapping[Limit, int], tier: str, *, spender: str = ""
     ) -> Mapping[str, int]:
         """Count what was used, and say what that crosses; each scope's tokens before it.
 
@@ -132,13 +131,13 @@ class Reservation:
         settlement = self.settlement(amounts)
         if settlement is None:
             return {}
-        store, now = self._services.store, self._services.wall_clock()
-        if spender is None:
-            before = await store.settle(settlement.ticket, amounts, now)
-        else:
-            before = await store.commit(spender, SessionDelta(), now, settlement)
+        before = await self._write(settlement, spender)
         self.tell(settlement, before, tier)
         return before
+
+    async def _write(self, settlement: Settlement, session: str = "") -> Mapping[str, int]:
+        change = Change(session, settlement=settlement)
+        return await self._services.store.write(change, self._services.wall_clock())
 
     def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
         """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.

@@ -100,8 +100,7 @@ class _State(StageState):
         self._unoffered = ""
 
     def on_request(self, request: UpstreamRequest) -> None:
-        blocks = self._exchange.request.blocks_of(request.body["messages"])
-        messages, count = readable(blocks)
+        messages, count = readable(request.body["messages"])
         if count:
             request.body["messages"] = messages
             self._note("tool_call_repaired", ("unparsed_history",), count=count)

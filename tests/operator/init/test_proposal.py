@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.operator.init.model_groups import Deployment, Groups, ModelGroup
-from mlx_stack_proxy.operator.init.proposal import Proposal, health_urls, propose
+from mlx_stack_proxy.operator.init.proposal import Proposal, health_url, propose
 from mlx_stack_proxy.operator.init.rendering import text_of
 from mlx_stack_proxy.settings import Settings, TierSettings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -32,7 +32,7 @@ def groups(*found: ModelGroup) -> Groups:
 
 
 def proposed(*found: ModelGroup) -> Proposal:
-    return propose(groups(*found), LITELLM)
+    return propose(groups(*found))
 
 
 def names(proposal: Proposal) -> dict[str, str]:
@@ -153,29 +153,33 @@ def test_one_of_the_network_is_local_and_said() -> None:
     assert found.remarks[0].startswith("Tier fast: on another machine of your network")
 
 
-def test_health_urls_are_of_single_servers_that_can_be_reached() -> None:
-    found = groups(
-        here("fast", port=8001),
-        ModelGroup("two", (*here("x", port=1).deployments, *here("x", port=2).deployments)),
-        ModelGroup("net", (Deployment("openai/x", "https://u:p@box.local:8000/v1/"),)),
-        ModelGroup("docker", (Deployment("openai/x", "http://host.docker.internal:8000/v1"),)),
-        ModelGroup("ollama", (Deployment("ollama_chat/x"),)),
-        cloud("premium"),
-    )
-    net = "https://box.local:8000/health"
-    assert health_urls(found, LITELLM) == ["http://localhost:8001/health", net]
-    assert health_urls(found, "http://192.168.1.5:4000") == [net]
+@pytest.mark.parametrize(
+    ("group", "url", "with_litellm_elsewhere"),
+    [
+        (here("fast", port=8001), "http://localhost:8001/health", ""),
+        (
+            ModelGroup("net", (Deployment("openai/x", "https://u:p@box.local:8000/v1/"),)),
+            "https://box.local:8000/health",
+            "https://box.local:8000/health",
+        ),
+        (ModelGroup("two", (*here("x").deployments, *here("x", port=2).deployments)), "", ""),
+        (ModelGroup("d", (Deployment("openai/x", "http://host.docker.internal:8/v1"),)), "", ""),
+        (ModelGroup("ollama", (Deployment("ollama_chat/x"),)), "", ""),
+        (cloud("premium"), "", ""),
+    ],
+)
+def test_health_urls_are_of_single_servers_that_can_be_reached(
+    group: ModelGroup, url: str, with_litellm_elsewhere: str
+) -> None:
+    assert health_url(group, LITELLM) == url
+    assert health_url(group, "http://192.168.1.5:4000") == with_litellm_elsewhere
 
 
-def test_a_health_url_that_answers_is_written_another_is_a_comment() -> None:
+def test_a_health_url_that_answers_is_written() -> None:
     found = groups(here("fast", port=8001), here("standard", port=8002))
-    proposal = propose(found, LITELLM, {"http://localhost:8001/health"})
-    text = text_of(proposal, {}, ["here"])
-    tiers = loaded(proposal, text).tiers
+    tiers = loaded(propose(found, {"fast": "http://localhost:8001/health"})).tiers
     assert tiers["fast"].health_url == "http://localhost:8001/health"
     assert tiers["standard"].health_url is None
-    whole = loaded(proposal, text.replace("#health_url", "health_url"))
-    assert whole.tiers["standard"].health_url == "http://localhost:8002/health"
 
 
 def test_what_is_behind_a_comment_is_valid_once_it_is_none() -> None:

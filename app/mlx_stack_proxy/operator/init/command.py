@@ -20,7 +20,7 @@ from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
 from ..local_stack.console import shown
 from ..local_stack.run_directory import take_key
 from .proposal import Proposal, propose
-from .rendering import LITELLM_LINES, text_inside, text_of
+from .rendering import LITELLM_LINES, text_of
 
 if TYPE_CHECKING:
     from .looking import Found
@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
     )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
         return 1
-    proposal = propose(found.groups, base_url, found.answering)
+    proposal = propose(found.groups, found.health)
     _report(found, proposal)
     if not proposal.tiers:
         _say(
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.inside:
         _show_next_inside(output, base_url)
     else:
-        _show_next(output, found.key_variable or _DEFAULT.api_key_env or "", key_file)
+        _show_next(output, found.key_variable, key_file)
     return 0
 
 
@@ -106,10 +107,8 @@ def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
     """The file's text, which is one that loads."""
     upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
-    if inside:
-        text = text_inside(proposal, urlsplit(base_url).port or _HTTP_PORT, found.sources)
-    else:
-        text = text_of(proposal, changed, found.sources)
+    port = urlsplit(base_url).port or _HTTP_PORT
+    text = text_of(proposal, changed, found.sources, port if inside else None)
     from_mapping(yaml.safe_load(text), "the proposal")
     return text
 

@@ -32,8 +32,6 @@ DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
-# A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
-_SECOND_REQUEST_SECONDS = 1.0
 _DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
@@ -73,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a child may take to become ready; downloads may take longer "
         "(default: %(default).0f)",
     )
+    parser.set_defaults(run=run)
 
 
 def _add_ports(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +142,7 @@ class _Stack:
         self._directory = directory
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
-        self._asked_to_stop = 0.0
+        self._asked_to_stop = False
 
     @property
     def _litellm_port(self) -> int:
@@ -154,7 +153,7 @@ class _Stack:
         with Lifeline() as lifeline:
             supervisor = Supervisor(self._console, lifeline)
             serving = asyncio.ensure_future(self._serve(supervisor))
-            self._listen_for_signals(serving, supervisor)
+            self._listen_for_signals(serving)
             try:
                 await serving
             except asyncio.CancelledError:
@@ -239,14 +238,12 @@ class _Stack:
         ]
         self._console.say("\n" + "\n".join(lines))
 
-    def _listen_for_signals(self, serving: asyncio.Future[None], supervisor: Supervisor) -> None:
+    def _listen_for_signals(self, serving: asyncio.Future[None]) -> None:
         def asked() -> None:
-            now = time.monotonic()
+            # A terminal's Ctrl-C may reach us twice, by way of `make`.
             if not self._asked_to_stop:
-                self._asked_to_stop = now
+                self._asked_to_stop = True
                 serving.cancel()
-            elif now - self._asked_to_stop > _SECOND_REQUEST_SECONDS:
-                supervisor.hurry()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
