@@ -14,9 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import aiohttp
-
 from ... import tasks
+from ...engine.upstream import UpstreamError
 from ...server import open_files
 from ...settings import ServerSettings
 from ..demo.command import WEAKEST
@@ -207,8 +206,8 @@ class _Stack:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 status, body = await probes.one_token(self._litellm_port, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            trouble = probes.words(error)
+        except (UpstreamError, TimeoutError) as error:
+            trouble = str(error) or "no answer in time"
         if trouble:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
