@@ -30,7 +30,7 @@ PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
-DEFAULT_START_TIMEOUT = 600.0
+START_SECONDS = 600.0  # for a child to become ready; a download may take longer
 _DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
@@ -61,14 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run-dir",
         metavar="FOLDER",
         help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
-    )
-    parser.add_argument(
-        "--start-timeout",
-        type=float,
-        default=DEFAULT_START_TIMEOUT,
-        metavar="SECONDS",
-        help="how long a child may take to become ready; downloads may take longer "
-        "(default: %(default).0f)",
     )
     parser.set_defaults(run=run)
 
@@ -188,7 +180,7 @@ class _Stack:
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
         """Write the configurations; say what to start first, and what after that."""
         args, run, tiers = self._args, self._directory, self._tiers
-        inside, limit = args.inside, args.start_timeout
+        inside, limit = args.inside, START_SECONDS
         configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
         if inside:
             config = configs.inside_config(tiers, args.port, run.state)
