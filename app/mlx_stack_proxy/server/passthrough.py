@@ -25,7 +25,6 @@ from ..frozen import frozen
 from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
 from ..wire.blocks import Blocks
-from ..wire.usage_tail import READABLE
 from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
@@ -40,8 +39,17 @@ _FREE = re.compile(
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
 )
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
-    {b"host", b"expect", b"cookie", b"origin", b"content-length", b"x-litellm-call-id"}
+    {
+        b"host",
+        b"accept-encoding",
+        b"expect",
+        b"cookie",
+        b"origin",
+        b"content-length",
+        b"x-litellm-call-id",
+    }
 )
+_UNPACKED = (b"accept-encoding", b"identity")  # or a reply's usage would be hidden from us
 
 
 @frozen
@@ -120,7 +128,7 @@ class Passthrough:
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
-        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
+        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), _UNPACKED]
         headers, our_key = self._access.upstream_headers(up)
         if our_key and not self._allowed.has(request.method, request.path):
             raise _not_open(request)
@@ -191,7 +199,7 @@ class Passthrough:
             *request.id_headers,
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
-        books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
+        books.read(response.status)
         left = _length(request, response)
         if left != 0:
             await downstream.start(response.status, headers)
@@ -252,20 +260,6 @@ def _asks(request: Incoming) -> bool:
 def _writes(request: Incoming) -> bool:
     """Whether a model writes the reply."""
     return _uses(request) and request.path.endswith(_WRITTEN)
-
-
-def _readable(headers: RawHeaders) -> RawHeaders:
-    """The headers without an offer of compressions that hide a reply's usage from us."""
-    return [(n, _offered(v) if n == b"accept-encoding" else v) for n, v in headers]
-
-
-def _offered(value: bytes) -> bytes:
-    offers = [part.strip() for part in value.decode("latin-1").split(",")]
-    return ", ".join(filter(_is_readable, offers)).encode("latin-1") or b"identity"
-
-
-def _is_readable(offer: str) -> bool:
-    return offer.partition(";")[0].strip().lower() in READABLE
 
 
 def _length(request: Incoming, response: Response) -> int | None:

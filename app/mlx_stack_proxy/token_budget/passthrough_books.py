@@ -92,13 +92,13 @@ class PassthroughBooks:
         self._sent = size > 0
         self._size = size
 
-    def read(self, status: int, encoding: str) -> None:
-        """A response begins; ``encoding``: its ``Content-Encoding``."""
+    def read(self, status: int) -> None:
+        """A response begins."""
         if status >= 400:
             self._writes = False
         # What only shows a reply again (a GET, say) has not made it.
         if self._limits and self._uses:
-            self._tail = UsageTail(encoding.strip().lower())
+            self._tail = UsageTail()
 
     def feed(self, data: bytes) -> None:
         if self._tail is not None:
