@@ -34,8 +34,6 @@ from tests.support.storing import commit, settle
 
 ROUNDS = 10
 EXCHANGES = 400  # in each
-DIGEST = bytes(16)
-WINDOW = tuple(bytes([n]) * 16 for n in range(10))
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
 HEAD = f"{'':26}{''.join(f'{name:>10}' for name in COLUMNS)}"
 
@@ -56,7 +54,7 @@ async def exchange(store: Store, number: int, tag: str) -> float:
     await store.load(name, now, limits)
     await store.reserve(tag, limits, 500, now, now + 600, partial=True)
     spent = Settlement(tag, dict.fromkeys(limits, 321))
-    await store.write(Change(name, 1, "fast", (DIGEST,), settlement=spent), now)
+    await store.write(Change(name, 1, "fast", settlement=spent), now)
     return time.perf_counter() - started
 
 
@@ -90,11 +88,9 @@ async def measure(label: str, store: Store, sessions: int, at_once: int) -> None
 
 
 async def fill(store: Store, first: int, last: int) -> None:
-    """Sessions as a client leaves them that does not send its transcript: the largest there are."""
+    """Sessions as a client leaves them that has been moved: the largest there are."""
     now = time.time()
-    delta = Change(
-        turns=1, tier="standard", window=WINDOW, sticky={"auto": Sticky("standard", now + 300)}
-    )
+    delta = Change(turns=1, tier="standard", sticky={"auto": Sticky("standard", now + 300)})
 
     async def one(number: int) -> None:
         name = name_of(number)
@@ -144,7 +140,7 @@ def memory_of(server: RedisServer) -> int:
 
 
 async def main(most: int) -> None:
-    sizes = Sizes(2 * most, 10, 86_400.0, 1e6, 10_000)
+    sizes = Sizes(2 * most, 86_400.0, 1e6, 10_000)
     print(
         f"{platform.platform()}, Python {platform.python_version()}, "
         f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"

@@ -20,7 +20,7 @@ SETTINGS = from_mapping(
     {"reliability": {"escalation": {"degrade": {"failures": 2, "cooldown_seconds": 30}}}}
 )
 NOW = 1000.0
-STORE = SqliteStore(None, Sizes(1, 1, 1.0, 1.0, 1))
+STORE = SqliteStore(None, Sizes(1, 1.0, 1.0, 1))
 FAILS = UpstreamFailed("server_error", "status 500", status=500)
 LACKS = UpstreamFailed("server_error", "no", status=400, client_fault=True, lacks="tools")
 ABOUT_OURS = UpstreamFailed("server_error", "no", status=500, about_ours=True)

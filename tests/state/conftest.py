@@ -17,12 +17,11 @@ from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MAX_SESSIONS = 5
-WINDOW_SIZE = 3
 TTL = 1000.0
 EVENTS_TTL = 10_000.0
 MAX_EVENTS = 50
 NOW = 1_780_000_020.0  # a third into a minute
-SIZES = Sizes(MAX_SESSIONS, WINDOW_SIZE, TTL, EVENTS_TTL, MAX_EVENTS)
+SIZES = Sizes(MAX_SESSIONS, TTL, EVENTS_TTL, MAX_EVENTS)
 
 MakeStore = Callable[[], Store]
 

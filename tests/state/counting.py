@@ -18,7 +18,7 @@ from mlx_stack_proxy.state.store import Change, Limit, Sizes, StoreError
 from tests.support.storing import commit, settle
 
 TOKENS = 7
-SIZES = Sizes(10_000, 10, 86_400.0, 1e6, 10_000)
+SIZES = Sizes(10_000, 86_400.0, 1e6, 10_000)
 HOUR = Limit("hour", None, rolling=True)
 
 
@@ -35,7 +35,7 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
         try:
             await store.reserve(f"{name}:{number}", limits, TOKENS, now, now + 600)
             await settle(store, f"{name}:{number}", dict.fromkeys(limits, TOKENS), now)
-            await commit(store, name, Change(turns=1, window=(b"digest",)), now)
+            await commit(store, name, Change(turns=1), now)
         except StoreError:
             return
         os.write(1, f"{name} {number}\n".encode())

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sizes, Sticky, Store
-from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import add_events, commit, settle
 
-SIZES = Sizes(MAX_SESSIONS, WINDOW_SIZE, TTL, 1e9, 10_000)  # the events' times are far apart
+SIZES = Sizes(MAX_SESSIONS, TTL, 1e9, 10_000)  # the events' times are far apart
 NAMES = st.sampled_from("abcdefg")
 TOKENS = st.integers(0, 60)
 SCOPES = [
@@ -34,7 +34,6 @@ DELTAS = st.builds(
     Change,
     turns=st.integers(0, 3),
     tier=st.sampled_from(["", "fast", "standard"]),
-    window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
     sticky=STICKY,
 )
 AMOUNTS = st.builds(

@@ -85,7 +85,7 @@ async def test_an_exchange_adds_them_with_its_session(store: Store) -> None:
     for number in (1, 2):
         counts = {CODEX: {"requests": 1, "model_seconds": 0.5}}
         sticky = {"auto": Sticky("standard", NOW + 300)}
-        delta = Change("", 1, "fast", (b"x",), sticky, counts=counts)
+        delta = Change("", 1, "fast", sticky, counts=counts)
         settlement = Settlement(f"t{number}", {hour: 10}) if number == 2 else None
         await commit(store, "a", delta, NOW, settlement)
     assert await store.counts(HOUR, HOUR) == {CODEX: {"requests": 2, "model_seconds": 1.0}}

@@ -18,7 +18,7 @@ EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 @pytest.fixture
 def image() -> Image:
-    return Image(Ledger(Sizes(9, 9, 9.0, 9.0, 9)))
+    return Image(Ledger(Sizes(9, 9.0, 9.0, 9)))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:

@@ -58,7 +58,7 @@ def hour_at(steps: list[tuple[float, int]], then: float) -> int:
 
 
 def make_ledger(**changes: Any) -> Ledger:
-    return Ledger(replace(Sizes(2, 1, 1.0, 1.0, 1), **changes))
+    return Ledger(replace(Sizes(2, 1.0, 1.0, 1), **changes))
 
 
 def test_counts_of_sessions_that_never_commit_are_bounded(

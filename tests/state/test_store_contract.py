@@ -19,7 +19,7 @@ from mlx_stack_proxy.state.store import (
     Sticky,
     Store,
 )
-from tests.state.conftest import MAX_SESSIONS, TTL, WINDOW_SIZE
+from tests.state.conftest import MAX_SESSIONS, TTL
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
 from tests.support.storing import add_events, commit, save_breaker, settle
 
@@ -35,14 +35,13 @@ async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
 
 async def test_what_is_committed_is_loaded(store: Store) -> None:
     sticky = {"auto": Sticky("standard", NOW + 300)}
-    delta = Change(turns=2, tier="fast", window=(b"1", b"2"), sticky=sticky)
+    delta = Change(turns=2, tier="fast", sticky=sticky)
     await commit(store, "a", delta, NOW)
     await commit(store, "b", ONE_TURN, NOW)
     assert await store.load("a", NOW + 5) == SessionState(
         "a",
         turns=2,
         tier="fast",
-        window=(b"1", b"2"),
         sticky=sticky,
         first_seen=NOW,
         last_seen=NOW,
@@ -62,18 +61,6 @@ async def test_parallel_deltas_lose_nothing(store: Store) -> None:
     assert found.turns == 20
     assert len(found.sticky) == 20
     assert (found.first_seen, found.last_seen) == (NOW, NOW + 19)
-
-
-async def test_the_window_keeps_the_last_turns(store: Store) -> None:
-    for number in range(5):
-        await commit(store, "a", Change(turns=1, window=(bytes([number]),)), NOW)
-    found = await store.load("a", NOW)
-    assert found.window == tuple(bytes([number]) for number in range(5 - WINDOW_SIZE, 5))
-    assert found.turns == 5
-    await commit(store, "a", Change(window=(b"x", b"y", b"z", b"!")), NOW)
-    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
-    await commit(store, "a", ONE_TURN, NOW)
-    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
 
 
 async def test_a_tier_stays_until_there_is_another(store: Store) -> None:

@@ -18,13 +18,11 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
-    loops = settings.reliability.loop_detection
     state, most_events = settings.state, settings.observability.events_max
     if state.backend == "memory":
         most_events = min(most_events, MOST_EVENTS_IN_MEMORY)
     sizes = Sizes(
-        max_sessions=loops.max_sessions,
-        window_size=loops.window_size,
+        max_sessions=settings.reliability.loop_detection.max_sessions,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
         events_ttl=settings.observability.events_retention_days * _DAY,
         max_events=most_events,

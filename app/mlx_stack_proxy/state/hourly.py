@@ -33,6 +33,14 @@ def hour_of(seconds: float) -> int:
     return int(seconds // HOUR)
 
 
+def bounded(agent: str, agents: set[str]) -> str:
+    """The agent, which joins ``agents``; ``other`` where these are many."""
+    if agent not in agents:
+        agent = agent if len(agents) < MOST_AGENTS else OTHER
+        agents.add(agent)
+    return agent
+
+
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
     for key, counts in deltas.items():
         add(into.setdefault(key, {}), counts)
@@ -63,8 +71,4 @@ class Agents:
         if agents is None:
             agents = set()
             self._of = {key.hour: agents, key.hour - 1: self._of.get(key.hour - 1, set())}
-        if key.agent and key.agent not in agents:
-            if len(agents) >= MOST_AGENTS:
-                return key._replace(agent=OTHER)
-            agents.add(key.agent)
-        return key
+        return key._replace(agent=bounded(key.agent, agents)) if key.agent else key

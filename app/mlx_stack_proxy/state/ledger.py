@@ -98,14 +98,10 @@ class Ledger:
         self.forget_idle(now, STEP)
         session, sticky = change.session, change.sticky
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
-        window = old.window
-        if change.window:
-            window = (*window, *change.window)[-self._sizes.window_size :]
         self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
             session,
             turns=old.turns + change.turns,
             tier=change.tier or old.tier,
-            window=window,
             sticky=_lasting({**old.sticky, **sticky}, now) if sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
@@ -221,7 +217,6 @@ class Ledger:
             counts or {},
             state.turns,
             state.tier,
-            state.window,
             _lasting(sticky, now) if sticky else sticky,
             state.first_seen,
             state.last_seen,

@@ -86,7 +86,6 @@ class RedisStore:
         self._sizes = sizes
         self._ttl = _time(sizes.session_ttl)
         self._bounds = {  # beyond which a change forgets what is old
-            "most_turns": sizes.window_size,
             "most_sessions": sizes.max_sessions,
             "most_events": sizes.max_events,
             "most_counters": MOST_COUNTERS,
@@ -285,7 +284,6 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
         "session": change.session,
         "turns": change.turns,
         "tier": change.tier,
-        "window": [digest.hex() for digest in change.window],
         "sticky": {model: f"{one.until!r} {one.tier}" for model, one in change.sticky.items()},
         "ticket": settlement.ticket,
         "amounts": [
@@ -330,7 +328,6 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

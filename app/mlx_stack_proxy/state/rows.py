@@ -69,11 +69,10 @@ def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _session(state: SessionState) -> Any:
-    """Without its counts, which its purse has; the digests in hexadecimal digits."""
+    """Without its counts, which its purse has."""
     return {
         "turns": state.turns,
         "tier": state.tier,
-        "window": [digest.hex() for digest in state.window],
         "sticky": state.sticky,
         "first_seen": state.first_seen,
         "last_seen": state.last_seen,
@@ -81,7 +80,7 @@ def _session(state: SessionState) -> Any:
 
 
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
-    content["window"] = tuple(map(bytes.fromhex, content["window"]))
+    content.pop("window", None)  # 0.1 kept turns for loop detection
     content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
     return SessionState(name.removeprefix("session:"), **content)
 

@@ -2,7 +2,7 @@
 -- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
 -- and a script may name keys that it has made up from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, digests (JSON), first, last, and
+--   PREFIX:s:SESSION   hash   turns, tier, first, last, and
 --                             "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched"

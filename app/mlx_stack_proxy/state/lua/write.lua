@@ -63,14 +63,6 @@ local function add_turns(key)
   if change.tier ~= '' then
     redis.call('HSET', key, 'tier', change.tier)
   end
-  if #change.window > 0 then
-    local window = cjson.decode(redis.call('HGET', key, 'digests') or '[]')
-    for _, digest in ipairs(change.window) do
-      window[#window + 1] = digest
-    end
-    local first = math.max(1, #window - change.most_turns + 1)
-    redis.call('HSET', key, 'digests', cjson.encode({unpack(window, first)}))
-  end
 end
 
 local function add_sticky(key)
