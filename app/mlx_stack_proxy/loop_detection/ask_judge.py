@@ -107,7 +107,6 @@ class _Question:
             build(asked, settings),
             (),
             lambda stage, error: None,  # there are no stages
-            hold_whole=True,
         )
         self._spent: Spent | None = None
 

@@ -44,9 +44,7 @@ class Reply:
         body["parallel_tool_calls"] = rules.pop("parallel", None)
         self.exchange: Exchange = exchange(client_request(stream=stream, **body))
         settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
-        self.attempt: Attempt = attempt(
-            self.exchange, stages=build(settings), hold_whole=not stream
-        )
+        self.attempt: Attempt = attempt(self.exchange, stages=build(settings))
         assert self.attempt.on_request() is None
         out = b""
         self.taken = 0
