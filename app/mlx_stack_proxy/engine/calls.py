@@ -226,7 +226,7 @@ class Calls:
     def _observe_first_byte(self, now: float) -> None:
         began = self.exchange.started if self.began is None else self.began
         tier = accounts.tier_label(self.exchange)
-        self.services.metrics.first_token.observe(now - began, tier)
+        self.services.metrics.first_token.labels(tier).observe(now - began)
         self.first_byte = now
 
 

@@ -82,11 +82,7 @@ class ModelList:
     async def ask(self, headers: RawHeaders) -> tuple[int, bytes]:
         """The same for a client, with the headers that are sent up for it."""
         async with asyncio.timeout(ASK_SECONDS):
-            response = await self._upstream.send("GET", "/v1/models", headers)
-            try:
-                return response.status, await response.read()
-            finally:
-                await response.aclose()
+            return await self._upstream.fetch("GET", "/v1/models", headers)
 
 
 def names_in(body: bytes) -> frozenset[str] | None:
