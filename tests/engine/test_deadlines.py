@@ -139,7 +139,7 @@ def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
         assert deadlines.ask(now)
         deadlines.answered(now + 3, server=True, litellm=False)
     found = deadlines.check(1029.0)
-    assert isinstance(found, UpstreamFailed) and found.blameless
+    assert isinstance(found, UpstreamFailed) and found.blameless and found.final
     assert said(deadlines, 1029.0) == "nothing came for 29 s, and LiteLLM does not answer"
 
 

@@ -149,14 +149,8 @@ class _Question:
             await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
-        queue = self._services.queues[self._asked.tier]
-        if queue is None:
+        async with self._services.queues.place(self._asked.tier, _IN_QUEUE):
             return await self._call()
-        ticket = await queue.enter(_IN_QUEUE)
-        try:
-            return await self._call()
-        finally:
-            queue.leave(ticket)
 
     async def _call(self) -> tuple[str | None, str]:
         attempt = self._attempt
