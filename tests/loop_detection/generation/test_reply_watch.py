@@ -116,47 +116,6 @@ def test_whitespace_inside_arguments(size: int) -> None:
     assert verdict.repeats == 513
 
 
-@pytest.mark.parametrize("escape", ["\\n", "\\t", "\\r\\n", "\n"])
-@pytest.mark.parametrize("size", [1, 3, 50, 9000])
-def test_whitespace_in_a_string_of_arguments_is_escaped(escape: str, size: int) -> None:
-    begun = '{"path": "a.py", "content": "x = 1'
-    verdict = Watched().on(*_arguments(begun + escape * 600, size))
-    assert isinstance(verdict, LoopDetected)
-    fine = begun + escape * 120 + "y" + r"\\n" * 300 + r"C:\\new\\table" + '"}'
-    assert Watched().on(*_arguments(fine, size)) is None, "a backslash that is written is no blank"
-
-
-@pytest.mark.parametrize("size", [1, 50, 20_000])
-@pytest.mark.parametrize(
-    "lap", ["I will check the file again. ", "x = 1\\n", "[0, 0, 0],\n", "word_" * 300]
-)
-def test_arguments_that_go_round_without_end(lap: str, size: int) -> None:
-    """Servers that stream a call's arguments would write them up to the reply's limit."""
-    begun = '{"path": "a.py", "content": "'
-    endless = (begun + lap * (20_000 // len(lap)))[:16_000]
-    verdict = Watched().on(*_arguments(endless, size))
-    assert isinstance(verdict, LoopDetected)
-    assert verdict.generated
-    for rightly in (lap * (7000 // len(lap)), prose(30_000)):  # an agent may write such a file
-        assert Watched().on(*_arguments(begun + rightly + '"}', size)) is None
-
-
-def test_arguments_are_cut_at_the_same_character_however_they_come() -> None:
-    begun = '{"path": "a.py", "content": "'
-    text = begun + prose(3000) + "the same again " * 1000
-    found = []
-    for size in (1, 7, 64, 4096):
-        one = Watched()
-        verdict = None
-        for delta in _arguments(text, size):
-            verdict = one.on(delta)
-            if verdict is not None:
-                break
-        assert isinstance(verdict, LoopDetected)
-        found.append((verdict.pattern, verdict.message))
-    assert len(set(found)) == 1, found
-
-
 def _arguments(text: str, size: int) -> list[ToolCallDelta]:
     return [ToolCallDelta(0, 0, "", "", piece) for piece in pieces(text, size)]
 
