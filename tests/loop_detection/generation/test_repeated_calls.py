@@ -17,7 +17,6 @@ from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
     GenerationSettings,
-    LoopDetectionSettings,
     Settings,
 )
 from mlx_stack_proxy.stages import build
@@ -326,7 +325,7 @@ def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> No
     """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
 
     def watched(text: str) -> Verdict | None:
-        watch = ReplyWatch(exchange(client_request(tools=WRITE)), LoopDetectionSettings())
+        watch = ReplyWatch(exchange(client_request(tools=WRITE)), Settings(tiers=DEFAULT_TIERS))
         parts = (TextDelta(0, text[at : at + 7]) for at in range(0, len(text), 7))
         return next((one for part in parts if (one := watch.on_event(part)) is not None), None)
 

@@ -16,9 +16,8 @@ from mlx_stack_proxy.loop_detection.generation.reply_watch import (
     HINT,
     STOPPED,
     ReplyWatch,
-    watch_maker,
 )
-from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.events import (
     Event,
     Finish,
@@ -40,7 +39,9 @@ class Watched:
 
     def __init__(self, **rules: Any) -> None:
         self.exchange: Exchange = exchange()
-        self.watch = ReplyWatch(self.exchange, LoopDetectionSettings(**rules))
+        reliability: Any = {"loop_detection": rules}
+        settings = Settings(tiers=DEFAULT_TIERS, reliability=reliability)
+        self.watch = ReplyWatch(self.exchange, settings)
         self.reply = Reply()
         self.verdict: Verdict | None = None
 
@@ -242,17 +243,20 @@ def test_beyond_the_tool_call_limit_less_is_enough(
     tool = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
     for tools in ([tool], []):
         whole = exchange(client_request(tools=tools, max_tokens=asked))
-        watch = watch_maker(settings)(whole, settings.reliability.loop_detection)
+        watch = ReplyWatch(whole, settings)
         wanted = limit * 4 if limit and tools else sys.maxsize
         assert watch._late == wanted
 
 
 def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
     """Issue: 25 of 2,272 turns of an agent that has only `bash` were cut in the midst."""
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", json.dumps(prose(60_000)))) is None
-    rows = json.dumps(prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40)
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", rows)) is None
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert isinstance(late.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)), LoopDetected)
+    rows = prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    for text, cut in (
+        (json.dumps(prose(60_000)), False),
+        (json.dumps(rows), False),
+        (LONG_CALL, True),
+    ):
+        late = ReplyWatch(exchange(client_request(tools=tools)), SETTINGS)
+        verdict = late.on_event(ToolCallDelta(0, 0, "c", "bash", text))
+        assert isinstance(verdict, LoopDetected) is cut
