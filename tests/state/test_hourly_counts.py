@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from mlx_stack_proxy.state.hourly import MOST_AGENTS, MOST_COUNTERS, HourKey, hour_of
-from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
 from tests.state.conftest import NOW, MakeStore
 from tests.support.storing import add_counts, add_events, commit
@@ -78,33 +77,6 @@ async def test_the_file_has_them_after_the_process(make_sqlite: MakeStore) -> No
     store = make_sqlite()
     await store.open()
     assert await store.counts(HOUR - 9, HOUR) == {CODEX: {"requests": 2}, before: {"requests": 8}}
-    await store.close()
-
-
-async def test_what_is_held_in_memory_is_bounded(make_sqlite: MakeStore) -> None:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    image = store._image
-    await add_counts(store, {CODEX: {"requests": 1}})
-    await add_counts(store, {CODEX._replace(hour=HOUR + 1): {"requests": 2}})
-    image.hourly.forget(HOUR + 1)
-    assert [key.hour for key in image.hourly.rows] == [HOUR + 1]
-    # A clock that is put back: the hour before is in the file alone, and is not overwritten.
-    await add_counts(store, {CODEX: {"requests": 3}})
-    found = await store.counts(HOUR, HOUR + 1)
-    assert [row["requests"] for row in found.values()] == [1, 5]
-    await store.close()
-
-
-async def test_what_the_file_lacks_stays_in_memory(make_sqlite: MakeStore) -> None:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    image = store._image
-    image.hourly.add({CODEX: {"requests": 1}})
-    image.hourly.forget(HOUR + 9)
-    assert list(image.hourly.rows) == [CODEX]
     await store.close()
 
 

@@ -11,7 +11,6 @@
 --   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
 --   PREFIX:c:HOUR      set    the rows of that hour's counters: "AGENT\tTIER"
 --   PREFIX:c:HOUR:ROW  hash   the counters by name
---   PREFIX:a:HOUR      set    the agents of that hour
 --   PREFIX:o:CALL      text   a call that has added something, so that it is not added again
 
 local PREFIX = KEYS[1]
