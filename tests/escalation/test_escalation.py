@@ -29,7 +29,7 @@ PLAIN = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}  # llam
 def reply(message: Json, finish: str = "stop", usage: Json | None = None) -> Reply:
     choice = {"index": 0, "message": message, "finish_reason": finish}
     found = Reply()
-    form = ChunkForm(found, "id", "model")
+    form = ChunkForm("id", "model")
     for chunk in chunks_of_completion({"choices": [choice], "usage": usage or PLAIN}, form):
         for event in chunk.events:
             found.apply(event)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
-from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
     DONE,
@@ -183,39 +182,6 @@ def test_calls_are_a_list_of_functions(calls: Any) -> None:
     assert call["choices"][0]["delta"]["tool_calls"] == [FORMED_CALL]
 
 
-def last_message(text: str | None, **more: Any) -> Json:
-    message = {"role": "assistant", "content": text, **more}
-    reason = "tool_calls" if more else "stop"
-    return {**CHUNK, "choices": [{"index": 0, "message": message, "finish_reason": reason}]}
-
-
-@pytest.mark.parametrize("text", ["Hello there.", "Hello there. Bye."])
-def test_a_whole_message_after_its_deltas_is_not_said_again(text: str) -> None:
-    payloads = [ROLE, A, B, last_message(text)]
-    assert "".join(one["choices"][0]["delta"].get("content") or "" for one in out(*payloads)) == (
-        text
-    )
-    assert whole(*payloads)["choices"][0]["message"]["content"] == text
-
-
-def test_nor_are_its_calls_and_its_reasoning() -> None:
-    payloads = [
-        chunk({"role": "assistant", "content": None, "reasoning_content": "Hm."}),
-        chunk({"tool_calls": [CALL]}),
-        last_message(None, tool_calls=[WEATHER], reasoning_content="Hm."),
-    ]
-    assert out(*payloads)[2]["choices"][0]["delta"].get("tool_calls") is None
-    message = whole(*payloads)["choices"][0]["message"]
-    assert (message["tool_calls"], message["reasoning_content"]) == ([WEATHER], "Hm.")
-
-
-def test_messages_piece_by_piece_may_say_the_same_twice() -> None:
-    piece = {**CHUNK, "choices": [{"index": 0, "message": {"content": "ha"}}]}
-    assert whole(ROLE, piece, piece, last_message("ha"))["choices"][0]["message"]["content"] == (
-        "hahaha"
-    )
-
-
 @pytest.mark.parametrize("usage", [{}, "many", [1], dict.fromkeys(USAGE), {"prompt_tokens": True}])
 def test_a_usage_without_counts_is_none(usage: Any) -> None:
     assert out(ROLE, A, END, usage_chunk({"x": 1} if usage == {} else usage))[3:] == [
@@ -284,7 +250,7 @@ def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_chunk_in_its_form_is_itself(name: str) -> None:
-    form = ChunkForm(Reply(), "i", "m")
+    form = ChunkForm("i", "m")
     for payload in [*KINDS[name].chunks, usage_chunk(), {**usage_chunk(), "usage": None}]:
         assert orjson.dumps(form.formed(payload)) == orjson.dumps(payload)
 
@@ -310,12 +276,12 @@ def test_a_whole_reply_in_another_form(name: str, streamed: bool) -> None:
         return
     *events, _, _ = one.rest().split(b"\n\n")
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events]
-    assert said(chunks) == [({"role": "assistant", "content": "Hi"}, "stop")]
+    assert said(chunks) == [({"role": "assistant", "content": "Hi"}, None), ({}, "stop")]
 
 
 @given(ODD)
 def test_no_chunk_is_too_odd(odd: Any) -> None:
-    form = ChunkForm(Reply(), "i", "m")
+    form = ChunkForm("i", "m")
     for payload in ({"choices": odd}, {"choices": [odd]}, odd, {**usage_chunk(), "usage": odd}):
         formed = form.formed(payload) if isinstance(payload, dict) else None
         if formed is None or "error" in formed:
@@ -335,7 +301,7 @@ def test_no_chunk_is_too_odd(odd: Any) -> None:
 
 def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     many = [{"index": i, "delta": {"content": "x"}, "finish_reason": None} for i in range(20_000)]
-    form = ChunkForm(Reply(), "id", "model")
+    form = ChunkForm("id", "model")
     formed = form.formed({**CHUNK, "choices": many})
     assert formed is not None
     assert len(formed["choices"]) == MAX_CHOICES

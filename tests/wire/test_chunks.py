@@ -27,14 +27,13 @@ from mlx_stack_proxy.wire.events import (
     UpstreamErrorEvent,
     Usage,
 )
-from mlx_stack_proxy.wire.reply import Reply
 from mlx_stack_proxy.wire.sse import Frame, data_frame
 from tests.engine.exchanges import ODD
 from tests.support.replies import KINDS, chunk, usage_chunk
 
 
 def form() -> ChunkForm:
-    return ChunkForm(Reply(), "id", "model")
+    return ChunkForm("id", "model")
 
 
 def events_of(payload: dict[str, Any]) -> list[Event]:
@@ -207,7 +206,7 @@ def test_a_completion_means_what_its_stream_means(name: str) -> None:
 def test_choices_of_a_completion_without_an_index_stay_apart() -> None:
     choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in ("a", "b")]
     events = [event for one in whole({"choices": choices}) for event in one.events]
-    assert events == [TextDelta(0, "a"), Finish(0, "stop"), TextDelta(1, "b"), Finish(1, "stop")]
+    assert events == [TextDelta(0, "a"), TextDelta(1, "b"), Finish(0, "stop"), Finish(1, "stop")]
 
 
 def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import chunks_of_completion
 from mlx_stack_proxy.wire.completion import CompletionBuilder
-from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import ODD
 from tests.support.replies import KINDS, LINK, USAGE, chunk, usage_chunk
 
@@ -68,7 +67,7 @@ COMPLETION = st.fixed_dictionaries(
 
 
 def built(payloads: list[Json]) -> Json:
-    builder, form = CompletionBuilder(), ChunkForm(Reply(), "id", "model")
+    builder, form = CompletionBuilder(), ChunkForm("id", "model")
     for payload in payloads:
         if formed := form.formed(payload):
             builder.add(formed)
@@ -84,7 +83,7 @@ def with_indices(completion: Json) -> Json:
 def test_a_completion_cut_into_chunks_and_put_together_is_itself(completion: Json) -> None:
     before = copy.deepcopy(completion)
     builder = CompletionBuilder()
-    for one in chunks_of_completion(completion, ChunkForm(Reply(), "id", "model")):
+    for one in chunks_of_completion(completion, ChunkForm("id", "model")):
         builder.add(one.payload or {})
     assert builder.build() == before
     assert completion == before

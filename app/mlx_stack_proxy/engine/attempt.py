@@ -62,7 +62,7 @@ class Attempt:
         self.notes: dict[str, str] = {}
         self.public: RawHeaders = []
         self._content = b""
-        self.reply = Reply(offered=exchange.request.offered)
+        self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
@@ -78,7 +78,7 @@ class Attempt:
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
-        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
+        self._form = ChunkForm(f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 

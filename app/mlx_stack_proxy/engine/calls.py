@@ -23,11 +23,11 @@ from ..token_budget.books import Books
 from . import response_headers, upstream_answers
 from .answer import Answer
 from .attempt import Attempt
+from .deadlines import opinion_until
 from .decisions import Decisions
 from .exchange import Exchange
 from .headers import RawHeaders
 from .services import Services
-from .time_left import opinion_until
 from .timers import Timers
 from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .verdicts import LeftOpen, UpstreamFailed, Verdict

@@ -134,7 +134,6 @@ class Run:
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
-            exchange.window = session.window
             exchange.began = Began(session.first_seen, stored=bool(session.turns))
         start = await self._decisions.start()
         if isinstance(start, Rejected):

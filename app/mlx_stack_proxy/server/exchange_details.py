@@ -25,7 +25,6 @@ from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import MalformedChunk, read_frame, text_of
 from ..wire.completion import CompletionBuilder
 from ..wire.field_forms import REASONING_FIELDS
-from ..wire.reply import Reply
 
 Json = dict[str, Any]
 MOST_EVENTS: Final = 1000
@@ -123,7 +122,7 @@ def _request(body: Json) -> Json:
 
 def written(reply: Json) -> Json:
     """What the model wrote, out of the bytes that came: the first choice's message."""
-    builder, form = CompletionBuilder(), ChunkForm(Reply(), "", "")
+    builder, form = CompletionBuilder(), ChunkForm("", "")
     if (stream := _bytes(reply, "stream")) is not None:
         reader = sse.FrameReader()
         frames = reader.feed(stream)

@@ -165,7 +165,6 @@ class _Tape(Observer):
                 "verdict": as_data(verdict),
                 "context": {
                     "named": not exchange.session.derived,
-                    "window": [one.hex() for one in exchange.window],
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
                 },

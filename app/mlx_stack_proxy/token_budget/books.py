@@ -272,8 +272,6 @@ class Books:
             seconds = self._services.settings.reliability.escalation.sticky_seconds
             if seconds:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
-        window = (turn,) if turn and delivered else ()
         session = exchange.session.hash
-        change = Change(session, 1, exchange.tier, window, sticky, settlement, counts)
+        change = Change(session, 1, exchange.tier, sticky, settlement, counts)
         return self._services.store.write(change, now)

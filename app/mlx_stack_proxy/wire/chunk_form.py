@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from . import field_forms, surrogates
-from .field_forms import BROKEN, OBJECT_OR_NONE, REASONING_FIELDS
-from .reply import Reply
+from .field_forms import BROKEN, OBJECT_OR_NONE
 
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
@@ -49,7 +48,7 @@ def _always(usage: Mapping[str, Any]) -> bool:
 
 
 class ChunkForm:
-    """One stream's. ``reply``: what its chunks have said so far.
+    """One stream's.
 
     ``id``, ``model``: for chunks that don't say them. ``believes``: whether what upstream says of
     its tokens can be; what can't be is left out. ``top``: what they do say of the reply.
@@ -57,16 +56,14 @@ class ChunkForm:
     and so their role, which goes out once.
     """
 
-    __slots__ = ("_believes", "_by_message", "_reply", "begun", "halves", "top")
+    __slots__ = ("_believes", "begun", "halves", "top")
 
-    def __init__(self, reply: Reply, id: str, model: str, believes: Believes = _always) -> None:
-        self._reply = reply
+    def __init__(self, id: str, model: str, believes: Believes = _always) -> None:
         self._believes = believes
         # When it was made, nobody says then.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self.halves = surrogates.Halves()
         self.begun: set[int] = set()
-        self._by_message: set[int] = set()  # choices that come in messages, piece by piece
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         """The chunk in its form, equal to what came where that has it; None: it says nothing."""
@@ -101,7 +98,7 @@ class ChunkForm:
         return self.top
 
     def _choice(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
-        delta = field_forms.delta(self._news(index, choice))
+        delta = field_forms.delta(said_in(choice))
         if index not in self.begun:
             self.begun.add(index)
             delta["role"] = "assistant"
@@ -116,28 +113,6 @@ class ChunkForm:
         if "finish_reason" in choice:
             formed["finish_reason"] = field_forms.finish_reason(choice["finish_reason"])
         return formed
-
-    def _news(self, index: int, choice: dict[str, Any]) -> dict[str, Any]:
-        """What a choice says that has not come yet.
-
-        A message in place of a delta is a piece like that one. But with the finish of what came in
-        deltas it is all of it once more.
-        """
-        said = said_in(choice)
-        if isinstance(choice.get("delta"), dict):
-            return said
-        came = self._reply.choices.get(index)
-        if came is None or index in self._by_message or not choice.get("finish_reason"):
-            self._by_message.add(index)
-            return said
-        whole = field_forms.delta(said)
-        text = whole.get("content") or ""
-        if not isinstance(text, str) or not text.startswith(came.text):
-            return said
-        again = {*REASONING_FIELDS} if came.reasoning else set()
-        again |= {"tool_calls", "function_call"} if came.tool_calls else set()
-        rest = {key: whole[key] for key in whole if key not in again}
-        return {**rest, "content": text.removeprefix(came.text)}
 
 
 def _error_in(payload: Mapping[str, Any]) -> Any:

@@ -209,24 +209,30 @@ def chunks_of_completion(completion: Mapping[str, Any], form: ChunkForm) -> Iter
 
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     top = {k: v for k, v in completion.items() if k not in ("choices", "usage")}
-    choices = [_as_piece(one) for one in choices_of(completion) if isinstance(one, dict)]
-    yield {**top, "choices": choices}
+    choices = [one for one in choices_of(completion) if isinstance(one, dict)]
+    yield {**top, "choices": [{**one, "finish_reason": None} for one in map(_as_piece, choices)]}
+    ends = [_end_of(one, position) for position, one in enumerate(choices)]
+    yield {**top, "choices": ends}
     if completion.get("usage"):
         yield {**top, "choices": [], "usage": completion["usage"]}
 
 
 def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a completion as that of a chunk; what came whole has its end."""
+    """A choice of a completion as that of a chunk."""
     delta = dict(said_in(choice))
-    calls = delta.get("tool_calls")
-    if isinstance(calls, list):
+    if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
             {"index": place, **call} if isinstance(call, dict) else call
             for place, call in enumerate(calls)
         ]
+    return {**{k: choice[k] for k in choice if k not in ("message", "text")}, "delta": delta}
+
+
+def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
+    """What came whole has its end."""
+    calls = said_in(choice).get("tool_calls")
     finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
-    rest = {key: choice[key] for key in choice if key not in ("message", "text")}
-    return {**rest, "delta": delta, "finish_reason": finish}
+    return {"index": index_of(choice, position), "delta": {}, "finish_reason": finish}
 
 
 def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
