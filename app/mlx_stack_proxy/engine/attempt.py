@@ -62,7 +62,7 @@ class Attempt:
         self.notes: dict[str, str] = {}
         self.public: RawHeaders = []
         self._content = b""
-        self.reply = Reply(offered=exchange.request.offered)
+        self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
