@@ -29,7 +29,6 @@ STREAM_CONNECTIONS = 4
 SESSION_REQUESTS = 250
 WINDOW = 1_000_000  # tokens: no history of these is to be too long for the first tier
 FILL_AT_ONCE = 1_000
-WINDOW_TURNS = tuple(bytes([number]) * 16 for number in range(10))
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,6 @@ def store_at(path: Path, most: int) -> SqliteStore:
     return SqliteStore(
         str(path),
         max_sessions=most,
-        window_size=len(WINDOW_TURNS),
         session_ttl=86_400.0,
         events_ttl=1e6,
         max_events=10_000,
@@ -152,7 +150,7 @@ async def fill(path: Path, count: int, most: int) -> None:
     store = store_at(path, most)
     await store.open()
     now = time.time()
-    delta = Change(turns=1, tier="fast", window=WINDOW_TURNS)
+    delta = Change(turns=1, tier="fast")
     for first in range(0, count, FILL_AT_ONCE):
         commits = []
         for number in range(first, min(first + FILL_AT_ONCE, count)):

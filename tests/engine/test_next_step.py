@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.deadlines import OPINION_SECONDS, opinion_until
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
-from mlx_stack_proxy.engine.time_left import OPINION_SECONDS, opinion_until
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from mlx_stack_proxy.engine.deadlines import silent_until
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import DeliverEarlier, Fail, Move
-from mlx_stack_proxy.engine.time_left import silent_until
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping

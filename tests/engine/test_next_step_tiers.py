@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
+from mlx_stack_proxy.engine.decisions import after_waiting
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry
-from mlx_stack_proxy.engine.time_left import after_waiting
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
     Rejected,

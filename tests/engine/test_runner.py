@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine import time_left, watch
+from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.headers import RawHeaders
@@ -259,7 +259,7 @@ async def test_a_doubted_reply_goes_out_where_no_better_comes(
     opinion: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call without what it asks for may be meant: the next reply failed, so it is delivered."""
-    monkeypatch.setattr(time_left, "OPINION_SECONDS", 0.05)
+    monkeypatch.setattr(deadlines, "OPINION_SECONDS", 0.05)
     doubted = calling('{"query": ""}')
     one = Running({"fast": [doubted, opinion], "standard": [GOOD]}, False, RETRIES)
     assert await one.outcome() == "ok"

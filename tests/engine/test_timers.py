@@ -78,15 +78,6 @@ class Timed:
 TEXT, FINISH = chunk({"content": "a"}), chunk({}, "stop")
 
 
-async def test_silence_before_and_after_the_first_content() -> None:
-    timed = Timed()
-    assert await timed.tick(29.9) is None
-    assert (await timed.tick(30.0)).message == "nothing came within 30 s"
-    timed.hear(30.0, TEXT)
-    assert await timed.tick(39.9) is None
-    assert (await timed.tick(40.0)).message == "nothing more came for 10 s"
-
-
 async def test_signs_of_life_go_out_in_silence() -> None:
     timed = Timed()
     for now in (3.9, 4.0, 7.9, 8.0):
@@ -123,13 +114,6 @@ async def test_a_silent_tiers_server_is_asked() -> None:
     await timed.tick(20.0)
     await timed.tick(39.0)  # it has answered: not yet again
     assert timed.asked == ["http://127.0.0.1:9/health"]
-
-
-async def test_a_server_that_never_answers_is_asked_three_times() -> None:
-    timed = Timed(alive=False, health_url="http://127.0.0.1:9/health")
-    found = [await timed.tick(now) for now in (20.0, 20.2, 20.4, 20.6)]
-    assert found[:3] == [None] * 3 and len(timed.asked) == 3
-    assert found[3].message == "nothing came for 21 s, and the server does not answer"
 
 
 @pytest.mark.parametrize("leaves", [True, False])

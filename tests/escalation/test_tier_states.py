@@ -30,7 +30,7 @@ FAILURES = {
 EVENTS = (*FAILURES, "answers", "comes back", "waits", "is probed", "was degraded")
 
 
-STORE = SqliteStore(None, max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
+STORE = SqliteStore(None, max_sessions=1, session_ttl=1, events_ttl=1, max_events=1)
 
 
 class Written(Journal):

@@ -255,10 +255,10 @@ async def test_a_store_that_fails_does_not_end_the_stream(
         return await ask_store(query)
 
     monkeypatch.setattr(store, "events", events)
-    metrics = proxy.services.metrics
+    errors = proxy.services.metrics.store_errors
     async with following(proxy) as client:
         fails.set()
-        await until(lambda: metrics.total(metrics.store_errors) > 0)
+        await until(lambda: errors.collect()[0].samples[0].value > 0)
         await add_events(store, [event("exhausted")])
         fails.clear()
         assert (await client.next())["kind"] == "exhausted"

@@ -134,20 +134,6 @@ async def test_every_response_has_the_header(
     writer.close()
 
 
-async def test_no_response_has_it_while_all_is_well(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
-) -> None:
-    proxy = await start(upstream, start_proxy, memory)
-    await memory.shows(NORMAL)
-    for response in (
-        await ask(proxy),
-        await ask(proxy, stream=True),
-        await proxy.client.get("/health"),
-        await proxy.client.post(CHAT, json={}),
-    ):
-        assert HEADER not in response.headers
-
-
 async def test_a_stream_that_it_came_over_says_so_at_its_end(
     upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
 ) -> None:

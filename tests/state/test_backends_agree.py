@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
-from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import add_events, commit, settle
 
 SIZES: dict[str, Any] = {  # the events' times are far apart
-    **{"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL},
+    **{"max_sessions": MAX_SESSIONS, "session_ttl": TTL},
     **{"events_ttl": 1e9, "max_events": 10_000},
 }
 NAMES = st.sampled_from("abcdefg")
@@ -37,7 +37,6 @@ DELTAS = st.builds(
     Change,
     turns=st.integers(0, 3),
     tier=st.sampled_from(["", "fast", "standard"]),
-    window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
     sticky=STICKY,
 )
 AMOUNTS = st.builds(

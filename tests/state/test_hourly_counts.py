@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from mlx_stack_proxy.state.hourly import MOST_AGENTS, MOST_COUNTERS, HourKey, hour_of
-from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
 from tests.state.conftest import NOW, MakeStore
 from tests.support.storing import add_counts, add_events, commit
@@ -81,39 +80,12 @@ async def test_the_file_has_them_after_the_process(make_sqlite: MakeStore) -> No
     await store.close()
 
 
-async def test_what_is_held_in_memory_is_bounded(make_sqlite: MakeStore) -> None:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    image = store._image
-    await add_counts(store, {CODEX: {"requests": 1}})
-    await add_counts(store, {CODEX._replace(hour=HOUR + 1): {"requests": 2}})
-    image.hourly.forget(HOUR + 1)
-    assert [key.hour for key in image.hourly.rows] == [HOUR + 1]
-    # A clock that is put back: the hour before is in the file alone, and is not overwritten.
-    await add_counts(store, {CODEX: {"requests": 3}})
-    found = await store.counts(HOUR, HOUR + 1)
-    assert [row["requests"] for row in found.values()] == [1, 5]
-    await store.close()
-
-
-async def test_what_the_file_lacks_stays_in_memory(make_sqlite: MakeStore) -> None:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    image = store._image
-    image.hourly.add({CODEX: {"requests": 1}})
-    image.hourly.forget(HOUR + 9)
-    assert list(image.hourly.rows) == [CODEX]
-    await store.close()
-
-
 async def test_an_exchange_adds_them_with_its_session(store: Store) -> None:
     hour = Limit("hour", None, rolling=True)
     for number in (1, 2):
         counts = {CODEX: {"requests": 1, "model_seconds": 0.5}}
         sticky = {"auto": Sticky("standard", NOW + 300)}
-        delta = Change("", 1, "fast", (b"x",), sticky, counts=counts)
+        delta = Change("", 1, "fast", sticky, counts=counts)
         settlement = Settlement(f"t{number}", {hour: 10}) if number == 2 else None
         await commit(store, "a", delta, NOW, settlement)
     assert await store.counts(HOUR, HOUR) == {CODEX: {"requests": 2, "model_seconds": 1.0}}

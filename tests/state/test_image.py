@@ -5,18 +5,20 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.store import BreakerState, Change, Limit
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
 ONE_TURN = Change("a", turns=1)
+COUNTS = {HourKey(1, "codex", "fast"): {"requests": 2.0}}
 EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 
 @pytest.fixture
 def image() -> Image:
-    return Image(Ledger(max_sessions=9, window_size=9, session_ttl=9.0))
+    return Image(Ledger(max_sessions=9, session_ttl=9.0))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:
@@ -43,12 +45,13 @@ def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
 def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None:
     image.write(ONE_TURN, 1.0)
     image.ledger.breakers["fast"] = BreakerState(1)
-    image.write(Change(events=[EVENT]), 1.0)
+    image.write(Change(events=[EVENT], counts=COUNTS), 1.0)
     batch = image.take()
     image.ledger.delete("a")
-    image.write(Change(events=[EVENT]), 1.0)
+    image.write(Change(events=[EVENT], counts=COUNTS), 1.0)
     image.put_back(batch)
     again = image.take()
+    assert again.counts == {HourKey(1, "codex", "fast"): {"requests": 4}}
     assert again.gone == [("session:a", "sessions")]
     assert [name for name, _, _ in again.entries] == ["fast"]
     assert [number for number, *_ in again.events] == [1, 2]

@@ -57,7 +57,7 @@ def hour_at(steps: list[tuple[float, int]], then: float) -> int:
 
 
 def make_ledger(**changes: Any) -> Ledger:
-    return Ledger(**{"max_sessions": 2, "window_size": 1, "session_ttl": 1.0, **changes})
+    return Ledger(**{"max_sessions": 2, "session_ttl": 1.0, **changes})
 
 
 def test_counts_of_sessions_that_never_commit_are_bounded(

@@ -27,7 +27,6 @@ from tests.state.conftest import (
     MAX_EVENTS,
     NOW,
     TTL,
-    WINDOW_SIZE,
     MakeStore,
     redis_store,
 )
@@ -97,15 +96,15 @@ async def test_two_replicas_never_exceed_a_limit(replicas: list[RedisStore]) -> 
         assert (await store.load("a", NOW)).reserved == 0
 
 
-async def test_two_replicas_keep_one_window(replicas: list[RedisStore]) -> None:
+async def test_two_replicas_keep_one_session(replicas: list[RedisStore]) -> None:
     async def exchange(number: int) -> None:
-        delta = Change(turns=1, window=(number.to_bytes(2),))
+        delta = Change(turns=1)
         await commit(replicas[number % 2], "a", delta, NOW)
 
     await asyncio.gather(*(exchange(number) for number in range(64)))
     one, two = [await store.load("a", NOW) for store in replicas]
     assert one == two
-    assert (one.turns, len(set(one.window))) == (64, WINDOW_SIZE)
+    assert one.turns == 64
 
 
 async def test_a_reservation_of_a_dead_replica_expires(replicas: list[RedisStore]) -> None:
@@ -124,7 +123,7 @@ async def test_every_key_has_the_tag_and_expires(
     replicas: list[RedisStore], redis_server: RedisServer
 ) -> None:
     store = replicas[0]
-    await commit(store, "a", Change(turns=1, tier="fast", window=(b"x",)), NOW)
+    await commit(store, "a", Change(turns=1, tier="fast"), NOW)
     await store.reserve("t", BOTH, 10, NOW, NOW + 60)
     await settle(
         store, "u", dict.fromkeys([*BOTH, Limit("session:a:tier:fast", None, False)], 7), NOW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
-from mlx_stack_proxy.unique import unique
 from tests.state.conftest import NOW, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.storing import commit
@@ -53,7 +53,7 @@ async def address(servers: list[RedisServer]) -> AsyncIterator[SwitchedAddress]:
 def in_step(master: RedisServer, replica: RedisServer) -> None:
     """Wait until the replica has all that the master has: its stream keeps the order."""
     end = time.monotonic() + 20
-    mark = f"mark:{unique(64)}"
+    mark = f"mark:{secrets.token_hex(8)}"
     assert master.ask("SET", mark, "1") == b"+OK"
     while replica.ask("EXISTS", mark) != b":1":
         assert time.monotonic() < end, "the replica does not follow"

@@ -17,7 +17,6 @@ SESSIONS = {
     "a list": [("RPUSH", "s:bad", "x")],
     "turns": [("HSET", "s:bad", "turns", "many")],
     "first": [("HSET", "s:bad", "first", "long ago")],
-    "the window": [("HSET", "s:bad", "digests", "x")],
     "a sticky tier": [("HSET", "s:bad", "sticky:auto", "x")],
     "its purse": [("SET", "p:session:bad", "x")],
     "its tokens": [("HSET", "p:session:bad", "session:bad", "x")],

@@ -167,10 +167,6 @@ def test_usage_is_upstreams_own_or_an_estimate_that_is_never_zero() -> None:
     assert budgets.spent_by(request, reply(Usage(0, 0)), count_cached=True).estimated
 
 
-def test_estimates_are_counted_beside_the_session_that_pays() -> None:
-    assert budgets.estimated_in("0f").scope == "session:0f:estimated"
-
-
 # Refusals
 
 

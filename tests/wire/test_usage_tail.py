@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -65,10 +66,10 @@ ANTHROPIC = b"".join(
 )
 
 
-def tokens(body: bytes, *, count_cached: bool = True) -> int:
+def tokens(body: bytes, *, count_cached: bool = True, size: int = 1000) -> int:
     tail = UsageTail()
-    for at in range(0, len(body), 1000):
-        tail.feed(body[at : at + 1000])
+    for at in range(0, len(body), size):
+        tail.feed(body[at : at + size])
     return sum(tail.usage(MOST, count_cached=count_cached) or ())
 
 
@@ -119,6 +120,10 @@ def test_cached_tokens(usage: dict[str, object], counted: int, without_cached: i
     body = json.dumps({"usage": usage}).encode()
     assert tokens(body, count_cached=True) == counted
     assert tokens(body, count_cached=False) == without_cached
+
+
+def test_a_packed_body_counts_nothing_and_harms_nobody() -> None:
+    assert tokens(gzip.compress(b'{"usage": {"total_tokens": 9}}')) == 0
 
 
 @pytest.mark.parametrize("name", ["prompt_tokens", "input_tokens", "output_tokens", "total_tokens"])

@@ -23,11 +23,11 @@ from ..token_budget.books import Books
 from . import response_headers, upstream_answers
 from .answer import Answer
 from .attempt import Attempt
+from .deadlines import opinion_until
 from .decisions import Decisions
 from .exchange import Exchange
 from .headers import RawHeaders
 from .services import Services
-from .time_left import opinion_until
 from .timers import Timers
 from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .verdicts import LeftOpen, UpstreamFailed, Verdict
@@ -226,7 +226,7 @@ class Calls:
     def _observe_first_byte(self, now: float) -> None:
         began = self.exchange.started if self.began is None else self.began
         tier = accounts.tier_label(self.exchange)
-        self.services.metrics.first_token.observe(now - began, tier)
+        self.services.metrics.first_token.labels(tier).observe(now - began)
         self.first_byte = now
 
 

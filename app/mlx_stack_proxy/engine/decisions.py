@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from ..escalation import ladder
 from ..escalation.ladder import TierView
+from ..settings import Settings
 from ..token_budget.books import Books
+from .deadlines import out_of_patience, time_left
 from .exchange import Exchange
 from .next_step import next_step
 from .services import Services
 from .steps import DeliverEarlier, Move, Retry, Start, Step
-from .time_left import after_waiting
 from .verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 
 
@@ -95,3 +96,29 @@ class Decisions:
     def _has_place(self, tier: str) -> bool:
         queue = self.services.queues[tier]
         return queue is None or queue.has_room
+
+
+def after_waiting(
+    exchange: Exchange, settings: Settings, view: TierView, now: float
+) -> UpstreamFailed | None:
+    """Why a call is not made, now that it has waited for its turn; None: it is made.
+
+    The back-off or the tier's queue may have taken all the time there was, or as long as it took
+    the tier's breaker to open.
+    """
+    if impatient := out_of_patience(exchange, now):
+        return impatient
+    tier = exchange.tier
+    if time_left(exchange, settings, now) <= 0:
+        known = settings.tiers.get(tier)
+        return UpstreamFailed(
+            "tier_busy",
+            f"tier {tier}: no free place before the time for this request was over",
+            retry_after=known.queue_timeout if known is not None else None,
+        )
+    # Once text is out the reply can't move any more; and the last one standing is always tried.
+    if tier not in view.passed_over or exchange.text_is_out:
+        return None
+    if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):
+        return None
+    return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")

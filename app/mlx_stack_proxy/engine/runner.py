@@ -74,7 +74,7 @@ class Run:
             observer=self._observer,
             clock=self._clock,
         )
-        self._hourly = accounts.HourlyCount(services, exchange)
+        self._closed = False
         self._attempt: Attempt | None = None  # the one of now
         self._doubted: Attempt | None = None  # an earlier one, whose reply may be delivered yet
         self.outcome = "error"  # how it ended, in a word for metrics
@@ -89,9 +89,8 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
-            counts = self._hourly.told(outcome_of(step))
             delivers = isinstance(step, (Deliver, DeliverEarlier))
-            await self._books.close(delivered=delivers, counts=counts)
+            await self._close_books(outcome_of(step), delivered=delivers)
             await self._carry_out(step)
             self.outcome = outcome_of(step)
             if delivers:
@@ -108,8 +107,7 @@ class Run:
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
-            counts = self._hourly.told(self.outcome)
-            await self._books.close(delivered=False, counts=counts)
+            await self._close_books(self.outcome, delivered=False)
             if self._observer is not None:
                 self._observer.ended(self.outcome)
 
@@ -136,7 +134,6 @@ class Run:
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
-            exchange.window = session.window
             exchange.began = Began(session.first_seen, stored=bool(session.turns))
         start = await self._decisions.start()
         if isinstance(start, Rejected):
@@ -204,6 +201,13 @@ class Run:
             if self._observer is not None:
                 self._observer.call_ended(attempt, outcome)
         return outcome
+
+    async def _close_books(self, outcome: str, *, delivered: bool) -> None:
+        """Before the client has its last byte; only the first time."""
+        if not self._closed:
+            self._closed = True
+            counts = accounts.count_end(self._services, self._exchange, outcome)
+            await self._books.close(counts, delivered=delivered)
 
     async def _carry_out(self, step: LastStep) -> None:
         """Do the last step."""

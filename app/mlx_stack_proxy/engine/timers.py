@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from ..settings import StreamSettings
 from .answer import Answer
 from .attempt import Attempt
-from .deadlines import Deadlines, out_of_patience
+from .deadlines import Deadlines, out_of_patience, silent_until
 from .decisions import Decisions
 from .exchange import Exchange
 from .services import Services
-from .time_left import silent_until
 from .upstream import HEALTH_SECONDS
 from .verdicts import LeftOpen, UpstreamFailed, Verdict
 

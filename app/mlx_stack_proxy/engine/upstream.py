@@ -214,6 +214,16 @@ class Upstream:
             raise UpstreamError("an answer in a transfer coding that nobody asked for")
         return response
 
+    async def fetch(
+        self, method: str, target: str, headers: RawHeaders, content: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of a whole answer. Raises as :meth:`send`."""
+        response = await self.send(method, target, headers, content)
+        try:
+            return response.status, await response.read()
+        finally:
+            await response.aclose()
+
     def _failure(self, error: Exception) -> UpstreamError:
         failure = translated(error)
         if failure.refused:

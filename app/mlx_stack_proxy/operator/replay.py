@@ -148,12 +148,13 @@ class Replay:
             if isinstance(step, (Retry, Move)):
                 said = self._correction(exchange, attempt, verdict, step)
                 found |= {"action": RETRIED, "correction": said}
+        told = as_data(verdict)
         return Outcome(
             line,
             request_id=str(record.get("request_id") or ""),
             faults=tuple(faults),
-            failures=_failures(verdict),  # `on_exhausted: return_last` delivers them, too
-            verdict=as_data(verdict),
+            failures=tuple((told or {}).get("failures", ())),
+            verdict=told,
             differs=_difference(record, verdict),
             **found,
         )
@@ -194,7 +195,6 @@ class Replay:
                 request,
                 outcomes=[Ended(tier, called=False) for _ in retried],
                 steps=[Retry(reason, number) for reason, number in retried.items()],
-                window=tuple(map(bytes.fromhex, context.get("window", ()))),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
@@ -335,14 +335,6 @@ def _reason(verdict: Verdict | None) -> str:
     if isinstance(verdict, LoopDetected):
         return f"{reason}: {verdict.detector}, {verdict.repeats}x"
     return reason
-
-
-def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:
-    if not isinstance(verdict, InvalidToolCall):
-        return ()
-    return tuple(
-        {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
-    )
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -194,13 +194,10 @@ class ChatCompletions:
         """The tiers for the model of a body; none where it is LiteLLM's alone."""
         model = body.get("model")
         model = model if isinstance(model, str) else ""
-        models = services.models
         authorization = request.headers.get("authorization")
         if authorization is None and (key := given_key(request)):
             authorization = f"Bearer {key}"
-        listed = models.known(authorization)
-        if listed is None:
-            listed = await models.get(authorization)
+        listed = await services.models.get(authorization)
         if self._routes.settings is not services.settings:
             self._routes = tiers.Routes(services.settings)
         try:

@@ -97,7 +97,7 @@ class Passthrough:
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
                 del content  # it is needed no more, and a reply may stream for long
-            self._services.metrics.passthrough.inc(str(response.status))
+            self._services.metrics.passthrough.labels(str(response.status)).inc()
             await self._relay(request, response, downstream, watch, books)
         except asyncio.CancelledError:
             try:

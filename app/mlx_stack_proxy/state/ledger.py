@@ -54,9 +54,8 @@ class Ledger:
     is to outlive the process, by kind.
     """
 
-    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
+    def __init__(self, *, max_sessions: int, session_ttl: float) -> None:
         self._max_sessions = max_sessions
-        self._window_size = window_size
         self._ttl = session_ttl
         self.sessions: Table[str, SessionState] = Table()
         self.purses: Table[str, Purse] = Table()
@@ -98,14 +97,10 @@ class Ledger:
         self.forget_idle(now, STEP)
         session, sticky = change.session, change.sticky
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
-        window = old.window
-        if change.window:
-            window = (*window, *change.window)[-self._window_size :]
         self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
             session,
             turns=old.turns + change.turns,
             tier=change.tier or old.tier,
-            window=window,
             sticky=_lasting({**old.sticky, **sticky}, now) if sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
@@ -221,7 +216,6 @@ class Ledger:
             counts or {},
             state.turns,
             state.tier,
-            state.window,
             _lasting(sticky, now) if sticky else sticky,
             state.first_seen,
             state.last_seen,

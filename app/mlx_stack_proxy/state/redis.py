@@ -22,7 +22,7 @@ import orjson
 from .. import tasks
 from ..frozen import frozen
 from . import redis_link
-from .hourly import MOST_AGENTS, MOST_COUNTERS, Counts, HourKey
+from .hourly import MOST_COUNTERS, Agents, Counts, HourKey
 from .redis_link import RedisLink
 from .store import (
     MOST_TOKENS,
@@ -77,7 +77,6 @@ class RedisStore:
         url: str,
         *,
         max_sessions: int,
-        window_size: int,
         session_ttl: float,
         events_ttl: float,
         max_events: int,
@@ -90,13 +89,12 @@ class RedisStore:
         self._events_ttl = repr(float(events_ttl))
         self._max_events = max_events
         self._bounds = {  # beyond which a change forgets what is old
-            "most_turns": window_size,
             "most_sessions": max_sessions,
             "most_events": max_events,
-            "most_agents": MOST_AGENTS,
             "most_counters": MOST_COUNTERS,
             "keep_events": events_ttl,
         }
+        self._agents = Agents()
         self._clock = clock
         me = secrets.token_hex(8)
         self._calls = (f"{me}:{n}" for n in itertools.count())
@@ -229,7 +227,7 @@ class RedisStore:
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """``call``: of two with the same one, the second adds nothing."""
-        content = orjson.dumps({**_content(change), **self._bounds})
+        content = orjson.dumps({**_content(change, self._agents), **self._bounds})
         return await self._run("write", _time(now), self._ttl, call, content)
 
     async def _keep_paying(self) -> None:
@@ -282,14 +280,13 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
     return given
 
 
-def _content(change: Change) -> dict[str, Any]:
+def _content(change: Change, agents: Agents) -> dict[str, Any]:
     """As JSON for the script. Times and counters are text, which says them exactly."""
     settlement = change.settlement or Settlement("", {})
     return {
         "session": change.session,
         "turns": change.turns,
         "tier": change.tier,
-        "window": [digest.hex() for digest in change.window],
         "sticky": {model: f"{one.until!r} {one.tier}" for model, one in change.sticky.items()},
         "ticket": settlement.ticket,
         "amounts": [
@@ -297,7 +294,7 @@ def _content(change: Change) -> dict[str, Any]:
             for limit, tokens in settlement.amounts.items()
         ],
         "counts": [
-            ([*key], {name: repr(number) for name, number in counts.items()})
+            ([*agents.bounded(key)], {name: repr(number) for name, number in counts.items()})
             for key, counts in change.counts.items()
         ],
         "breakers": {
@@ -334,7 +331,6 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

@@ -1,9 +1,9 @@
 """The store of one process, in a file that outlives it or in memory (``MemoryFile``).
 
 The process owns its file, so what it knows in memory is the truth: to load and to reserve costs no
-I/O, and reservations die with the process that made them. What changes is written as whole rows, so
-that to write it twice counts nothing twice; whoever changed something is told when it is written.
-While the file fails, counting goes on in memory, and all of it is written when the file is well.
+I/O, and reservations die with the process that made them. Whoever changed something is told when it
+is written. While the file fails, counting goes on in memory, and all of it is written when the file
+is well. Events and the hours' counters are in the file alone.
 """
 
 from __future__ import annotations
@@ -41,15 +41,12 @@ class SqliteStore:
         path: str | None,
         *,
         max_sessions: int,
-        window_size: int,
         session_ttl: float,
         events_ttl: float,
         max_events: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._image = Image(
-            Ledger(max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl)
-        )
+        self._image = Image(Ledger(max_sessions=max_sessions, session_ttl=session_ttl))
         file = MemoryFile() if path is None else StateFile(path)
         self._keeper = Keeper(file, self._image, (events_ttl, max_events), clock)
 
@@ -108,8 +105,8 @@ class SqliteStore:
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         self._ledger()
-        found = await self._keeper.ask(lambda file: file.find_counts(first, last))
-        return {**found, **self._image.hourly.find(first, last)}
+        await self._keeper.written()
+        return await self._keeper.ask(lambda file: file.find_counts(first, last))
 
     def _ledger(self) -> Ledger:
         """What is known. Raises StoreError where the file has not been read yet."""

@@ -73,8 +73,7 @@ class SessionState:
 
     ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``estimated``: how
     many of those used no upstream has counted. ``counts``: tokens settled by scope, of the scopes
-    that were asked for. ``window``: the last turns' digests, oldest first, for clients that don't
-    send their transcript. ``sticky``: what has not ended yet.
+    that were asked for. ``sticky``: what has not ended yet.
     """
 
     session: str
@@ -84,7 +83,6 @@ class SessionState:
     counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     tier: str = ""
-    window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
@@ -108,7 +106,7 @@ class Settlement:
 class Change:
     """What is to be added, all in one. Changes of parallel exchanges may be written in any order.
 
-    ``session``: whose ``turns``, ``tier``, ``window`` and ``sticky`` these are; "" for nobody's.
+    ``session``: whose ``turns``, ``tier`` and ``sticky`` these are; "" for nobody's.
     ``settlement``: of a reservation, which may have expired. ``counts``: to the hours' counters.
     ``breakers``: by tier. ``events``: each has ``time``, ``kind``, ``session``.
     """
@@ -116,7 +114,6 @@ class Change:
     session: str = ""
     turns: int = 0
     tier: str = ""
-    window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     settlement: Settlement | None = None
     counts: Deltas = field(default_factory=dict)

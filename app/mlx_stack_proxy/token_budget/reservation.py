@@ -7,6 +7,7 @@ judge's questions, the calls into the cloud.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from ..engine.verdicts import Rejected
 from ..errors import ProxyError
 from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
 from ..telemetry import accounts, log
-from ..unique import unique
 from . import budgets
 
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
@@ -41,7 +41,7 @@ class Reservation:
     def _ticket(self) -> str:
         # The request's own id is the client's choice, and two of one id must not share a ticket.
         if not self._named:
-            self._named = f"{self._id}:{unique(64)}"
+            self._named = f"{self._id}:{secrets.token_hex(8)}"
         return self._named
 
     async def make(

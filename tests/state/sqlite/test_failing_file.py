@@ -109,12 +109,11 @@ async def test_a_file_of_another_version_is_set_aside(
     await store.close()
 
 
-SESSION_ROW = {"turns": 1, "tier": "", "window": [], "sticky": {}, "first_seen": 0, "last_seen": 0}
+SESSION_ROW = {"turns": 1, "tier": "", "sticky": {}, "first_seen": 0, "last_seen": 0}
 NONSENSE = [
     ("sessions", "{"),
     ("sessions", "{}"),
     ("sessions", "7"),
-    ("sessions", json.dumps({**SESSION_ROW, "window": ["f"]})),
     ("sessions", json.dumps({**SESSION_ROW, "sticky": {"auto": 1}})),
     ("sessions", json.dumps({**SESSION_ROW, "more": 1})),
     ("purses", "[]"),
@@ -124,6 +123,25 @@ NONSENSE = [
 ]
 
 
+def given_row(path: Path, kind: str, content: str) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
+    connection.close()
+
+
+async def test_a_session_of_0_1_is_read(make_sqlite: MakeStore, path: Path) -> None:
+    """It held the last turns, too."""
+    one = make_sqlite()
+    await one.open()
+    await one.close()
+    given_row(path, "sessions", json.dumps({**SESSION_ROW, "window": ["00ff"]}))
+    store = make_sqlite()
+    await store.open()
+    assert (await store.load("a", 0)).turns == 1
+    await store.close()
+
+
 @pytest.mark.parametrize(("kind", "content"), NONSENSE)
 async def test_rows_that_make_no_sense_are_set_aside(
     make_sqlite: MakeStore, path: Path, kind: str, content: str
@@ -131,10 +149,7 @@ async def test_rows_that_make_no_sense_are_set_aside(
     one = make_sqlite()
     await one.open()
     await one.close()
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
-    connection.close()
+    given_row(path, kind, content)
     store = make_sqlite()
     await store.open()
     assert store.trouble is None
@@ -174,7 +189,7 @@ async def test_a_full_disk(
     failed = 0
     for number in range(50):
         try:
-            await commit(store, f"s{number}", Change(turns=1, window=(b"x" * 3000,)), NOW)
+            await commit(store, f"s{number}", Change(turns=1, tier="x" * 3000), NOW)
         except StoreError as error:
             assert "can't be written" in str(error)
             failed += 1

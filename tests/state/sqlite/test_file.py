@@ -33,8 +33,7 @@ from tests.support.waiting import until
 
 async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     sticky = {"auto": Sticky("standard", NOW + 300.5)}
-    window = (b"", b"\x00\xff", b"x" * 300)
-    delta = Change(turns=2, tier="fast", window=window, sticky=sticky)
+    delta = Change(turns=2, tier="fast", sticky=sticky)
     event = {"time": NOW, "kind": "k", "session": "a", "detail": {"ü": [1, None]}}
     one = make_sqlite()
     await one.open()
@@ -52,7 +51,6 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
         used=70,
         turns=2,
         tier="fast",
-        window=window,
         sticky=sticky,
         first_seen=NOW + 1,
         last_seen=NOW + 1,

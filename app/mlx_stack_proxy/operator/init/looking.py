@@ -137,11 +137,7 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
     headers: RawHeaders = [(b"authorization", f"Bearer {key}".encode())] if key else []
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            response = await upstream.send("GET", "/v1/model/info", headers)
-            try:
-                body = await response.read()
-            finally:
-                await response.aclose()
+            _, body = await upstream.fetch("GET", "/v1/model/info", headers)
         return from_entries(mapping(orjson.loads(body)).get("data"))
     except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
         return {}

@@ -2,7 +2,7 @@
 -- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
 -- and a script may name keys that it has made up from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, digests (JSON), first, last, and
+--   PREFIX:s:SESSION   hash   turns, tier, first, last, and
 --                             "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
@@ -11,7 +11,6 @@
 --   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
 --   PREFIX:c:HOUR      set    the rows of that hour's counters: "AGENT\tTIER"
 --   PREFIX:c:HOUR:ROW  hash   the counters by name
---   PREFIX:a:HOUR      set    the agents of that hour
 --   PREFIX:o:CALL      text   a call that has added something, so that it is not added again
 
 local PREFIX = KEYS[1]

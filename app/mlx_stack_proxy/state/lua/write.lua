@@ -28,23 +28,10 @@ local function spend_in_hour(scope, tokens)
   return total(buckets)
 end
 
-local function agent_in(hour, agent, keep)
-  local agents = PREFIX .. ':a:' .. hour
-  if agent == '' or redis.call('SISMEMBER', agents, agent) == 1 then
-    return agent
-  end
-  if redis.call('SCARD', agents) >= change.most_agents then
-    agent = 'other'
-  end
-  redis.call('SADD', agents, agent)
-  expire(agents, keep)
-  return agent
-end
-
 -- `of`: hour, agent and tier.
 local function add_counts(of, counters)
   local hour, keep = string.format('%.0f', of[1]), change.keep_events + DAY
-  local rows, row = PREFIX .. ':c:' .. hour, agent_in(hour, of[2], keep) .. '\t' .. of[3]
+  local rows, row = PREFIX .. ':c:' .. hour, of[2] .. '\t' .. of[3]
   local key = rows .. ':' .. row
   redis.call('SADD', rows, row)
   for name, number in pairs(counters) do
@@ -75,14 +62,6 @@ local function add_turns(key)
   redis.call('HINCRBY', key, 'turns', change.turns)
   if change.tier ~= '' then
     redis.call('HSET', key, 'tier', change.tier)
-  end
-  if #change.window > 0 then
-    local window = cjson.decode(redis.call('HGET', key, 'digests') or '[]')
-    for _, digest in ipairs(change.window) do
-      window[#window + 1] = digest
-    end
-    local first = math.max(1, #window - change.most_turns + 1)
-    redis.call('HSET', key, 'digests', cjson.encode({unpack(window, first)}))
   end
 end
 
