@@ -17,7 +17,7 @@ _NOT_LOADED = "its model could not be loaded"
 
 
 class Hopeless(Exception):
-    """The child runs, but will never be ready; the message says why."""
+    """The child will never be ready; the message says why."""
 
 
 class HttpProbe:
