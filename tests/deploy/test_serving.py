@@ -75,7 +75,6 @@ def test_systemd_is_told_when_it_serves(tmp_path: Path) -> None:
         ("MLX_STACK_SERVER_PORT", "4200"),
         ("MLX_STACK_PORT", "4200"),
         ("MLX_STACK_SERVR__PORT", "tcp://10.96.7.12:4100"),
-        ("MLX_STACK_PROXY_PORTS", "tcp://10.96.7.12:4100"),
     ],
 )
 def test_a_slip_is_still_refused(name: str, value: str, tmp_path: Path) -> None:

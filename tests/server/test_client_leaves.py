@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.server.asking import CHAT, KEEP_ALIVE, ask, body
@@ -206,15 +205,6 @@ async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy
     upstream.will(text_stream("fine"))
     assert (await ask(proxy)).status_code == 200
     assert len(upstream.calls) == 1
-
-
-async def test_a_timeout_of_the_client_is_leaving(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(Reply.sse(ROLE, SILENCE))
-    with pytest.raises(httpx.ReadTimeout):
-        await proxy.client.post(CHAT, json=body(), timeout=1.0)
-    assert await (await upstream.next_call()).left_within(SECOND)
 
 
 async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_whole(

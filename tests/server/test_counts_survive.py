@@ -20,7 +20,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.scripted_server import ScriptedServer
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 CLIENTS = 8
 
 

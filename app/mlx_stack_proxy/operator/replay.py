@@ -186,7 +186,7 @@ class Replay:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
             request = parsed.asked_by(
                 id=_RECORDED,
-                session=identify(headers, parsed.body, "", parsed.blocks),
+                session=identify(headers, parsed.body, "", parsed.body["messages"]),
                 route=Route((tier,)),
                 controls=Controls(bypass=frozenset(context.get("bypass", ()))),
             )
@@ -195,7 +195,6 @@ class Replay:
                 request,
                 outcomes=[Ended(tier, called=False) for _ in retried],
                 steps=[Retry(reason, number) for reason, number in retried.items()],
-                window=tuple(map(bytes.fromhex, context.get("window", ()))),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
