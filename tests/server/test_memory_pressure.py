@@ -45,7 +45,8 @@ async def test_the_full_course(
     # All is well
     response = await complex_start()
     assert response.headers["x-mlx-stack-tier"] == "fast"
-    assert HEADER not in response.headers
+    for quiet in (response, await ask(proxy, stream=True), await proxy.client.get("/health")):
+        assert HEADER not in quiet.headers
     assert await gauge(proxy) == 0
     # Warning: a header, and nothing else
     await memory.shows(WARNING)
@@ -132,20 +133,6 @@ async def test_every_response_has_the_header(
     reader, writer = await proxy.raw(b"GET / HTTP/1.1\r\n: no name\r\n\r\n")
     assert b"x-mlx-stack-memory-pressure: critical\r\n" in await reader.read()
     writer.close()
-
-
-async def test_no_response_has_it_while_all_is_well(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
-) -> None:
-    proxy = await start(upstream, start_proxy, memory)
-    await memory.shows(NORMAL)
-    for response in (
-        await ask(proxy),
-        await ask(proxy, stream=True),
-        await proxy.client.get("/health"),
-        await proxy.client.post(CHAT, json={}),
-    ):
-        assert HEADER not in response.headers
 
 
 async def test_a_stream_that_it_came_over_says_so_at_its_end(

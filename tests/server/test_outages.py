@@ -127,24 +127,19 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
         assert events[2]["detail"]["signal"] == "SIGTERM"
 
 
-async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
-    said = tmp_path / "log"
-    async with ProxyProcess(tmp_path, f"http://127.0.0.1:{free_port()}") as process:
-        with said.open("wb") as log:
-            await process.start(log.fileno())
-        await until(lambda: "not_ready" in said.read_text())
-        [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
-        assert "refused" in line and "mlx-stack-proxy check" in line
-
-
-async def test_a_server_that_is_gone_is_said_at_the_start(
-    upstream: ScriptedServer, tmp_path: Path
+@pytest.mark.parametrize(
+    ("gone", "event", "what"),
+    [("litellm", "not_ready", "refused"), ("fast", "tiers_unreachable", '["fast"]')],
+)
+async def test_what_can_not_be_reached_is_said_at_the_start(
+    gone: str, event: str, what: str, upstream: ScriptedServer, tmp_path: Path
 ) -> None:
-    said = tmp_path / "log"
-    gone = {"tiers": {"fast": {"health_url": f"http://127.0.0.1:{free_port()}/health"}}}
-    async with ProxyProcess(tmp_path, upstream.url, gone) as process:
+    said, nobody = tmp_path / "log", f"http://127.0.0.1:{free_port()}"
+    tiers = {"tiers": {"fast": {"health_url": f"{nobody}/health"}}}
+    to_litellm = nobody if gone == "litellm" else upstream.url
+    async with ProxyProcess(tmp_path, to_litellm, tiers if gone == "fast" else {}) as process:
         with said.open("wb") as log:
             await process.start(log.fileno())
-        await until(lambda: "tiers_unreachable" in said.read_text())
-        [line] = [line for line in said.read_text().splitlines() if "tiers_unreachable" in line]
-        assert '["fast"]' in line and "mlx-stack-proxy check" in line
+        await until(lambda: event in said.read_text())
+        [line] = [line for line in said.read_text().splitlines() if event in line]
+        assert what in line and "mlx-stack-proxy check" in line
