@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import openai
-import pytest
 
 from tests.server.asking import CHAT, body
 from tests.server.counting import USED
@@ -62,15 +61,14 @@ class Agents:
                     self.enough.set()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
-    how: int, tmp_path: Path, upstream: ScriptedServer
+    tmp_path: Path, upstream: ScriptedServer
 ) -> None:
     upstream.always(lambda _: text_stream("Hello"))
     store = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     finished = asked = 0
     async with ProxyProcess(tmp_path, upstream.url, store) as proxy:
-        for _ in range(ROUNDS if how == signal.SIGKILL else 1):
+        for how in [signal.SIGKILL] * ROUNDS + [signal.SIGTERM]:
             await proxy.start()
             counted = (await counted_for(proxy, "killed-agent"))["used"]
             assert finished * USED <= counted <= asked * USED
