@@ -60,6 +60,8 @@ async def test_without_a_key_nobody_else_may(peer: str, path: str) -> None:
         {"Host": "evil.example:4100", "Origin": "http://evil.example:4100"},  # DNS rebinding
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[x"},  # no URL
+        {"Origin": "http://[:::1]"},
         {"Sec-Fetch-Site": "cross-site"},
     ],
     ids=str,

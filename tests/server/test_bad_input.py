@@ -117,17 +117,26 @@ async def test_a_body_over_the_limit_is_refused_by_its_length_alone(
     assert upstream.calls == []
 
 
-async def test_the_limit_is_exact(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+@pytest.mark.parametrize("path", [CHAT, "/v1/files"])
+async def test_the_limit_is_exact(
+    path: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
     proxy = await start_proxy({"server.max_body_bytes": len(GOOD)})
     upstream.will(text_stream("Hi"))
-    assert (await ask_raw(proxy, GOOD)).status_code == 200
-    error = checked_error(await ask_raw(proxy, GOOD + b" "), 413, INVALID)
+    json_type = {"content-type": "application/json"}
+    sent = [
+        await proxy.client.post(path, content=content, headers=json_type)
+        for content in (GOOD, GOOD + b" ")
+    ]
+    assert sent[0].status_code == 200
+    error = checked_error(sent[1], 413, INVALID)
     assert str(len(GOOD)) in error["message"].replace(",", "")
     assert len(upstream.calls) == 1
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/files"])
 async def test_a_chunked_body_over_the_limit_is_cut_off(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    path: str, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({"server.max_body_bytes": 10_000})
     sent = 0
@@ -139,7 +148,7 @@ async def test_a_chunked_body_over_the_limit_is_cut_off(
             yield b" " * 5_000
 
     headers = {"content-type": "application/json"}
-    response = await proxy.client.post(CHAT, content=endless(), headers=headers)
+    response = await proxy.client.post(path, content=endless(), headers=headers)
     checked_error(response, 413, INVALID)
     assert upstream.calls == []
 
