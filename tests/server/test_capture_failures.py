@@ -93,11 +93,8 @@ WAYS: dict[str, tuple[list[Reply], bool, list[str | None]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("streamed", [False, True])
 async def test_each_failure_replays_to_the_same_verdicts(
     way: str,
-    streamed: bool,
-    *,
     upstream: ScriptedServer,
     start_proxy: StartProxy,
     capturing: Json,
@@ -106,7 +103,7 @@ async def test_each_failure_replays_to_the_same_verdicts(
     replies, tools, verdicts = WAYS[way]
     proxy = await start_proxy(capturing)
     upstream.will(*replies, *[by_model()] * 3)
-    response = await ask(proxy, stream=streamed, **({"tools": TOOLS} if tools else {}))
+    response = await ask(proxy, stream=True, **({"tools": TOOLS} if tools else {}))
     attempts = 1 + len(replies) if verdicts[-1] else len(verdicts)
     if way == "400":
         attempts = 1
