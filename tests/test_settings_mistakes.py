@@ -196,11 +196,16 @@ def test_an_unknown_key_in_the_environment_names_its_path() -> None:
 
 
 def test_a_mistake_in_the_environment_is_not_looked_for_in_the_file(empty_folder: Path) -> None:
-    (empty_folder / "config.yaml").write_text("server: {prot: 1}\ntiers: {fast: {}}\n", "utf-8")
-    said = environment_problems(SERVER__POTR="1", TIERS__FAST__CONTEXT_WINDOW="x").splitlines()
-    there = {one.partition(":")[0] for one in said if "(this is in the environment)" in one}
-    assert there == {"server.potr", "tiers.fast.context_window"}
-    assert len(said) == 3
+    file = empty_folder / "config.yaml"
+    file.write_text("server: {port: 1}\n", "utf-8")
+    for environ, source in (
+        ({}, f"{file.name}"),
+        ({"MLX_STACK_TIERS__FAST__CONTEXT_WINDOW": "1"}, f"{file.name} and environment"),
+    ):
+        file.write_text("server: {prot: 1}\n", "utf-8")
+        with pytest.raises(SettingsError) as caught:
+            load(None, environ)
+        assert caught.value.source == source
 
 
 @pytest.mark.parametrize(

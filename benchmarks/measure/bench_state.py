@@ -29,14 +29,13 @@ import uvloop
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sticky, Store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import commit, settle
 
 ROUNDS = 10
 EXCHANGES = 400  # in each
 EVENTS = {"events_ttl": 1e6, "max_events": 10_000}
-DIGEST = bytes(16)
-WINDOW = tuple(bytes([n]) * 16 for n in range(10))
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
 HEAD = f"{'':26}{''.join(f'{name:>10}' for name in COLUMNS)}"
 
@@ -56,8 +55,8 @@ async def exchange(store: Store, number: int, tag: str) -> float:
     ]
     await store.load(name, now, limits)
     await store.reserve(tag, limits, 500, now, now + 600, partial=True)
-    delta = SessionDelta(turns=1, tier="fast", window=(DIGEST,))
-    await store.commit(name, delta, now, Settlement(tag, dict.fromkeys(limits, 321)))
+    spent = Settlement(tag, dict.fromkeys(limits, 321))
+    await store.write(Change(name, 1, "fast", settlement=spent), now)
     return time.perf_counter() - started
 
 
@@ -91,18 +90,19 @@ async def measure(label: str, store: Store, sessions: int, at_once: int) -> None
 
 
 async def fill(store: Store, first: int, last: int) -> None:
-    """Sessions as a client leaves them that does not send its transcript: the largest there are."""
+    """Sessions as a client leaves them that has been moved: the largest there are."""
     now = time.time()
-    delta = SessionDelta(
-        turns=1, tier="standard", window=WINDOW, sticky={"auto": Sticky("standard", now + 300)}
-    )
+    delta = Change(turns=1, tier="standard", sticky={"auto": Sticky("standard", now + 300)})
 
     async def one(number: int) -> None:
         name = name_of(number)
-        await store.settle(
-            "none", dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321), now
+        await settle(
+            store,
+            "none",
+            dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321),
+            now,
         )
-        await store.commit(name, delta, now)
+        await commit(store, name, delta, now)
 
     for start in range(first, last, 64):
         await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
@@ -144,7 +144,6 @@ def memory_of(server: RedisServer) -> int:
 async def main(most: int) -> None:
     sizes: dict[str, Any] = {
         "max_sessions": 2 * most,
-        "window_size": 10,
         "session_ttl": 86_400.0,
         **EVENTS,
     }

@@ -67,19 +67,17 @@ def exchange(
     tiers: tuple[str, ...] = ("fast", "standard"),
     route: Route | None = None,
     session: SessionId = SESSION,
-    window: tuple[bytes, ...] = (),
     began: Began | None = None,
     **who: Any,
 ) -> Exchange:
     """One that has only begun. ``who``: more fields of the request."""
     asked = (request or client_request()).asked_by(
-        id="req-1",
         session=session,
         route=route or Route(tiers),
         controls=controls or Controls(),
-        **who,
+        **{"id": "req-1", **who},
     )
-    return Exchange(asked, window=window, began=began)
+    return Exchange(asked, began=began)
 
 
 def note(whole: Exchange, remarks: Remarks) -> None:

@@ -156,9 +156,6 @@ def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
     assert deadlines.hangs(1049.0) is None  # beyond the limit of silence, and not yet time
     message = "nothing came for 50 s, though the server answers"
     assert deadlines.hangs(1050.0) == UpstreamFailed("timeout", message, silent=True)
-    deadlines.wait_on(1060.0)
-    assert deadlines.hangs(1059.0) is None
-    assert deadlines.hangs(1060.0) is not None
     assert said(deadlines, 1099.0) is None
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from mlx_stack_proxy.engine.deadlines import silent_until
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.next_step import leaves_silent
+from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
-from mlx_stack_proxy.engine.steps import Fail, Move
-from mlx_stack_proxy.engine.time_left import silent_until
+from mlx_stack_proxy.engine.steps import DeliverEarlier, Fail, Move
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
@@ -34,7 +34,9 @@ def leaves(
     whole: Exchange, now: float = LATE, view: TierView | None = None, **rules: object
 ) -> bool:
     settings = from_mapping({"reliability": {"escalation": rules}})
-    return leaves_silent(running(whole), SILENT, settings, view or TierView(), now)
+    ended = running(whole).ended_with(SILENT, called=True)
+    found = next_step(ended, settings, view or TierView(), now)
+    return isinstance(found, (Move, DeliverEarlier))
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ def breakers() -> Breakers:
     return Breakers(RULES)
 
 
-def fails(breakers: Breakers, at: float, ended: float | None = None) -> bool:
+def fails(breakers: Breakers, at: float) -> bool:
     """A call that begins and fails; whether that takes the tier out."""
     call = breakers.begin("fast", at)
-    taken_out = breakers.failed(call, at if ended is None else ended)
+    taken_out = breakers.failed(call, at)
     breakers.end(call)
     return taken_out
 
@@ -176,14 +176,6 @@ def test_failures_of_a_server_that_is_gone_count_no_more_when_it_is_back(
     assert not breakers.failing()
     assert not breakers.failed(late, 111.0), "it was a call of the one that is gone"
     assert [fails(breakers, 111.0) for _ in range(3)] == [False, False, True]
-
-
-def test_calls_from_before_its_server_was_back_say_nothing(breakers: Breakers) -> None:
-    late = breakers.begin("fast", 99.0)
-    broken(breakers)
-    assert breakers.answers_again("fast", 110.0)
-    assert not breakers.failed(late, 111.0)
-    assert not breakers.passed_over(111.0)
 
 
 def test_a_tier_is_proven_that_failed_once_at_most_since_it_answered(breakers: Breakers) -> None:

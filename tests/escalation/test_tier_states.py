@@ -30,14 +30,14 @@ FAILURES = {
 EVENTS = (*FAILURES, "answers", "comes back", "waits", "is probed", "was degraded")
 
 
-STORE = SqliteStore(None, max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
+STORE = SqliteStore(None, max_sessions=1, session_ttl=1, events_ttl=1, max_events=1)
 
 
 class Written(Journal):
     """``tiers``: whose breakers were to be kept."""
 
     def __init__(self) -> None:
-        super().__init__(STORE)
+        super().__init__(STORE, lambda: 1.0)
         self.tiers: list[str] = []
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
-from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.engine.exchanges import client_request, exchange, incidents
 from tests.loop_detection.asking import (
@@ -338,17 +337,6 @@ def test_what_is_remembered_is_bounded() -> None:
         session = SessionId("x", f"{n:032}", f"{n:032}")
         hint(stage, messages, session)
     assert len(stage._sessions._sessions) == 3
-
-
-def test_a_run_longer_than_what_is_kept_is_told_once() -> None:
-    """With each request the run seemed to begin a turn later: it was told in each."""
-    stage = LoopDetection(settings())
-    messages = [TASK, *steps(*[A] * (MAX_TURNS - 2))]
-    hinted = []
-    for _ in range(6):
-        messages += steps(A)
-        hinted.append(bool(hint(stage, messages)))
-    assert hinted == [True, *[False] * 5]
 
 
 def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:

@@ -18,7 +18,6 @@ from tests.server.calling import BAD, GOOD, TOOLS, calling, delta
 from tests.server.capturing import captured
 from tests.server.climbing import by_model
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT
 from tests.server.failing import SETTINGS, TEXT_CALL
 from tests.server.looping import STUCK, endless
 from tests.server.polling import until_metric
@@ -138,23 +137,6 @@ async def test_each_failure_replays_to_the_same_verdicts(
     assert [(one.get("verdict") or {}).get("reason") for one in outcomes] == [
         (one["verdict"] or {}).get("reason") for one in records
     ]
-
-
-async def test_a_window_that_only_the_store_has(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
-) -> None:
-    """A client that names its session and sends no transcript: what it did before is in there."""
-    chain = {**SETTINGS["reliability.escalation"], "chain": ["fast"]}
-    proxy = await start_proxy({**capturing, "reliability.escalation": chain})
-    upstream.always(lambda _: calling(GOOD))
-    for _ in range(8):
-        response = await ask(proxy, AGENT, tools=TOOLS)
-        if response.status_code != 200:
-            break
-    assert response.json()["error"]["type"] == "loop_detected"
-    records = await captured(folder, 2)
-    assert [one["verdict"]["detector"] for one in records] == ["repetition"] * 2
-    assert [one.get("differs") for one in replayed(proxy, records)] == [None, None]
 
 
 async def test_one_command(

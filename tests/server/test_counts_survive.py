@@ -18,7 +18,7 @@ from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.scripted_server import ScriptedServer
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 CLIENTS = 8
 
 

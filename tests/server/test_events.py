@@ -25,6 +25,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
+from tests.support.storing import add_events
 from tests.support.waiting import until
 
 Json = dict[str, Any]
@@ -129,7 +130,7 @@ KEPT = [
 )
 async def test_events_are_found(query: Json, places: list[int], start_proxy: StartProxy) -> None:
     proxy = await start_proxy(wall_clock=lambda: NOW)
-    await proxy.services.store.add_events(KEPT)
+    await add_events(proxy.services.store, KEPT)
     found = (await proxy.client.get(URL, params=query)).json()["events"]
     assert found == [{"number": place + 1, **KEPT[place]} for place in places]
 
@@ -173,51 +174,51 @@ async def test_a_session_by_the_clients_own_name(
 
 async def test_what_there_is_and_then_what_comes(state: Json, start_proxy: StartProxy) -> None:
     store = (proxy := await start_proxy(state)).services.store
-    await store.add_events([event("escalated"), event("loop_break")])
+    await add_events(store, [event("escalated"), event("loop_break")])
     async with following(proxy) as client:
         assert await client.kinds(2) == ["escalated", "loop_break"]
-        await store.add_events([event("exhausted"), event("tier_degraded")])
+        await add_events(store, [event("exhausted"), event("tier_degraded")])
         assert await client.kinds(2) == ["exhausted", "tier_degraded"]
 
 
 async def test_an_empty_store_is_followed_too(state: Json, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(state)
     async with following(proxy, kind="exhausted") as client:
-        await proxy.services.store.add_events([event(), event("exhausted"), event()])
+        await add_events(proxy.services.store, [event(), event("exhausted"), event()])
         assert (await client.next())["number"] == 2
-        await proxy.services.store.add_events([event(), event("exhausted")])
+        await add_events(proxy.services.store, [event(), event("exhausted")])
         assert (await client.next())["number"] == 5
 
 
 async def test_a_client_reads_on_where_it_was(state: Json, start_proxy: StartProxy) -> None:
     """Also where more has come than one page, and filters leave out most of it."""
     store = (proxy := await start_proxy(state)).services.store
-    await store.add_events([event()])
+    await add_events(store, [event()])
     async with following(proxy) as client:
         seen = (await client.next())["number"]
     kinds = ["escalated", "loop_break"] * event_stream.PAGE
-    await store.add_events([event(kind) for kind in kinds])
+    await add_events(store, [event(kind) for kind in kinds])
     async with following(proxy, last=seen) as client:
         assert await client.kinds(len(kinds)) == kinds, "none is missing, none comes twice"
     async with following(proxy, last=seen, kind="loop_break") as client:
         numbers = [(await client.next())["number"] for _ in range(event_stream.PAGE)]
         assert numbers == list(range(seen + 2, seen + len(kinds) + 1, 2))
-        await store.add_events([event("loop_break")])
+        await add_events(store, [event("loop_break")])
         assert (await client.next())["number"] == seen + len(kinds) + 1
 
 
 async def test_a_number_of_a_store_that_is_gone(state: Json, start_proxy: StartProxy) -> None:
     """Its file was deleted: whoever waits for number 9000 must not wait for all before it."""
     proxy = await start_proxy(state)
-    await proxy.services.store.add_events([event("exhausted")])
+    await add_events(proxy.services.store, [event("exhausted")])
     async with following(proxy, last=9000) as client:
         assert await client.kinds(1) == ["exhausted"]
 
 
 async def test_the_first_events_can_be_left_out(proxy: RunningProxy) -> None:
-    await proxy.services.store.add_events([event()])
+    await add_events(proxy.services.store, [event()])
     async with following(proxy, limit=0) as client:
-        await proxy.services.store.add_events([event("exhausted")])
+        await add_events(proxy.services.store, [event("exhausted")])
         assert (await client.next())["kind"] == "exhausted"
 
 
@@ -227,7 +228,7 @@ async def test_another_replicas_events_come_too(
     shared = {"state": {"backend": "redis", "redis_url": redis.url}}
     one, other = await start_proxy(shared), await start_proxy(shared)
     async with following(one) as client:
-        await other.services.store.add_events([event("exhausted")])
+        await add_events(other.services.store, [event("exhausted")])
         assert (await client.next())["kind"] == "exhausted"
 
 
@@ -254,11 +255,11 @@ async def test_a_store_that_fails_does_not_end_the_stream(
         return await ask_store(query)
 
     monkeypatch.setattr(store, "events", events)
-    metrics = proxy.services.metrics
+    errors = proxy.services.metrics.store_errors
     async with following(proxy) as client:
         fails.set()
-        await until(lambda: metrics.total(metrics.store_errors) > 0)
-        await store.add_events([event("exhausted")])
+        await until(lambda: errors.collect()[0].samples[0].value > 0)
+        await add_events(store, [event("exhausted")])
         fails.clear()
         assert (await client.next())["kind"] == "exhausted"
     fails.set()
@@ -274,7 +275,7 @@ async def test_signs_of_life(proxy: RunningProxy, monkeypatch: pytest.MonkeyPatc
     async with following(proxy) as client:
         reading = asyncio.ensure_future(client.next())
         await until(lambda: client.comments.count(": keep-alive") > 1)
-        await proxy.services.store.add_events([event("exhausted")])
+        await add_events(proxy.services.store, [event("exhausted")])
         assert (await reading)["kind"] == "exhausted"
     assert client.comments[0] == "retry: 1000"
 
@@ -304,7 +305,7 @@ async def test_who_takes_nothing_holds_up_nobody(proxy: RunningProxy) -> None:
     reader._transport.pause_reading()  # type: ignore[attr-defined]
     await until(lambda: life.followers == 1)
     large = {"detail": {"text": "x" * 100_000}}
-    await store.add_events([event(**large) for _ in range(200)])
+    await add_events(store, [event(**large) for _ in range(200)])
     async with following(proxy, last=0) as client:
         assert await client.kinds(200) == ["escalated"] * 200
     writer.transport.abort()

@@ -292,10 +292,10 @@ async def test_a_store_that_fails_does_not_stop_the_shedding(
 ) -> None:
     proxy = await start(upstream, start_proxy, memory)
 
-    async def fails(events: Any) -> None:
+    async def fails(change: Any, now: float) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(proxy.services.store, "add_events", fails)
+    monkeypatch.setattr(proxy.services.store, "write", fails)
     await memory.shows(CRITICAL)
     gate = Gate(upstream)
     tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]

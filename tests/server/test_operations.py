@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 
 import pytest
 
@@ -96,7 +97,12 @@ async def test_metrics_have_no_label_that_a_client_makes_up(
     upstream.always(text_stream())
     await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
     await proxy.client.get("/v1/path-xyzzy")
-    assert "xyzzy" not in (await proxy.client.get("/metrics")).text
+    ours = (await proxy.client.get("/metrics")).text
+    assert re.findall(r".*xyzzy.*", ours) == [
+        'mlx_stack_agent_requests_total{agent="session-xyzzy",outcome="ok"} 1.0'
+    ]
+    others = await proxy.client.get("/metrics", headers={"Via": "1.1 nginx"})
+    assert "xyzzy" not in others.text and "mlx_stack_requests_total{" in others.text
 
 
 async def test_models_are_not_listed_with_our_key_where_others_can_ask(

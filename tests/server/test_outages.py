@@ -12,6 +12,7 @@ import pytest
 
 from mlx_stack_proxy import main
 from mlx_stack_proxy.engine import reachability
+from mlx_stack_proxy.server import lifetime
 from tests.server.asking import CHAT, ask, body
 from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
@@ -128,18 +129,22 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
 
 
 @pytest.mark.parametrize(
-    ("gone", "event", "what"),
+    ("gone", "said", "what"),
     [("litellm", "not_ready", "refused"), ("fast", "tiers_unreachable", '["fast"]')],
 )
 async def test_what_can_not_be_reached_is_said_at_the_start(
-    gone: str, event: str, what: str, upstream: ScriptedServer, tmp_path: Path
+    gone: str, said: str, what: str, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said, nobody = tmp_path / "log", f"http://127.0.0.1:{free_port()}"
-    tiers = {"tiers": {"fast": {"health_url": f"{nobody}/health"}}}
-    to_litellm = nobody if gone == "litellm" else upstream.url
-    async with ProxyProcess(tmp_path, to_litellm, tiers if gone == "fast" else {}) as process:
-        with said.open("wb") as log:
-            await process.start(log.fileno())
-        await until(lambda: event in said.read_text())
-        [line] = [line for line in said.read_text().splitlines() if event in line]
-        assert what in line and "mlx-stack-proxy check" in line
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    if gone == "litellm":
+        proxy = await start_proxy(url=nowhere)
+    else:
+        proxy = await start_proxy({"tiers.fast.health_url": f"{nowhere}/health"})
+    await lifetime.started(proxy.services)
+    seen = ""
+    async with asyncio.timeout(20):
+        while said not in seen:
+            seen += capfd.readouterr().err
+            await asyncio.sleep(0.01)
+    [line] = [line for line in seen.splitlines() if said in line]
+    assert what in line and "mlx-stack-proxy check" in line

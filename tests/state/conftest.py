@@ -17,7 +17,6 @@ from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MAX_SESSIONS = 5
-WINDOW_SIZE = 3
 TTL = 1000.0
 EVENTS_TTL = 10_000.0
 MAX_EVENTS = 50
@@ -32,7 +31,6 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
     return lambda: SqliteStore(
         str(tmp_path / "state" / "reliability.db"),
         max_sessions=MAX_SESSIONS,
-        window_size=WINDOW_SIZE,
         session_ttl=TTL,
         events_ttl=EVENTS_TTL,
         max_events=MAX_EVENTS,
@@ -62,7 +60,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 
 def redis_store(url: str, **changes: Any) -> RedisStore:
-    sizes = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
+    sizes = {"max_sessions": MAX_SESSIONS, "session_ttl": TTL}
     events = {"events_ttl": EVENTS_TTL, "max_events": MAX_EVENTS}
     given = {**sizes, **events, "clock": lambda: NOW, **changes}
     return RedisStore(url, **given)

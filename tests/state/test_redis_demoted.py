@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,10 +12,10 @@ import pytest
 
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
-from mlx_stack_proxy.unique import unique
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
 from tests.state.conftest import NOW, redis_store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import commit
 from tests.support.switched_address import SwitchedAddress
 from tests.support.waiting import until
 
@@ -52,7 +53,7 @@ async def address(servers: list[RedisServer]) -> AsyncIterator[SwitchedAddress]:
 def in_step(master: RedisServer, replica: RedisServer) -> None:
     """Wait until the replica has all that the master has: its stream keeps the order."""
     end = time.monotonic() + 20
-    mark = f"mark:{unique(64)}"
+    mark = f"mark:{secrets.token_hex(8)}"
     assert master.ask("SET", mark, "1") == b"+OK"
     while replica.ask("EXISTS", mark) != b":1":
         assert time.monotonic() < end, "the replica does not follow"
@@ -72,7 +73,7 @@ class Load:
             self.finished += 1
             settlement = Settlement(f"t{self.finished}", {HOUR: 1})
             try:
-                await self._store.commit(name, SessionDelta(turns=1), NOW, settlement)
+                await commit(self._store, name, Change(turns=1), NOW, settlement)
             except StoreError:
                 self.failed += 1
             await asyncio.sleep(0.001)

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from ..errors import INVALID_REQUEST
+from ..errors import invalid
 from ..token_budget.budgets import spent_by
-from ..wire import sse, surrogates
+from ..wire import sse
 from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from ..wire.client_view import ClientView
@@ -62,7 +62,7 @@ class Attempt:
         self.notes: dict[str, str] = {}
         self.public: RawHeaders = []
         self._content = b""
-        self.reply = Reply(offered=exchange.request.offered)
+        self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
@@ -78,8 +78,7 @@ class Attempt:
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
-        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
-        self._halves: surrogates.Halves = {}
+        self._form = ChunkForm(f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
@@ -144,7 +143,7 @@ class Attempt:
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
-            return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
+            return Rejected(invalid("the request is nested too deeply"))
         return None
 
     def take_content(self) -> bytes:
@@ -234,7 +233,7 @@ class Attempt:
         return self._view.completion(whole)
 
     def _read(self, frame: sse.Frame) -> Chunk:
-        return read_frame(frame, self._halves, self._form)
+        return read_frame(frame, self._form)
 
     def _take(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:

@@ -1,10 +1,16 @@
-"""When an attempt has been silent, or has run, for too long (a tier's timeouts)."""
+"""Every limit of time, as rules: of a call, of a second opinion, of an exchange.
+
+A call may be silent, or run, for as long as its tier's timeouts say (:class:`Deadlines`). An
+exchange ends after ``escalation.exchange_timeout``, or when its client waits no longer, whichever
+comes first. ``timers.py`` looks at all of them several times a second; what it finds ends the call,
+and ``next_step.py`` says what follows. ``now`` is always on the clock of ``exchange.started``.
+"""
 
 from __future__ import annotations
 
 import math
 
-from ..settings import PASS_THROUGH, TierSettings
+from ..settings import PASS_THROUGH, Settings, TierSettings
 from .exchange import Exchange
 from .verdicts import LeftOpen, UpstreamFailed
 
@@ -15,6 +21,12 @@ AFTER_FINISH_SECONDS = 10.0
 # a row it may leave unanswered.
 ASK_AFTER_SECONDS = 20.0
 MAX_UNANSWERED = 3
+# A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
+# place in a tier's queue is waited for.
+OPINION_SECONDS = 120.0
+# The share of an exchange's time that a silent tier may take, though its server answers. Of the
+# default 540 s it leaves 54 s for the next tier, a little less than its queue is waited for (60 s).
+SILENT_SHARE = 0.9
 
 
 class Deadlines:
@@ -24,8 +36,7 @@ class Deadlines:
     before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
     :meth:`ask` says so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told
     what came of it. One that answers may have a model that hangs: after ``silent_until`` a silence
-    beyond the limits is one again if :meth:`hangs` says so and the request is better off elsewhere;
-    else :meth:`wait_on`.
+    beyond the limits is one again if :meth:`hangs` says so and the request is better off elsewhere.
     """
 
     __slots__ = (
@@ -109,10 +120,6 @@ class Deadlines:
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
         return UpstreamFailed("timeout", message, silent=True)
 
-    def wait_on(self, until: float) -> None:
-        """Nothing better follows now."""
-        self._silent_until = until
-
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
         """The limit that has been reached, if any."""
         silent = now >= self._last + self._patience
@@ -171,3 +178,34 @@ def impatient(seconds: float | None) -> UpstreamFailed:
     """A request is not answered within the ``seconds`` that it gave itself."""
     message = f"no end of the reply within {seconds:g} s, the request's own `timeout`"
     return UpstreamFailed("timeout", message, blameless=True, final=True)
+
+
+def time_left(exchange: Exchange, settings: Settings, now: float) -> float:
+    """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
+    return _time_for(exchange, settings) - (now - exchange.started)
+
+
+def _time_for(exchange: Exchange, settings: Settings) -> float:
+    """Seconds that an exchange has, or its client's patience, if that is less."""
+    request = exchange.request
+    own = settings.reliability.escalation.exchange_timeout
+    limits = (own, request.client_timeout, request.patience)
+    return min(limit for limit in limits if limit is not None)
+
+
+def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
+    """Until when a second opinion is waited for that is asked for now; for any other call for ever.
+
+    A tenth of what is left to the exchange and its client stays for the reply that is there.
+    """
+    if exchange.second_opinion_on is None:
+        return math.inf
+    return now + min(OPINION_SECONDS, 0.9 * max(time_left(exchange, settings, now), 0.0))
+
+
+def silent_until(exchange: Exchange, settings: Settings) -> float:
+    """From when on a silent call is left, if something better follows.
+
+    On the clock of ``exchange.started``. Later, another tier would have too little time.
+    """
+    return exchange.started + SILENT_SHARE * _time_for(exchange, settings)

@@ -57,7 +57,6 @@ class Exchange:
     outcomes: list[Outcome] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     start: Start | None = None  # where it began; None: no tier has been chosen yet
-    window: tuple[bytes, ...] = ()  # the session's last turns, as the store had them
     began: Began | None = None  # when its session did; None: the store could not be asked
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
 

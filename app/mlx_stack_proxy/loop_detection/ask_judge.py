@@ -84,7 +84,7 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
 
 
 def _count(services: Services, result: str) -> None:
-    services.metrics.judge_questions.inc(result)
+    services.metrics.judge_questions.labels(result).inc()
 
 
 class _Question:

@@ -14,6 +14,7 @@ from ..engine.exchange import Began
 from .detectors import Finding
 from .history import History
 from .seen import Recent
+from .turn import Turn
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class SessionMemory:
     """One session."""
 
     has_transcript: bool = False  # its client resends what was said
+    # By exchange: its turn, where calls were made. Only of a client that sends no transcript.
+    turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw it; None: not known yet
     # By detector and turn of the run: the transcript as it stood when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
@@ -32,6 +35,17 @@ class SessionMemory:
     # broken.
     next_looks: Recent[int, int] = field(default_factory=Recent)
     judged: Recent[int, Finding] = field(default_factory=Recent)
+
+    def keep(self, exchange: str, turn: Turn, most: int) -> None:
+        """Keep the turn of an exchange; of several attempts the last one's, of all the last few."""
+        self.turns.pop(exchange, None)
+        self.turns[exchange] = turn
+        while len(self.turns) > most:
+            del self.turns[next(iter(self.turns))]
+
+    def turns_before(self, exchange: str) -> tuple[Turn, ...]:
+        """The turns of the exchanges before this one."""
+        return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
     def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
         """Whether a hint is given for the first time, and whether it is to be given at all.

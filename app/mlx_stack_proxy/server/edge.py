@@ -92,7 +92,7 @@ class Edge:
     ) -> None:
         """Answer what is no exchange with an error."""
         services = self._services
-        services.metrics.refused.inc(str(error.status))
+        services.metrics.refused.labels(str(error.status)).inc()
         if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",

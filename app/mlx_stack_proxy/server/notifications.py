@@ -10,6 +10,7 @@ reply, key or address is in it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -26,7 +27,6 @@ from ..settings import NotifySettings, UpstreamSettings
 from ..state.store import Limit, Reserved
 from ..telemetry import log
 from ..telemetry.report import Asked
-from ..unique import unique
 from .report import report_of
 
 QUIET_SECONDS: Final = 300.0
@@ -140,7 +140,7 @@ async def _is_first(services: Services) -> bool:
     now = services.wall_clock()
     only_one = Limit("report", 1, rolling=True)
     found = await services.store.reserve(
-        f"report:{unique(64)}", [only_one], 1, now, now + FIRST_SECONDS
+        f"report:{secrets.token_hex(8)}", [only_one], 1, now, now + FIRST_SECONDS
     )
     return isinstance(found, Reserved)
 

@@ -24,7 +24,6 @@ from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
-from ..wire.blocks import Blocks
 from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
@@ -40,16 +39,16 @@ _FREE = re.compile(
 )
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
     {
-        b"host",
         b"accept-encoding",
-        b"expect",
-        b"cookie",
-        b"origin",
         b"content-length",
+        b"cookie",
+        b"expect",
+        b"host",
+        b"origin",
         b"x-litellm-call-id",
     }
 )
-_UNPACKED = (b"accept-encoding", b"identity")  # or a reply's usage would be hidden from us
+_NOT_PACKED = (b"accept-encoding", b"identity")  # else a reply's usage could not be read
 
 
 @frozen
@@ -98,7 +97,7 @@ class Passthrough:
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
                 del content  # it is needed no more, and a reply may stream for long
-            self._services.metrics.passthrough.inc(str(response.status))
+            self._services.metrics.passthrough.labels(str(response.status)).inc()
             await self._relay(request, response, downstream, watch, books)
         except asyncio.CancelledError:
             try:
@@ -116,7 +115,7 @@ class Passthrough:
         return PassthroughBooks(
             self._services.in_force(),
             request.id,
-            session_id.identify(request.headers, {}, owner, Blocks(())),
+            session_id.identify(request.headers, {}, owner, ()),
             given_key(request),
             uses=_uses(request),
             asks=_asks(request),
@@ -128,8 +127,8 @@ class Passthrough:
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
-        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), _UNPACKED]
-        headers, our_key = self._access.upstream_headers(up)
+        up = passed_on(request.raw_headers, _NOT_SENT_UP)
+        headers, our_key = self._access.upstream_headers([*up, _NOT_PACKED])
         if our_key and not self._allowed.has(request.method, request.path):
             raise _not_open(request)
         asks_model = request.method in _CHANGING or _has_body(request)

@@ -124,6 +124,7 @@ class Server(uvicorn.Server):
         ):
             self.should_exit = True
         if self.should_exit:
+            self._services.life.stopping = True
             for exchange in list(self._services.exchanges):
                 exchange.end()
         if counter % GC_TICKS == 0:

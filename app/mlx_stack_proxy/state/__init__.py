@@ -16,7 +16,6 @@ MOST_EVENTS_IN_MEMORY = 10_000  # whatever the settings say
 
 class _Sizes(TypedDict):
     max_sessions: int
-    window_size: int
     session_ttl: float
     events_ttl: float
     max_events: int
@@ -27,10 +26,8 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
-    loops = settings.reliability.loop_detection
     sizes = _Sizes(
-        max_sessions=loops.max_sessions,
-        window_size=loops.window_size,
+        max_sessions=settings.reliability.loop_detection.max_sessions,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
         events_ttl=settings.observability.events_retention_days * _DAY,
         max_events=settings.observability.events_max,

@@ -153,9 +153,6 @@ class Keeper:
             for kind, table in self._image.ledger.tables.items():
                 table.restore(contents[kind])
             self._image.next_event = last_event + 1
-            hour = hour_of(self._clock())
-            counts = await self._do(partial(self._file.find_counts, hour - 1, hour))
-            self._image.hourly.restore(counts, hour - 1)
             self.known = True
         elif new:
             self._image.all_changed()
@@ -171,7 +168,6 @@ class Keeper:
             return True
         self._image.ledger.forget_empty_hours(now)
         before = now - self._events_ttl
-        self._image.hourly.forget(hour_of(now) - 1)
         await self._do(partial(self._file.forget_counts, hour_of(before)))
         forget = partial(self._file.forget_events, before, self._max_events, STEP)
         if await self._do(forget) == STEP:

@@ -16,7 +16,7 @@ _EVENT = b"data:"  # begins each one of a stream
 
 
 class UsageTail:
-    """Keeps both ends of a body that comes in pieces. One that is packed has no usage to find."""
+    """Keeps both ends of a body that comes in pieces."""
 
     __slots__ = ("_events", "_head", "_size", "_tail", "disbelieved")
 

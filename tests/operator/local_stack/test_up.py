@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -146,29 +145,6 @@ def test_a_failure_while_the_tiers_are_warmed_up_is_told_without_a_traceback(
     out, errors = start_up(SCRIPTED_FAIL="proxy", SCRIPTED_HOLD="1").communicate(timeout=60)
     assert "proxy did not start: ended with exit code 3, after " in out
     assert errors == ""
-
-
-def test_a_taken_port_is_one_line_before_anything_is_started(
-    start_up: StartUp, ports: list[str], tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", int(ports[3]))):
-        process = start_up()
-        out, errors = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert out == ""
-    assert re.fullmatch(
-        rf"mlx-stack-proxy up: port {ports[3]} \(for LiteLLM\) is taken by .*\n", errors
-    )
-    assert not (tmp_path / ".mlx-stack").exists()
-
-
-def test_a_run_directory_in_use_is_one_line(start_up: StartUp, tmp_path: Path) -> None:
-    read_to(start_up().stdout, "starting")
-    others = ["--port", str(free_port()), "--litellm-port", str(free_port())]
-    process = start_up(*others, "--model-port", str(free_port(2)))
-    out, errors = process.communicate(timeout=30)
-    assert (process.returncode, out, errors.count("\n")) == (1, "", 1)
-    assert "in use by another `mlx-stack-proxy up`" in errors
 
 
 async def test_nothing_outlives_a_killed_up(start_up: StartUp, ports: list[str]) -> None:

@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
     )
     parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
-    parser.add_argument("--config", metavar="FILE")
     parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
     parser.add_argument(
         "--direct",
