@@ -217,12 +217,9 @@ def _yaml_problem(error: Exception) -> str:
     """In one line, without the picture of the place that PyYAML draws."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"{type(error).__name__}: {error}"
-    told = [(error.context_mark, error.context), (error.problem_mark, error.problem)]
-    return ", ".join(
-        f"{text} (line {mark.line + 1}, column {mark.column + 1})" if mark else text
-        for mark, text in told
-        if text
-    )
+    mark = error.problem_mark
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{error.problem}{place}"
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -113,12 +114,14 @@ def attempt(
     hold_whole: bool = False,
 ) -> Attempt:
     whole = whole or exchange()
+    if hold_whole:
+        controls = replace(whole.controls, stream="buffered")
+        whole.request = whole.request.asked_by(controls=controls)
     return Attempt(
         whole,
         UpstreamRequest(whole.tier, dict(whole.request.body)),
         stages,
         faults if faults is not None else Faults(),
-        hold_whole=hold_whole,
     )
 
 

@@ -17,7 +17,6 @@ from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
     INVALID,
-    INVALID_REASON,
     LOOP,
     TIMEOUT,
     after,
@@ -99,17 +98,6 @@ def test_a_second_opinion_that_does_not_come_keeps_nothing_back(
     assert leaves(after("loop_detected", model_failure=doubt))
 
 
-def test_nor_does_a_correction_of_what_may_be_fine() -> None:
-    doubt = replace(INVALID, doubt=True)
-    assert leaves(after(INVALID_REASON, model_failure=doubt))
-
-
 def test_a_silent_tier_has_no_last_try() -> None:
     view = TierView(proven=frozenset({"fast"}))
     assert isinstance(step(after("timeout"), SILENT, view=view), Fail)
-
-
-def test_what_a_loop_had_to_say_goes_on() -> None:
-    hinted = replace(LOOP, hint="Do not call it again.")
-    whole = climbing("loop_detected", model_failure=hinted)
-    assert step(whole, SILENT) == Move("standard", "timeout", hint="Do not call it again.")

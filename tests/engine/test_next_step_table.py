@@ -147,6 +147,12 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("prompt too long", (OVERFLOW,), Move("longctx", "context_overflow")),
     ("prompt too long", (FAILED, THIRD, OVERFLOW), PassOn),
     ("prompt too long", (HINTED, SECOND, OVERFLOW), Move("longctx", "context_overflow", "Stop.")),
+    (
+        "prompt too long",
+        (FAILED, THIRD, replace(OVERFLOW, status=500)),
+        PassOn(400, OVERFLOW.headers, OVERFLOW.body),
+    ),
+    ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, status=None, body=b"")), Fail),
     ("client's fault", (CLIENTS,), PassOn(400, CLIENTS.headers, CLIENTS.body)),
     ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
     ("client's fault", (OURS,), Retry("client_error", 1, last=True, hint_in_tool_result=True)),

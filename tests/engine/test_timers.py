@@ -35,10 +35,12 @@ class Answer:
 class Timed:
     """An exchange that began at 0 s, with a call that did so, too."""
 
-    def __init__(self, *, alive: bool = True, leaves: bool = False, **tier: Any) -> None:
+    def __init__(
+        self, *, alive: bool = True, leaves: bool = False, stream: bool = True, **tier: Any
+    ) -> None:
         tiers = {**TIERS, "fast": {**TIERS["fast"], **tier}}
         settings = from_mapping({"tiers": tiers, "stream": {"keepalive_seconds": 4}})
-        self.whole = exchange(client_request(stream=True), patience=100.0)
+        self.whole = exchange(client_request(stream=stream), patience=100.0)
         self.attempt = attempt(self.whole)
         self.attempt.request.body["stream"] = True
         self.answer = Answer()
@@ -83,13 +85,17 @@ async def test_signs_of_life_go_out_in_silence() -> None:
     for now in (3.9, 4.0, 7.9, 8.0):
         await timed.tick(now)
     assert timed.answer.signs == [4.0, 8.0]
+    whole = Timed(stream=False)
+    await whole.tick(8.0)
+    assert whole.answer.signs == [], "a reply in one piece has no place for them"
 
 
 async def test_after_the_call_only_the_clients_patience_counts() -> None:
     timed = Timed()
     timed.timers.end()
     assert await timed.tick(99.0) is None
-    assert (await timed.tick(100.0)).blameless
+    found = await timed.tick(100.0)
+    assert found.blameless and found.final
 
 
 async def test_a_finished_reply_is_left_open_when_the_clients_patience_ends() -> None:

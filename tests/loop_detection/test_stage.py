@@ -29,7 +29,6 @@ from tests.loop_detection.histories import (
     calls,
     says,
     settings,
-    step,
     steps,
     user,
 )
@@ -207,37 +206,6 @@ def test_a_stop_takes_out_what_is_written_as_text(written: str) -> None:
     assert reply.choices[0].text.startswith("[Stopped: the same answer is part of a loop")
 
 
-OTHERS = [("read_file", {"path": f"src/{n}"}, f"code {n}") for n in range(10)]
-
-
-@pytest.mark.parametrize(
-    ("lap", "since"),
-    [
-        ((A, B), [*steps(*OTHERS), says("Done."), user("Now the docs."), *steps(A)]),
-        ((A,), [*steps(*OTHERS), *steps(A)]),
-        ((A,), [says("I am stuck."), user("I have restarted the server. Look again.")]),
-    ],
-)
-def test_after_something_else_a_broken_loop_counts_from_zero(
-    lap: tuple[Any, ...], since: list[Json]
-) -> None:
-    stage = LoopDetection(settings(on_break="error", second_opinion=False))
-    messages = [TASK, *steps(*lap * 3)]
-    assert judged(stage, messages, again(lap[0])) is not None
-    went_on = [*messages, *since]
-    assert not stage.open(asked(went_on)).hold_whole()
-    assert judged(stage, went_on, again(lap[-1])) is None
-
-
-def test_a_break_is_one_transcript_s_own() -> None:
-    """Another sub-agent of the session, or the same agent started anew."""
-    stage = LoopDetection(settings(on_break="error", second_opinion=False))
-    assert judged(stage, [TASK, *steps(A, A, A)], again(A)) is not None
-    for first in (user("You are another agent."), TASK):
-        assert judged(stage, [first, *steps(A)], again(A)) is None
-        assert judged(stage, [first, *steps(A, A)], again(A)) is None
-
-
 def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     """The broken reply was delivered after all: the transcript shows it."""
     stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
@@ -254,22 +222,14 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
 
 
-def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
-    stage = LoopDetection(settings(tool_calls={"identical_hard": 19}))
+def test_a_run_is_told_once_however_long_it_is() -> None:
+    stage = LoopDetection(settings())
     messages = [TASK]
     hinted = []
-    for n in range(1, 45):
-        messages += step("fetch", {"url": "http://x"}, "nothing", text=f"This is try {n}.")
-        hinted += [n] if "with the same arguments" in hint(stage, messages) else []
+    for n in range(1, 300):
+        messages += steps(A)
+        hinted += [n] if hint(stage, messages) else []
     assert hinted == [3]
-
-
-def test_a_loop_is_over_when_its_results_change() -> None:
-    stage = LoopDetection(settings(on_break="error"))
-    messages = [TASK, *steps(A, A, A)]
-    assert judged(stage, messages, again(A)) is not None
-    moved = [*messages, *step(*A[:2], "found one!")]
-    assert judged(stage, moved, again(A)) is None
 
 
 def test_forgetting_a_session() -> None:

@@ -87,10 +87,3 @@ async def test_functions_become_tools_and_their_calls_come_back_as_function_call
     assert choice["message"]["function_call"] == replies.WEATHER["function"]
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "function_call"
-
-
-async def test_functions_streamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(KINDS["tool_call_whole"].stream())
-    response = await ask(proxy, stream=True, functions=replies.FUNCTIONS)
-    assert b'"tool_calls"' not in response.content.split(b": x-mlx-stack")[0]
-    assert b'"function_call"' in response.content

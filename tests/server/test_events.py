@@ -111,19 +111,12 @@ KEPT = [
     ("query", "places"),
     [
         ({}, [0, 1, 2, 3]),
-        ({"kind": "escalated"}, [0, 2]),
         ({"session": HASH}, [0, 1]),
-        ({"session": HASH[:12]}, [0, 1]),
         ({"session": "f" * 12}, []),
-        ({"since": NOW + 0.5}, [2, 3]),
         ({"since": "2026-05-28T20:26:41Z"}, [2, 3]),
-        ({"since": "2100-01-01"}, []),
-        ({"limit": 1}, [3]),
         ({"limit": 0}, []),
         ({"after": 0, "limit": 2}, [0, 1]),
-        ({"after": 3}, [3]),
         ({"before": 4, "limit": 2}, [1, 2]),
-        ({"before": 1}, []),
         ({"kind": "escalated", "session": OTHER[:12], "since": NOW, "limit": 5}, [2]),
     ],
     ids=str,
@@ -213,13 +206,6 @@ async def test_a_number_of_a_store_that_is_gone(state: Json, start_proxy: StartP
     await add_events(proxy.services.store, [event("exhausted")])
     async with following(proxy, last=9000) as client:
         assert await client.kinds(1) == ["exhausted"]
-
-
-async def test_the_first_events_can_be_left_out(proxy: RunningProxy) -> None:
-    await add_events(proxy.services.store, [event()])
-    async with following(proxy, limit=0) as client:
-        await add_events(proxy.services.store, [event("exhausted")])
-        assert (await client.next())["kind"] == "exhausted"
 
 
 async def test_another_replicas_events_come_too(

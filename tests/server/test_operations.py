@@ -49,30 +49,6 @@ async def test_with_litellm_down_only_the_process_is_well(start_proxy: StartProx
     checked_error(await proxy.client.get("/v1/models"), 503, "upstream_unavailable")
 
 
-async def test_metrics_count_what_was_served(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    before = (await proxy.client.get("/metrics")).text
-    upstream.will(text_stream(), text_stream(), litellm_error(500, "no"))
-    await ask(proxy)
-    await ask(proxy, stream=True)
-    await ask(proxy)
-    response = await proxy.client.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain")
-
-    def grown(name: str, **labels: str) -> float:
-        now = metric_value(response.text, name, **labels) or 0
-        return now - (metric_value(before, name, **labels) or 0)
-
-    counted = [line for line in response.text.splitlines() if "mlx_stack_requests_total{" in line]
-    assert counted
-    assert grown("mlx_stack_first_token_seconds_count", tier="fast") == 2
-    assert grown("mlx_stack_request_seconds_count", tier="fast") == 3
-    assert grown("mlx_stack_tokens_total", tier="fast", direction="input") >= 0
-    for name in ("in_flight", "queue_depth"):
-        assert (metric_value(response.text, f"mlx_stack_{name}", tier="fast") or 0) == 0
-    for name in ("attempts_total", "overhead_seconds", "store_errors_total", "sessions"):
-        assert f"mlx_stack_{name}" in response.text
-
-
 async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
     async def now(name: str) -> float:
         return metric_value((await proxy.client.get("/metrics")).text, name) or 0
@@ -103,6 +79,7 @@ async def test_metrics_have_no_label_that_a_client_makes_up(
     ]
     others = await proxy.client.get("/metrics", headers={"Via": "1.1 nginx"})
     assert "xyzzy" not in others.text and "mlx_stack_requests_total{" in others.text
+    assert others.headers["content-type"].startswith("text/plain")
 
 
 async def test_models_are_not_listed_with_our_key_where_others_can_ask(

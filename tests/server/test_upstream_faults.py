@@ -88,11 +88,6 @@ BEFORE_CONTENT: dict[str, Reply] = {
     "no choices, 200": Reply.json({"id": "x", "object": "chat.completion", "choices": []}),
     "an error with 200": Reply.json({"error": {"message": "no", "code": 500}}),
     "LiteLLM's 500": litellm_error(500, "litellm.InternalServerError: Connection error."),
-    "LiteLLM's 500 as text": Reply(500, (("content-type", "text/plain"),), (b"Internal error",)),
-    "503": litellm_error(503, "busy"),
-    "429": litellm_error(429, "No deployments available", "all_deployments_in_cooldown"),
-    "404 of a tier": litellm_error(404, "model not found"),
-    "unknown model": litellm_error(400, "Invalid model name passed in model=fast"),
     "a redirect": Reply(302, (("location", "http://127.0.0.1:1/"),)),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
+from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events
+from mlx_stack_proxy.wire.completion import CompletionBuilder
 from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
     DONE,
@@ -281,22 +284,36 @@ def test_a_whole_reply_in_another_form(name: str, streamed: bool) -> None:
 
 @given(ODD)
 def test_no_chunk_is_too_odd(odd: Any) -> None:
-    form = ChunkForm("i", "m")
+    """Neither to be brought into its form, nor for those who count on that."""
+    form, builder = ChunkForm("i", "m"), CompletionBuilder()
     for payload in ({"choices": odd}, {"choices": [odd]}, odd, {**usage_chunk(), "usage": odd}):
-        formed = form.formed(payload) if isinstance(payload, dict) else None
-        if formed is None or "error" in formed:
+        if not isinstance(payload, dict):
             continue
-        assert {type(formed[key]) for key in ("id", "model", "object")} == {str}
-        usage = formed.get("usage")
-        assert usage is None or {type(usage[key]) for key in USAGE} == {int}
-        for choice in formed["choices"]:
-            assert type(choice["index"]) is int
-            content = choice["delta"].get("content")
-            assert content is None or isinstance(content, (str, list, dict))
-            for key in ("refusal", "reasoning", "reasoning_content", "thinking"):
-                assert isinstance(choice["delta"].get(key), str | None)
-            for call in choice["delta"].get("tool_calls") or ():
-                assert isinstance(call.get("function"), dict | None)
+        for one in chunks_of_completion(payload, form):
+            check_formed(one.payload)
+        before = copy.deepcopy(payload)
+        formed = check_formed(form.formed(payload))
+        assert payload == before
+        builder.add(formed)
+        read_events(formed)
+    orjson.dumps(builder.build())
+
+
+def check_formed(formed: Json | None) -> Json:
+    if formed is None or "error" in formed:
+        return formed or {}
+    assert {type(formed[key]) for key in ("id", "model", "object")} == {str}
+    usage = formed.get("usage")
+    assert usage is None or {type(usage[key]) for key in USAGE} == {int}
+    for choice in formed["choices"]:
+        assert type(choice["index"]) is int
+        delta = choice["delta"]
+        assert isinstance(delta.get("content"), str | list | dict | None)
+        for key in ("refusal", "reasoning", "reasoning_content", "thinking"):
+            assert isinstance(delta.get(key), str | None)
+        for call in delta.get("tool_calls") or ():
+            assert isinstance(call.get("function"), dict | None)
+    return formed
 
 
 def test_choices_that_nobody_may_ask_for_are_left_out() -> None:

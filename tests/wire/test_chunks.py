@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import (
@@ -28,7 +27,6 @@ from mlx_stack_proxy.wire.events import (
     Usage,
 )
 from mlx_stack_proxy.wire.sse import Frame, data_frame
-from tests.engine.exchanges import ODD
 from tests.support.replies import KINDS, chunk, usage_chunk
 
 
@@ -174,13 +172,6 @@ def test_empty_data_is_left_out(data: bytes) -> None:
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedChunk):
         read(data)
-
-
-@given(ODD)
-def test_no_object_however_odd_raises(payload: Any) -> None:
-    if isinstance(payload, dict):
-        events_of(payload)
-        whole(payload)
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,6 @@ class Attempt:
         request: UpstreamRequest,
         stages: Sequence[Stage],
         report: FaultReport,
-        *,
-        hold_whole: bool,
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
@@ -74,7 +72,7 @@ class Attempt:
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = self._new_gate(report, hold_whole=hold_whole)
+        self._gate = self._new_gate(report, exchange)
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
@@ -82,8 +80,8 @@ class Attempt:
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
-    def _new_gate(self, report: FaultReport, *, hold_whole: bool) -> Gate:
-        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
+    def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
+        hold_whole = exchange.hold_whole or self._after_text or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
         told = functools.partial(report, "text_hold")
         return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)

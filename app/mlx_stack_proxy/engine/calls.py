@@ -9,8 +9,7 @@ or the client, may end it at any moment, and it is closed at once, so that the m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..escalation import ladder
@@ -111,7 +110,11 @@ class Calls:
         await self.close()  # that of the attempt before
         if after:
             await asyncio.sleep(after)
-        async with self._place(tier):
+        asked = self.clock()
+        async with services.queues.place(tier, self.exchange.session.hash):
+            self.waited = self.clock() - asked
+            if self.arrived is not None:
+                self.arrived += self.waited
             if failure := await self.decisions.before_call(self.clock()):
                 return failure
             if self.exchange.route.is_cloud(tier, services.settings):
@@ -121,23 +124,6 @@ class Calls:
             if cloud is not None and self._is_direct:  # LiteLLM doesn't list it
                 return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
             return await self._call(attempt, services.upstream, CHAT_PATH, self.headers)
-
-    @asynccontextmanager
-    async def _place(self, tier: str) -> AsyncIterator[None]:
-        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
-        queue = self.services.queues[tier]
-        if queue is None:
-            yield
-            return
-        asked = self.clock()
-        ticket = await queue.enter(self.exchange.session.hash)
-        try:
-            self.waited = self.clock() - asked
-            if self.arrived is not None:
-                self.arrived += self.waited
-            yield
-        finally:
-            queue.leave(ticket)
 
     @property
     def _is_direct(self) -> bool:

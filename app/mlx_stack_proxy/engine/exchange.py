@@ -255,7 +255,8 @@ class Exchange:
         """Whether nothing may go out before the whole reply is accepted."""
         body = self.request.body
         return (
-            self.controls.stream == "buffered"
+            not self.request.stream
+            or self.controls.stream == "buffered"
             or self.second_opinion_on is not None
             or (body.get("n") or 1) != 1
             or bool(body.get("response_format"))

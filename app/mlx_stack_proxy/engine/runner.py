@@ -148,11 +148,7 @@ class Run:
         """One attempt, from the request that it sends to the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
-            exchange,
-            build(exchange, settings),
-            self._services.stages,
-            self._report,
-            hold_whole=exchange.hold_whole or not exchange.request.stream,
+            exchange, build(exchange, settings), self._services.stages, self._report
         )
         verdict = attempt.on_request()
         if verdict is not None:

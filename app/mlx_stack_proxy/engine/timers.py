@@ -47,7 +47,7 @@ class Timers:
         self._deadlines = Deadlines(
             self.services.settings.tiers.get(attempt.request.tier),
             tools=bool(self.exchange.request.tools),
-            now=now,
+            began=now,
             streams=bool(attempt.request.body.get("stream")),
             silent_until=silent_until(self.exchange, self.services.settings),
         )

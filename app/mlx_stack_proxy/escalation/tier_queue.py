@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Literal
 
 from ..settings import TierSettings
@@ -99,6 +100,19 @@ class TierQueues:
 
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
+
+    @asynccontextmanager
+    async def place(self, tier: str, session: str) -> AsyncIterator[None]:
+        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
+        queue = self._queues.get(tier)
+        if queue is None:
+            yield
+            return
+        ticket = await queue.enter(session)
+        try:
+            yield
+        finally:
+            queue.leave(ticket)
 
     def shed(self, on: bool) -> None:
         """Let the local tiers take one request at a time, all of them together; or no longer."""

@@ -7,7 +7,6 @@ costs a hint given twice.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from ..engine.exchange import Began
@@ -72,8 +71,7 @@ class Sessions:
     """What is remembered, by session hash; the least recently used go first."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
+        self._sessions: Recent[str, SessionMemory] = Recent(most)
 
     def get(self, session: str, began: Began | None = None) -> SessionMemory:
         """What is remembered. ``began``: as the store has it; None: it could not be asked.
@@ -84,13 +82,9 @@ class Sessions:
         found = self._sessions.get(session)
         if found and began and found.began is not None and began.time > found.began:
             found = None
-        if found is None:
-            found = self._sessions[session] = SessionMemory()
-            while len(self._sessions) > self._most:
-                self._sessions.popitem(last=False)
+        found = self._sessions[session] = found or SessionMemory()
         if began is not None and began.stored:
             found.began = began.time
-        self._sessions.move_to_end(session)
         return found
 
     def forget(self, session: str) -> None:

@@ -21,7 +21,7 @@ from ..wire.reply import ChoiceReply, Reply, ToolCall
 from . import call_keys, detectors, judge
 from .call_keys import Call
 from .detectors import Finding
-from .generation.reply_watch import ReplyWatch, watch_maker
+from .generation.reply_watch import ReplyWatch
 from .history import History, HistoryReader
 from .memory import SessionMemory, Sessions
 
@@ -42,7 +42,7 @@ class LoopDetection:
         self.tiers = settings.tiers
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
-        self._make_watch = watch_maker(settings)
+        self._settings = settings
         self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
@@ -51,7 +51,7 @@ class LoopDetection:
         self.reader, self._sessions = before.reader, before._sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange, self._make_watch(exchange, self.rules))
+        return _State(self, exchange, ReplyWatch(exchange, self._settings))
 
     def forget(self, session: str) -> None:
         """Forget a session (its hash): what was read, told and broken. The store has the rest."""

@@ -132,7 +132,6 @@ class Replay:
             build(exchange, self._settings),
             self._stages,
             lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
-            hold_whole=True,
         )
         verdict = attempt.on_request()
         if verdict is None:

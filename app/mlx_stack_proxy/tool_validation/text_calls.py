@@ -77,12 +77,11 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
     of tags and keywords more might have come, and half a file must not be written.
     """
     found = rescue(text, tools, off)
-    calls = whole_calls(found, text)
-    holdback = Holdback(tools, off)
-    content = holdback.feed(found.content)
-    if not holdback.begins_call:
-        content = found.content
-    return Rescued(calls, content, found.unknown)
+    content = found.content
+    half = Scanner(content, tools, off=off).advance(final=True)
+    if half is not None and all(row.where is Where.MARK for row in half.rows):
+        content = content[: half.start]
+    return Rescued(whole_calls(found, text), content, found.unknown)
 
 
 def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
@@ -111,26 +110,20 @@ class Holdback:
     together `rescue(text).content`, and the calls are the same.
     """
 
-    __slots__ = ("_blank", "_candidate", "_held", "_off", "_scanner")
+    __slots__ = ("_blank", "_held", "_off", "_scanner", "_waits")
 
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
-        self._candidate: Candidate | None = None
-        self._held: list[str] = []  # deltas behind a candidate, not yet in the scanner's text
-
-    @property
-    def begins_call(self) -> bool:
-        """Whether what waits begins with a marker that nobody writes by chance."""
-        rows = self._candidate.rows if self._candidate is not None else ()
-        return bool(rows) and all(row.where is Where.MARK for row in rows)
+        self._waits = False  # for the end of the reply
+        self._held: list[str] = []  # deltas that do so, not yet in the scanner's text
 
     def feed(self, delta: str) -> str:
         """What of the text up to and with `delta` may flow now: "" while it may become a call."""
         if self._off:
             return delta
-        if self._candidate is not None:
+        if self._waits:
             self._held.append(delta)
             return ""
         scanner = self._scanner
@@ -142,15 +135,13 @@ class Holdback:
             return delta
         start = self._start()
         scanner.extend(delta)
-        self._candidate = scanner.advance(final=False)
-        if self._candidate is None and len(scanner.text) - scanner.pos > PATIENCE:
-            self._candidate = Candidate(scanner.pos, 0, ())
+        scanner.advance(final=False)
+        self._waits = len(scanner.text) - scanner.pos > PATIENCE
         flowing = scanner.text[start : scanner.pos]
         if self._blank and (not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)):
             return ""
         self._blank = False
-        if self._candidate is None:
-            self._trim()
+        self._trim()
         return flowing
 
     def finish(self) -> Rescued:
@@ -161,9 +152,6 @@ class Holdback:
         start = self._start()
         scanner.extend("".join(self._held))
         self._held.clear()
-        if self._candidate is not None:
-            scanner.pos = self._candidate.start
-        self._candidate = None
         self._off = True
         return _Collector(scanner, start, self._blank).collect()
 

@@ -67,11 +67,12 @@ class ChunkForm:
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         """The chunk in its form, equal to what came where that has it; None: it says nothing."""
-        if error := _error_in(payload):
+        given = choices_of(payload)
+        if error := _error_in(payload, given):
             return {"error": error}
         choices = [
             self._choice(one, index)
-            for position, one in enumerate(choices_of(payload))
+            for position, one in enumerate(given)
             if isinstance(one, dict) and (index := index_of(one, position)) < MAX_CHOICES
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
@@ -115,11 +116,11 @@ class ChunkForm:
         return formed
 
 
-def _error_in(payload: Mapping[str, Any]) -> Any:
+def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:
     """The error that a chunk brings; nothing if it is none."""
     if error := payload.get("error"):
         return error
-    for choice in choices_of(payload):
+    for choice in choices:
         if isinstance(choice, dict):
             if choice.get("error"):
                 return choice["error"]

@@ -74,7 +74,9 @@ def _joined(key: str, values: list[Any]) -> Any:
     if kind is dict:
         return merged(same)
     if kind is list:
-        return _calls(same) if key == "tool_calls" else [item for value in same for item in value]
+        listed = [item for value in same for item in value]
+        of_calls = key == "tool_calls" and all(isinstance(item, dict) for item in listed)
+        return _calls(same) if of_calls else listed
     return values[-1]
 
 

@@ -107,9 +107,12 @@ class Flow:
     ) -> None:
         self._about = About(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
-        # Made at the first look, which many a reply is too short for.
-        self._detectors: list[Detector] = []
-        self._periods: Periods | None = None
+        self._detectors = [
+            make(self._about)
+            for rule, make in DETECTORS.items()
+            if kind != "arguments" or rule in IN_ARGUMENTS
+        ]
+        self._periods = next((one for one in self._detectors if isinstance(one, Periods)), None)
         self._text = ""
         self.waiting: list[str] = []
         self.due = sys.maxsize if rules is None else FIRST
@@ -125,21 +128,10 @@ class Flow:
         text += piece  # grows where it stands, for nothing else holds it
         self._text = text
         del text
-        if not self._detectors:
-            self._make_detectors()
         found: Found | RepeatedCall | None = None
         while found is None and self.due <= self.length:
             found = self._decide(self.due)
         return found
-
-    def _make_detectors(self) -> None:
-        about = self._about
-        for rule, make in DETECTORS.items():
-            if about.kind != "arguments" or rule in IN_ARGUMENTS:
-                detector = make(about)
-                self._detectors.append(detector)
-                if isinstance(detector, Periods):
-                    self._periods = detector
 
     def _decide(self, upto: int) -> Found | RepeatedCall | None:
         """By the first ``upto`` characters alone."""

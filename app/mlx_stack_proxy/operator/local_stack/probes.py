@@ -9,6 +9,7 @@ import orjson
 from ...engine.headers import RawHeaders
 from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
 from ...settings import UpstreamSettings
+from .configs import SERVED_MODEL
 
 # A look every so often is cheap; the gain is a shorter start.
 _INTERVAL_SECONDS = 0.2
@@ -17,7 +18,7 @@ _NOT_LOADED = "its model could not be loaded"
 
 
 class Hopeless(Exception):
-    """The child runs, but will never be ready; the message says why."""
+    """The child will never be ready; the message says why."""
 
 
 class HttpProbe:
@@ -68,7 +69,7 @@ class ModelServerProbe(HttpProbe):
         self.waiting_for = "its model's first token"
         self.last_answer = "no answer yet"
         try:
-            status, body = await one_token(self._port, "default_model")
+            status, body = await one_token(self._port, SERVED_MODEL)
         except UpstreamError as error:
             raise Hopeless(f"no answer to its first question ({error})") from None
         if b"generation thread died" in body:

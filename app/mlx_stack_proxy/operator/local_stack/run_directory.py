@@ -19,7 +19,6 @@ from .configs import KEY_VARIABLE
 from .console import UpError
 
 PROXY_CONFIG = "config.yaml"
-LITELLM_CONFIG = "litellm.yaml"
 KEY_FILE = "key.env"
 LOCK_FILE = "up.lock"
 _USUAL = "~/.mlx-stack/run"
@@ -32,7 +31,7 @@ class RunDirectory:
         self.path = path
         self.logs = path / "logs"
         self.proxy_config = path / PROXY_CONFIG
-        self.litellm_config = path / LITELLM_CONFIG
+        self.litellm_config = path / "litellm.yaml"
         self.key = path / KEY_FILE
         self.state = path / "reliability.db"
         self.model_cache = path / "huggingface"

@@ -124,7 +124,7 @@ class _Child:
                 await self._healthy(self._process)
         except TimeoutError:
             return f"not ready after {spec.start_limit or 0:.0f} s ({self._waiting()})"
-        except (Hopeless, _Ended) as error:
+        except Hopeless as error:
             return f"{error}, after {time.monotonic() - begun:.1f} s"
         except OSError as error:
             return f"it can't be run: {error}"
@@ -132,14 +132,14 @@ class _Child:
         return None
 
     async def _healthy(self, process: GuardedProcess) -> None:
-        """Return when it is ready. Raises ``_Ended``, :class:`Hopeless`."""
+        """Return when it is ready. Raises :class:`Hopeless`."""
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())
         progress = asyncio.ensure_future(self._progress())
         try:
             await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():  # whoever answers now, it isn't this child
-                raise _Ended(ended.result())
+                raise Hopeless(how_it_ended(ended.result()))
             ready.result()
         finally:
             await tasks.end(ready, ended, progress)
@@ -166,11 +166,6 @@ class _Child:
             return how_it_ended(ended.result())
         finally:
             ended.cancel()
-
-
-class _Ended(Exception):
-    def __init__(self, code: int) -> None:
-        super().__init__(how_it_ended(code))
 
 
 def how_it_ended(code: int) -> str:

@@ -9,7 +9,17 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where, begins_reply, skip_space
+from .base import (
+    MAX_CALLS,
+    Block,
+    Call,
+    Format,
+    Source,
+    Where,
+    begins_reply,
+    behind,
+    skip_space,
+)
 from .json_calls import (
     ARGUMENT_KEYS,
     CALL_TYPES,
@@ -17,7 +27,6 @@ from .json_calls import (
     NAME_KEYS,
     NESTED_KEYS,
     bare_envelope,
-    close,
     is_definition,
     read_calls,
 )
@@ -34,51 +43,58 @@ _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
 _PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
-_FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = ("```", "</tool_call>")
-_CLOSER = re.compile(r"\s*+(?:</tool_call>\s*+)?+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
+_CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
-    comes = Begins.MAYBE if len(text) - pos < _WAITS else Begins.NO
+    comes = len(text) - pos < _WAITS
     head = _HEAD.match(text, pos)
     if head is None:
-        return comes if text[pos:].lstrip()[:1] in ("", '"', "'") else Begins.NO
+        return comes and text[pos:].lstrip()[:1] in ("", '"', "'")
     key, bracket, quote, word = head.group("key", "bracket", "quote", "word")
     if bracket:
         nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if bracket == "{" else LIST_KEYS
-        return Begins.YES if key in nests else Begins.NO
+        return key in nests
     if quote and key in ARGUMENT_KEYS:
-        return Begins.YES
+        return True
     if key not in _FIRST_KEYS or not (quote or head.end() == len(text)):
-        return Begins.NO
+        return False
     if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
         return comes
     known = word in CALL_TYPES if key == "type" else tools.meant(word) is not None
-    return Begins.YES if known and key not in _ID_KEYS else Begins.NO
+    return known and key not in _ID_KEYS
 
 
-def follow_list(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
     """What stands after `[`, or in a fence: an object that could be a call."""
     at = skip_space(text, pos)
     while at < len(text) and text[at] == "[":
         at = skip_space(text, at + 1)
-    if at == len(text):
-        return Begins.MAYBE
-    return follow(text, at + 1, tools) if text[at] == "{" else Begins.NO
+    return at == len(text) or (text[at] == "{" and follow(text, at + 1, tools))
 
 
 def read(src: Source, start: int) -> Block | None:
-    """One object, several behind each other, or a list."""
-    found = read_calls(src, start, _STOP, bare_envelope)
-    if found is None or all(is_definition(src.tools, call) for call in found[0]):
+    """Objects, lists and fences behind each other; where no fence is a format's own, as the whole.
+
+    What only tells of a tool, and what is not a call, ends them.
+    """
+    calls: list[Call] = []
+    end = start
+    while len(calls) < MAX_CALLS:
+        found = read_calls(src, end, _STOP, bare_envelope)
+        if found is None or all(is_definition(src.tools, call) for call in found[0]):
+            break
+        calls += found[0]
+        end = behind(_CLOSER.match(src.text, found[1]), found[1])
+    marked = src.text.startswith(FENCES, start)
+    if not calls or not (marked or _is_whole(src, start, end)):
         return None
-    end = close(src.text, found[1], ("]", "</tool_call>"))
-    return Block(end, tuple(found[0])) if _is_whole(src, start, end) else None
+    return Block(end, tuple(calls))
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
@@ -87,36 +103,14 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     if begun is None:
         return src.is_whole_reply(start, end)
     judge = follow if begun[1] == "{" else follow_list
-    half = judge(src.text, begun.end(), src.tools) is not Begins.NO
+    half = judge(src.text, begun.end(), src.tools)
     return (
         half and "```" not in src.text[begun.end() :] and begins_reply(src.text, start, src.floor)
     )
 
 
-def read_fence(src: Source, start: int) -> Block | None:
-    """The calls of fences; of such as are no format's own, where they are the whole reply."""
-    calls: list[Call] = []
-    end, marked = start, True
-    while len(calls) < MAX_CALLS and (fence := _FENCED.match(src.text, end)) is not None:
-        found = read_calls(src, fence.end(), _STOP, bare_envelope)
-        if found is None or all(is_definition(src.tools, call) for call in found[0]):
-            break
-        closed = found[1] if src.text[found[1] - 1] == "`" else -1
-        if closed < 0:  # `read_calls` takes a closing fence along
-            closer = _CLOSER.match(src.text, found[1])
-            if closer is None:
-                break
-            closed = closer.end()
-        marked = marked and "```" + fence[1].strip() not in _PLAIN
-        calls += found[0]
-        end = closed
-    if not calls or not (marked or _is_whole(src, start, end)):
-        return None
-    return Block(end, tuple(calls))
-
-
 FORMATS = (
-    Format("json_fence", (*_PLAIN, *FENCES), read_fence, Where.FENCE, follow_list),
+    Format("json_fence", (*_PLAIN, *FENCES), read, Where.FENCE, follow_list),
     Format("bare_json", ("{",), read, Where.JSON, follow),
     Format("bare_json", ("[",), read, Where.JSON, follow_list),
 )

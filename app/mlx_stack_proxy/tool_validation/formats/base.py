@@ -106,14 +106,6 @@ def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
     return pos - floor < WINDOW and not text[floor:pos].strip()
 
 
-class Begins(enum.Enum):
-    """Whether a call begins here, judged by the text that has come so far."""
-
-    NO = "no"
-    MAYBE = "maybe"
-    YES = "yes"
-
-
 class Where(enum.Enum):
     """Where in a reply a format's opener counts; never in quotes, inline code and reasoning."""
 
@@ -125,7 +117,7 @@ class Where(enum.Enum):
 
 Reader = Callable[[Source, int], Block | None]
 One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index behind them
-Follow = Callable[[str, int, ToolSet], Begins]
+Follow = Callable[[str, int, ToolSet], bool]
 
 
 @frozen
@@ -135,7 +127,7 @@ class Format:
     `name` is the label for metrics. A call of this format begins with one of `openers`. `read`
     gets the index of the opener and returns the block, or None where it is no call; it may raise
     whatever it likes. `follow` judges early, by the text after the opener (its index is given),
-    whether a call can begin: NO must hold for every longer text too.
+    whether a call may begin: False must hold for every longer text too.
     """
 
     name: str
@@ -145,14 +137,12 @@ class Format:
     follow: Follow | None = None
 
 
-def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> Begins:
+def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> bool:
     """Whether one of `wanted` stands at `pos`, or may once more text has come."""
     if text.startswith(wanted, pos):
-        return Begins.YES
+        return True
     rest = text[pos : pos + max(map(len, wanted), default=0)]
-    if pos + len(rest) == len(text) and any(item.startswith(rest) for item in wanted):
-        return Begins.MAYBE
-    return Begins.NO
+    return pos + len(rest) == len(text) and any(item.startswith(rest) for item in wanted)
 
 
 def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import Begins, Block, Format, Source, Where, json_object, one_of, skip_space
+from .base import Block, Format, Source, Where, json_object, one_of, skip_space
 from .json_calls import close
 from .tag_marks import ELEMENTS, OWN
 from .tagged import read_call
@@ -53,12 +53,10 @@ def _is_in_document(text: str, pos: int) -> bool:
     return False
 
 
-def follow_tool(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
     """Behind a tool's opening tag: JSON, one of its parameters, or the end of the element."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
     at = skip_space(text, pos)
-    if at == len(text):
-        return Begins.MAYBE
     keys = tools.schema_of(name).properties
     return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 

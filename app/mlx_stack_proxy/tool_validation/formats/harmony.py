@@ -7,7 +7,6 @@ import re
 from ..tools import ToolSet
 from .base import (
     MAX_CALLS,
-    Begins,
     Block,
     Call,
     Format,
@@ -32,11 +31,9 @@ _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
 _HEADER = 400  # how long the part before `<|message|>` may be
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """Not where the reply's final text begins: that holds no calls and need not wait."""
     at = skip_space(text, pos)
-    if at == len(text):
-        return Begins.MAYBE
     if text.startswith("assistant", at):
         at = skip_space(text, at + len("assistant"))
     return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))

@@ -11,7 +11,6 @@ import re
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
-    Begins,
     Call,
     Follow,
     Format,
@@ -29,34 +28,26 @@ NAME_TAGS = ("name", "tool_name", "function_name", "function", "tool")
 
 NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 _WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
-_KEY = re.compile(r"[\w.-]*")
+_BEHIND_NAME = re.compile(r"[({\[]|[\w.-]++(?:=|\Z)|\Z")
 _AFTER_MARK = ("<function", "<invoke ", "<tool_call>", "<server_name>")
 _AFTER_TAG = (*_AFTER_MARK, *(f"<{name}>" for name in NAME_TAGS))
 _AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</longcat_tool_call>")
 
 
-def follow_call(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
     """Behind a mark that prose may speak of: JSON, a tag, or a name and what can follow a name."""
     at = skip_space(text, pos)
-    if at == len(text):
-        return Begins.MAYBE
-    if text[at] in "[{\"'`":
-        return Begins.YES
+    if at == len(text) or text[at] in "[{\"'`":
+        return True
     if text[at] == "<":
         return one_of(text, at, (*_AFTER_TAG, *(f"<{name}>" for name in tools.names)))
     name = _WORD.match(text, at)
-    at = skip_space(text, name.end()) if name else at
-    if at == len(text):
-        return Begins.MAYBE
-    if name is None or text[at] in "({[":
-        return Begins.NO if name is None else Begins.YES
-    if text[at] == "<":
+    if name is None:
+        return False
+    at = skip_space(text, name.end())
+    if text.startswith("<", at):
         return one_of(text, at, _AFTER_NAME)
-    key = _KEY.match(text, at)
-    at = key.end() if key else at
-    if at == len(text):
-        return Begins.MAYBE
-    return Begins.YES if text[at] == "=" and key and key.group() else Begins.NO
+    return _BEHIND_NAME.match(text, at) is not None
 
 
 def named(head: str, *stop: str, mark: str = "") -> One:
@@ -204,7 +195,7 @@ def _gemma(opener: str, closer: str, mark: str) -> Reader:
     return in_marks(named(head, closer, mark=mark), re.escape(opener), r"\s*+,", closers(closer))
 
 
-def _follow_name(text: str, pos: int, tools: ToolSet) -> Begins:
+def _follow_name(text: str, pos: int, tools: ToolSet) -> bool:
     """A tool's name: `>>>` alone is a quote or a Python prompt."""
     return python_calls.follow_name(text, pos, tools, "{")
 

@@ -16,7 +16,6 @@ from ..tools import ToolSet
 from .base import (
     BRACKETS,
     MAX_CALLS,
-    Begins,
     Block,
     Call,
     Format,
@@ -91,24 +90,21 @@ def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[s
     return {parameters[0]: value} if len(parameters) == 1 else None
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a call of one of the tools begins at `pos`: its name, then a bracket."""
     return follow_name(text, skip_space(text, pos), tools, "(")
 
 
-def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> Begins:
-    """Whether a tool's name stands at `pos`, and one of `brackets` behind it."""
+def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
+    """Whether a tool's name may stand at `pos`, and one of `brackets` behind it."""
     name = NAME.match(text, pos)
     if name is None:
-        return Begins.MAYBE if pos == len(text) else Begins.NO
+        return pos == len(text)
     if name.end() == len(text):
-        return Begins.MAYBE if len(name[0]) <= MAX_NAME else Begins.NO
-    if tools.meant(name[0].removesuffix(".call")) is None:
-        return Begins.NO
+        return len(name[0]) <= MAX_NAME
     at = skip_space(text, name.end())
-    if at == len(text):
-        return Begins.MAYBE
-    return Begins.YES if text[at] in brackets else Begins.NO
+    bracket = at == len(text) or text[at] in brackets
+    return bracket and tools.meant(name[0].removesuffix(".call")) is not None
 
 
 def _read_list(src: Source, start: int) -> Block | None:
@@ -147,14 +143,14 @@ def _read_code(src: Source, start: int) -> Block | None:
     return Block(closed.end() if closed else end, tuple(calls))
 
 
-def _follow_code(text: str, pos: int, tools: ToolSet) -> Begins:
+def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     """`tool_code = name(`, or `name(` on the next line, where the name is a tool's."""
     found = _OPENING.match(text, pos - len("tool_code"))
     begin = _STATEMENT.match(text, found.end()) if found else None
     if begin is None:
-        return Begins.MAYBE if skip_space(text, pos) == len(text) else Begins.NO
+        return skip_space(text, pos) == len(text)
     rest = text[begin.end() :]
-    return Begins.MAYBE if "print(".startswith(rest) else follow(text, begin.end(), tools)
+    return "print(".startswith(rest) or follow(text, begin.end(), tools)
 
 
 FENCES = ("```tool_code", "```tool_call", "```tool_calls")

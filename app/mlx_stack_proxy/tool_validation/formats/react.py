@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import Begins, Block, Format, Source, Where
+from .base import Block, Format, Source, Where
 from .marks import named
 
 _read = named(
@@ -19,13 +19,11 @@ _read = named(
 _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Begins:
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """The name of a tool alone on the line."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
-    if newline:
-        return Begins.NO if tools.meant(name) is None else Begins.YES
-    return Begins.MAYBE if len(line) < 240 else Begins.NO
+    return tools.meant(name) is not None if newline else len(line) < 240
 
 
 def read(src: Source, start: int) -> Block | None:

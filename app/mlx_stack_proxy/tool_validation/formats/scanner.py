@@ -10,7 +10,7 @@ from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
-from .base import Begins, Format, Where, begins_reply
+from .base import Format, Where, begins_reply
 from .elements import TOOL
 from .table import (
     FENCES,
@@ -100,9 +100,9 @@ class Scanner:
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
-        """Go on to the next place where a call may begin, or to what may yet become one.
+        """Go on to the next place where a call may begin, or may yet.
 
-        With `final` no more text comes: then what could still become one is one to try.
+        With `final` no more text comes: that place is given, as one to try.
         """
         begun = len(self.text) if final else -1
         while True:
@@ -111,12 +111,8 @@ class Scanner:
             if self._trouble > MAX_TROUBLE:  # the rest is taken as text
                 self.pos = len(self.text)
                 return None
-            json = self._judge_json(final)
-            if isinstance(json, Candidate):
-                self.pos = json.start
-                return json
-            if json is Begins.MAYBE:
-                return None
+            if (json := self._judge_json()) is not None:
+                return json if final else None
             match = self._next_trigger()
             if begun < self.pos:
                 begun = self._beginning()
@@ -125,12 +121,9 @@ class Scanner:
                 self.pos = begun
                 return None
             found = self._judge(match, final)
-            if isinstance(found, Candidate):
-                self.pos = found.start
-                return found
-            if found < 0:  # more text will tell
+            if found is None or isinstance(found, Candidate):
                 self.pos = match.start()
-                return None
+                return found if final else None
             self.pos = found
 
     @property
@@ -140,19 +133,16 @@ class Scanner:
             return False
         return not begins_reply(self.text, self.pos, self.floor)
 
-    def _judge_json(self, final: bool) -> Candidate | Begins:
+    def _judge_json(self) -> Candidate | None:
         """JSON, or a list in Python, at the beginning of the reply: the only place for them."""
         value = _JSON.match(self.text, self.pos)
         start = value.end() - 1 if value else -1
         if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
-            return Begins.NO
-        able = self._able(ROWS[self.text[start]], start, start + 1, final)
-        if able is None:
-            return Begins.MAYBE
-        if able:
+            return None
+        if able := self._able(ROWS[self.text[start]], start, start + 1):
             return Candidate(start, 1, able)
         self._json = start
-        return Begins.NO
+        return None
 
     def reject(self, candidate: Candidate) -> None:
         """The candidate was no call: go on behind its opener."""
@@ -204,8 +194,8 @@ class Scanner:
     def _starts_line(self, at: int) -> bool:
         return context.starts_line(self.text, at, self.floor)
 
-    def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
-        """A candidate, or the index to go on from; -1 where more text must come first."""
+    def _judge(self, match: re.Match[str], final: bool) -> Candidate | int | None:
+        """A candidate, or the index to go on from; None where more text must come first."""
         word, start, end = match.group(), match.start(), match.end()
         if word in FENCES:
             return self._judge_fence(start, final)
@@ -219,9 +209,7 @@ class Scanner:
         rows = [*([TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1
-        able = self._able(rows, start, end, final)
-        if able is None:
-            return -1
+        able = self._able(rows, start, end)
         if not able:
             self._trouble += _GLANCE
             if not self._every_mark:
@@ -231,32 +219,18 @@ class Scanner:
         if closer is None:
             return Candidate(start, len(word), able)
         if not closer:
-            return -1
+            return None
         self._skipped = _up_to(closer)
         return self._judged(end)
 
-    def _able(
-        self, rows: list[Format], start: int, end: int, final: bool
-    ) -> tuple[Format, ...] | None:
-        """The formats of which a call may begin here; None where more text will tell."""
-        begins = self._follow(rows, start, end)
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
-        return None if able and not final and Begins.YES not in begins else able
+    def _able(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
+        """The formats of which a call may begin here."""
+        return tuple(row for row in rows if self._may_begin(row, start, end))
 
-    def _follow(self, rows: list[Format], start: int, end: int) -> list[Begins]:
-        """What each row says of the text behind its opener; rows that share a judge ask it once."""
-        begins: list[Begins] = []
-        for index, row in enumerate(rows):
-            at_line = row.where is not Where.LINE or self._starts_line(start)
-            if row.name in self._off or not at_line:
-                begins.append(Begins.NO)
-            elif row.follow is None:
-                begins.append(Begins.YES)
-            elif index and row.follow is rows[index - 1].follow and row.where is not Where.LINE:
-                begins.append(begins[-1])
-            else:
-                begins.append(row.follow(self.text, end, self.tools))
-        return begins
+    def _may_begin(self, row: Format, start: int, end: int) -> bool:
+        if row.name in self._off or (row.where is Where.LINE and not self._starts_line(start)):
+            return False
+        return row.follow is None or row.follow(self.text, end, self.tools)
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
@@ -265,21 +239,18 @@ class Scanner:
             self._skipped = _up_to(closer or SHOWN[word], closer is not None)
         return self._judged(match.end())
 
-    def _judge_fence(self, start: int, final: bool) -> Candidate | int:
+    def _judge_fence(self, start: int, final: bool) -> Candidate | int | None:
         """A code fence: formats that are fenced, else code that is not looked at."""
         fence = _FENCE.match(self.text, start)
         if fence is None or not self._starts_line(start):
             return self._judged(start + 3)
         run, info, end = fence.group("run"), fence.group("info").strip(), fence.end()
         if end == len(self.text) and not final and len(info) < _INFO:
-            return -1
+            return None
         if self.text.startswith("`", end):
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        able = self._able(rows, start, end, final)
-        if able is None:
-            return -1
-        if able:
+        if able := self._able(rows, start, end):
             return Candidate(start, end - start, able, run)
         self._skipped = _fence_end(run)
         return self._judged(end)

@@ -13,7 +13,6 @@ import re
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
-    Begins,
     Call,
     Format,
     One,
@@ -191,7 +190,7 @@ _wrapped, _own, _attribute = (
 _WRAPPER_TAGS = tuple(f"<{one}>" for one in WRAPPERS)
 
 
-def _follow_attribute(text: str, pos: int, tools: ToolSet) -> Begins:
+def _follow_attribute(text: str, pos: int, tools: ToolSet) -> bool:
     """A tool's name in the wrapper's own tag."""
     at = skip_space(text, pos)
     return python_calls.follow_name(text, at + text.startswith(("'", '"'), at), tools, "\"'>")
