@@ -47,8 +47,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
                 "deadlines",
             )
         ),
-        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "deadlines")),
-        *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
+        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
+        *(f"engine.{name}" for name in ("upstream", "background", "rate_limit")),
         "engine.reachability",
     ),
     ("state", "telemetry"),

@@ -38,7 +38,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert {
         "mlx_stack_proxy/py.typed",
         "mlx_stack_proxy/config.schema.json",
-        "mlx_stack_proxy/state/lua/commit.lua",
+        "mlx_stack_proxy/state/lua/write.lua",
         "mlx_stack_proxy/server/page/index.html",
         "mlx_stack_proxy/server/page/uPlot.iife.min.js",
         "mlx_stack_proxy/server/page/uPlot.LICENSE.txt",

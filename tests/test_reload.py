@@ -113,103 +113,62 @@ def test_what_needs_a_restart_stays_as_it_was() -> None:
     assert with_old(new, old, {("server",)}).server == old.server
 
 
-async def test_a_change_is_taken_and_said(file: Path, said: Said) -> None:
-    reloading = Reloading(Given(file))
-    assert await reloading.reloader.reload()
-    assert (reloading.taken, said) == ([], [])
-    write(file, "tiers: {fast: {max_concurrency: 9}, standard: }")
-    assert await reloading.reloader.reload()
-    assert [one.tiers["fast"].max_concurrency for one in reloading.taken] == [9]
-    assert said == [
-        {
-            "event": "settings_changed",
-            "keys": ["tiers.fast.max_concurrency"],
-            "log_level": "info",
-        }
-    ]
+TIERS = "tiers: {fast: , standard: }"
+PORT = f"server: {{port: 9}}\n{TIERS}"
+CHANGED, REFUSED, UNCHANGED = "settings_changed", "settings_refused", "settings_unchanged"
+RESTART = "settings_need_restart"
+EMPTIED = "gives no setting at all; if it is meant to, restart"
+FAST: Any = ["tiers.standard", "reliability.escalation.chain"]
+ASK = "ASK "  # somebody asks, as with SIGHUP, and hears of it also where nothing has changed
 
 
-@pytest.mark.parametrize("text", ["tiers: {fast: {modle: x}}", "a: [", None])
-async def test_a_file_that_cannot_be_used_changes_nothing(
-    text: str | None, file: Path, said: Said
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([TIERS], []),
+        (
+            ["tiers: {fast: {max_concurrency: 9}, standard: }"],
+            [(CHANGED, ["tiers.fast.max_concurrency"])],
+        ),
+        # One that can't be used changes nothing.
+        (["tiers: {fast: {modle: x}}", "tiers: {fast: }"], [(REFUSED, None), (CHANGED, FAST)]),
+        (["a: [", "tiers: {fast: }"], [(REFUSED, None), (CHANGED, FAST)]),
+        ([None, "tiers: {fast: }"], [(REFUSED, None), (CHANGED, FAST)]),
+        # As an editor leaves it that saves to a full disk; not where nothing ever stood.
+        (["tiers: {mine: }", ""], [(CHANGED, ...), (REFUSED, [EMPTIED])]),
+        (["tiers: {mine: }", "# tiers:\n#   fa"], [(CHANGED, ...), (REFUSED, [EMPTIED])]),
+        (["tiers: {fast: , standard: , longctx: , premium: }", ""], [(CHANGED, ...)]),
+        # What needs a restart is said once, and to whoever asks.
+        ([PORT, PORT], [(RESTART, ["server.port"])]),
+        ([ASK + PORT, ASK + PORT], [(RESTART, ["server.port"])] * 2),
+        (
+            [PORT, f"state: {{backend: memory}}\n{TIERS}"],
+            [(RESTART, ["server.port"]), (RESTART, ["state.backend"])],
+        ),
+        # That nothing changed is said where somebody waits for it, once.
+        ([ASK + TIERS, TIERS], [(UNCHANGED, None)]),
+        (["a: [", TIERS, TIERS], [(REFUSED, None), (UNCHANGED, None)]),
+    ],
+)
+async def test_each_reading_and_what_is_said_of_it(
+    texts: list[str | None], told: list[tuple[str, Any]], file: Path, said: Said
 ) -> None:
     reloading = Reloading(Given(file))
-    write(file, text)
-    assert not await reloading.reloader.reload()
-    assert reloading.taken == []
-    (only,) = said
-    assert (only["event"], only["log_level"]) == ("settings_refused", "error")
-    assert (only["source"], only["kept"]) == (str(file), "the old")
-    write(file, "tiers: {fast: }")
-    assert await reloading.reloader.reload()
-    assert [list(one.tiers) for one in reloading.taken] == [["fast"]]
-    assert said[-1]["event"] == "settings_changed"
-
-
-@pytest.mark.parametrize("text", ["", "\n", "# tiers:\n#   fa"])
-async def test_a_file_in_which_nothing_stands_any_more_changes_nothing(
-    text: str, file: Path, said: Said
-) -> None:
-    """As an editor leaves it that saves to a full disk."""
-    write(file, "tiers: {mine: }")
-    reloading = Reloading(Given(file))
-    write(file, text)
-    assert not await reloading.reloader.reload()
-    assert reloading.taken == []
-    (problem,) = said[0]["problems"]
-    assert problem == "gives no setting at all; if it is meant to, restart"
-
-
-async def test_a_file_in_which_nothing_ever_stood_is_none_that_was_cut(
-    file: Path, said: Said
-) -> None:
-    write(file, "")
-    reloading = Reloading(Given(file))
-    assert await reloading.reloader.reload()
-    write(file, "# tiers:")
-    assert await reloading.reloader.reload()
-    assert said == []
-
-
-@pytest.mark.parametrize("way", ["asked", "refused"])
-async def test_that_nothing_changed_is_said_where_somebody_waits_for_it(
-    way: str, file: Path, said: Said
-) -> None:
-    reloading = Reloading(Given(file))
-    if way == "asked":
-        reloading.reloader.ask()
-    else:
-        write(file, "a: [")
-        assert not await reloading.reloader.reload()
-        write(file, "tiers: {fast: , standard: }")
-    for _ in range(2):  # once
-        assert await reloading.reloader.reload()
-    assert [one["event"] for one in said if one["log_level"] == "info"] == ["settings_unchanged"]
-
-
-async def test_what_needs_a_restart_is_said_once(file: Path, said: Said) -> None:
-    reloading = Reloading(Given(file))
-    tiers = "tiers: {fast: , standard: }"
-    write(file, f"server: {{port: 9}}\n{tiers}")
-    for _ in range(2):
-        assert await reloading.reloader.reload()
-    assert [(one["event"], one["keys"]) for one in said] == [
-        ("settings_need_restart", ["server.port"])
-    ]
-    assert reloading.taken == []
-    write(file, f"state: {{backend: memory}}\n{tiers}")
-    assert await reloading.reloader.reload()
-    assert said[-1]["keys"] == ["state.backend"]
-
-
-async def test_who_asks_hears_again_what_needs_a_restart(file: Path, said: Said) -> None:
-    """The file says something other than what is in force: that isn't unchanged."""
-    reloading = Reloading(Given(file))
-    write(file, "server: {port: 9}\ntiers: {fast: , standard: }")
-    for _ in range(2):
-        reloading.reloader.ask()
-        assert await reloading.reloader.reload()
-    assert [one["event"] for one in said] == ["settings_need_restart"] * 2
+    for text in texts:
+        if text is not None and text.startswith(ASK):
+            reloading.reloader.ask()
+        write(file, text and text.removeprefix(ASK))
+        before = len(said)
+        could = await reloading.reloader.reload()
+        assert could == (REFUSED not in [one["event"] for one in said[before:]])
+    assert [one["event"] for one in said] == [event for event, _ in told]
+    for one, (event, about) in zip(said, told, strict=True):
+        if event == REFUSED:
+            assert (one["source"], one["kept"]) == (str(file), "the old")
+            assert about in (None, one["problems"])
+        elif about is not ...:
+            assert one.get("keys") == about
+    assert len(reloading.taken) == [event for event, _ in told].count(CHANGED)
 
 
 async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) -> None:
@@ -219,6 +178,16 @@ async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) ->
     reloader = Reloader(Given(file), from_mapping({}), broken)
     assert not await reloader.reload()
     assert said[0]["event"] == "settings_fault"
+
+
+async def test_without_a_file_the_variables_are_read_anew(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reloading = Reloading(Given(None))
+    monkeypatch.setenv("MLX_STACK_STREAM__KEEPALIVE_SECONDS", "3")
+    assert await reloading.reloader.reload()
+    assert reloading.taken[0].stream.keepalive_seconds == 3
 
 
 async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
@@ -259,13 +228,3 @@ async def test_who_asks_waits_for_no_look(
     finally:
         await reloading.reloader.close()
     assert reloading.taken[0].tiers["fast"].model == "x"
-
-
-async def test_without_a_file_the_variables_are_read_anew(
-    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    reloading = Reloading(Given(None))
-    monkeypatch.setenv("MLX_STACK_STREAM__KEEPALIVE_SECONDS", "3")
-    assert await reloading.reloader.reload()
-    assert reloading.taken[0].stream.keepalive_seconds == 3

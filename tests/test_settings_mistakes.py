@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mlx_stack_proxy.section import keys_of
-from mlx_stack_proxy.settings import ServerSettings, Settings, UpstreamSettings, is_loopback
+from mlx_stack_proxy.settings import ServerSettings, is_loopback
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
     Json,
@@ -81,14 +79,20 @@ def test_keys_that_are_no_strings() -> None:
         ("tiers.fast", "qwen", "tiers.fast: must hold keys of its own"),
         ("tiers.fast.tools", "x", "tiers.fast.tools: input should be 'auto', True or False"),
         ("tiers.fast.max_concurrency", 0, "tiers.fast.max_concurrency: input should be greater"),
+        ("tiers.fast.max_concurrency", True, "tiers.fast.max_concurrency: must be a number, not"),
         ("tiers.fast.idle_timeout", float("nan"), "tiers.fast.idle_timeout: input should be a f"),
         ("tiers.fast.total_timeout", float("inf"), "tiers.fast.total_timeout: input should be a "),
         ("upstream.base_url", "localhost:4000", "upstream.base_url: must be a URL such as http:"),
+        *(
+            ("upstream.base_url", url, "upstream.base_url: must be a URL such as http:")
+            for url in ("http://[::1", "http://h:abc", "http://h:99999", "http://a b")
+        ),
+        ("upstream.base_url", f"http://{'h' * 64}", "upstream.base_url: must be a URL such as"),
         ("state.redis_url", "localhost", "state.redis_url: must be a URL that begins with redis:"),
         (
             "stream.mode",
             "life",
-            "stream.mode: input should be 'live' or 'buffered', not 'life'; di",
+            "stream.mode: input should be 'live' or 'buffered', not 'life'; did you mean `live`?",
         ),
         ("observability.log_level", "warn", "observability.log_level: input should be 'debug', "),
         (
@@ -115,11 +119,6 @@ def test_keys_that_are_no_strings() -> None:
 )
 def test_a_bad_value_names_its_path_and_what_is_allowed(path: str, value: Any, said: str) -> None:
     assert [problem for problem in problems(at(path, value)) if problem.startswith(said)]
-
-
-def test_a_word_that_is_nearly_right() -> None:
-    found = problems(at("reliability.escalation.escalate_on", ["timeot"]))
-    assert found[0].endswith("not 'timeot'; did you mean `timeout`?")
 
 
 def test_all_mistakes_are_said_at_once() -> None:
@@ -191,16 +190,11 @@ def test_an_unknown_section_names_the_variable() -> None:
     )
 
 
-def test_an_unknown_key_in_the_environment_names_its_path() -> None:
+def test_an_unknown_key_in_the_environment_names_its_path(empty_folder: Path) -> None:
     assert environment_problems(SERVER__PROT="1").startswith("server.prot: unknown key `prot`")
-
-
-def test_a_mistake_in_the_environment_is_not_looked_for_in_the_file(empty_folder: Path) -> None:
-    (empty_folder / "config.yaml").write_text("server: {prot: 1}\ntiers: {fast: {}}\n", "utf-8")
-    said = environment_problems(SERVER__POTR="1", TIERS__FAST__CONTEXT_WINDOW="x").splitlines()
-    there = {one.partition(":")[0] for one in said if "(this is in the environment)" in one}
-    assert there == {"server.potr", "tiers.fast.context_window"}
-    assert len(said) == 3
+    (empty_folder / "config.yaml").write_text("server: {port: 1}\n", "utf-8")
+    with pytest.raises(SettingsError, match=r"^config.yaml and environment: server.prot: unknown"):
+        load(None, {"MLX_STACK_SERVER__PROT": "1"})
 
 
 @pytest.mark.parametrize(
@@ -250,35 +244,6 @@ def test_no_message_about_the_environment_holds_a_key(name: str) -> None:
     assert SECRET not in environment_problems(**{name: SECRET})
 
 
-VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-
-
-def of_model(model: type, depth: int = 0) -> st.SearchStrategy[Any]:
-    """Mappings with the right keys more often than not, and anything at all under them."""
-    inner: dict[str, st.SearchStrategy[Any]] = {}
-    for name, field in keys_of(model).items():
-        found = [m for m in models_in(field.annotation) if depth < 3]
-        inner[name] = VALUE | of_model(found[0], depth + 1) if found else VALUE
-    return st.fixed_dictionaries({}, optional=inner) | st.dictionaries(
-        st.text(max_size=3) | st.integers(0, 3), VALUE, max_size=2
-    )
-
-
-def models_in(annotation: Any) -> Iterator[type]:
-    if keys_of(annotation):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from models_in(argument)
-
-
-@given(of_model(Settings))
-def test_no_mapping_raises_anything_else(data: Json) -> None:
-    try:
-        assert isinstance(from_mapping(data), Settings)
-    except SettingsError as error:
-        assert error.problems and all(error.problems)
-
-
 @given(st.dictionaries(st.text("ABCDEFX_", max_size=12), st.text(max_size=8), max_size=3))
 def test_no_environment_raises_anything_else(variables: dict[str, str]) -> None:
     named = {f"MLX_STACK_SERVER__{key}": value for key, value in variables.items()}
@@ -288,21 +253,10 @@ def test_no_environment_raises_anything_else(variables: dict[str, str]) -> None:
         assert error.problems
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_a_switch_is_no_number(value: bool) -> None:
-    said = problems({"tiers": {"fast": {"max_concurrency": value}}})
-    assert said == [f"tiers.fast.max_concurrency: must be a number, not {str(value).lower()}"]
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}])
 def test_params_must_fit_into_json(value: Any) -> None:
     (said,) = problems({"tiers": {"fast": {"params": {"temperature": value}}}})
     assert said.startswith("tiers.fast.params: must be values that JSON can hold")
-
-
-def test_a_base_url_that_is_none_says_so_in_our_words() -> None:
-    (said,) = problems({"upstream": {"base_url": "http://[::1"}})
-    assert said.startswith("upstream.base_url: must be a URL such as ")
 
 
 @pytest.mark.parametrize(
@@ -382,11 +336,3 @@ def test_an_empty_key_is_none() -> None:
     """As from a template whose variable is not set: it would let in whoever sends no key."""
     with pytest.raises(ValidationError, match=r"api_keys\.0"):
         ServerSettings(api_keys=("",))
-
-
-@pytest.mark.parametrize(
-    "url", ["http://[::1", "http://h:abc", "http://h:99999", "http://a b", f"http://{'h' * 64}"]
-)
-def test_an_address_that_is_none_stops_the_start(url: str) -> None:
-    with pytest.raises(ValidationError, match="must be a URL such as"):
-        UpstreamSettings(base_url=url)

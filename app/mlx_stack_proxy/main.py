@@ -50,8 +50,9 @@ def build_services(
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
-    journal = Journal(store)
+    journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
+    memory = memory or _memory_probe(settings)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -63,8 +64,8 @@ def build_services(
         tier_states=tier_states,
         recovery=Recovery(settings, upstream, tier_states),
         cloud=_cloud(settings),
-        memory=memory or _memory_probe(settings),
-        metrics=Metrics(queues.readings, tier_states.degraded),
+        memory=memory,
+        metrics=Metrics(queues.readings, tier_states.degraded, lambda: memory.level),
         wall_clock=wall_clock,
     )
     _connect(services)
@@ -75,7 +76,6 @@ def _connect(services: Services) -> None:
     """Let the parts tell one another what happens; add those that the settings ask for."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
-    journal.on_events = services.feed.told
     tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
     services.upstream.reach.watch(*tell)
     services.capture = _capture(services)
@@ -89,7 +89,6 @@ def _connect(services: Services) -> None:
         services.observers = (*services.observers, services.traces.of)
     _count_from_zero(services)
     services.memory.on_change = partial(_pressure_changed, services)
-    services.metrics.watch_pressure(lambda: services.memory.level)
 
 
 # What may have a fault beside the stages, and is always there.
@@ -100,7 +99,7 @@ def _count_from_zero(services: Services) -> None:
     """A counter that begins with its first fault has not grown for Prometheus: no alert."""
     beside = [one.name for one in (services.capture, services.traces) if one is not None]
     for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
-        services.metrics.stage_faults.inc(part, by=0)
+        services.metrics.stage_faults.labels(part).inc(0)
 
 
 def _traces(settings: Settings) -> Traces:
@@ -127,7 +126,7 @@ def _capture(services: Services) -> FailureCapture | None:
         rules.capture_path,
         rules.capture_max_bytes,
         [key for key in keys if key],
-        services.metrics.stage_faults.inc,
+        lambda part: services.metrics.stage_faults.labels(part).inc(),
     )
 
 

@@ -29,7 +29,6 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("upstream", "base_url"),
         ("upstream", "api_key_env"),
         ("upstream", "max_connections"),
-        ("reliability", "loop_detection", "window_size"),
         ("reliability", "loop_detection", "max_sessions"),
         ("reliability", "token_budget", "session_ttl_seconds"),
         ("reliability", "memory_pressure", "enabled"),

@@ -8,10 +8,9 @@ environment is ``settings_source.py``.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from .section import section
 from .setting_types import (
@@ -20,6 +19,7 @@ from .setting_types import (
     AutoOrSwitch,
     BaseUrl,
     Count,
+    LiteLLMUrl,
     MemorySource,
     NotNegative,
     Params,
@@ -33,7 +33,6 @@ from .setting_types import (
     TimeOfDay,
     WebhookUrl,
     unknown_name,
-    without_v1,
 )
 
 ENV_PREFIX = "MLX_STACK_"
@@ -56,7 +55,7 @@ class ServerSettings:
 
 @section
 class UpstreamSettings:
-    base_url: BaseUrl = "http://127.0.0.1:4000"
+    base_url: LiteLLMUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
@@ -335,11 +334,6 @@ class Settings:
     reliability: ReliabilitySettings = ReliabilitySettings()
     state: StateSettings = StateSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
-
-    @field_validator("upstream")
-    @classmethod
-    def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:
-        return replace(given, base_url=without_v1(given.base_url))
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:

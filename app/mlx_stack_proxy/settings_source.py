@@ -31,9 +31,7 @@ SCHEMA = Path(__file__).with_name("config.schema.json")  # of a file, for editor
 _HERE = Path()
 # Kubernetes sets these for each Service of the namespace, after the Service's name in capitals: a
 # Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
-_SERVICE_LINK = re.compile(
-    r"_(?:SERVICE_HOST|SERVICE_PORT(?:_(?s:.*))?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)\Z"
-)
+_SERVICE_LINK = re.compile(r"_SERVICE_(?:HOST|PORT)|_PORT_\d+_(?:TCP|UDP|SCTP)")
 _SERVICE_ADDRESS = ("tcp://", "udp://", "sctp://")
 
 
@@ -56,8 +54,9 @@ class Sources:
 
     def settings(self) -> Settings:
         """Both together, the environment being the stronger. Raises :class:`SettingsError`."""
-        source = "settings" if self.path is None else str(self.path)
-        return from_mapping(self._merged(), source, self.environment)
+        places = [str(self.path)] if self.path is not None else []
+        places += ["environment"] if self.environment else []
+        return from_mapping(self._merged(), " and ".join(places) or "settings")
 
     def retired(self) -> list[str]:
         """The keys in them that do nothing any more."""
@@ -131,13 +130,8 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     return from_mapping({**asdict(settings), "server": server}, "command line")
 
 
-def from_mapping(
-    data: Mapping[str, Any], source: str = "settings", environment: Mapping[str, Any] | None = None
-) -> Settings:
-    """Settings from plain data of the file's shape. Raises :class:`SettingsError`.
-
-    ``environment``: what of it stands there, and in no file.
-    """
+def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
+    """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
     known = keys_of(Settings)
     data, _ = without_retired(data)
     # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
@@ -157,7 +151,7 @@ def from_mapping(
     try:
         settings = Settings(**whole)
     except ValidationError as error:
-        problems += [_told(e, environment or {}) for e in error.errors()]
+        problems += [_sentence(e) for e in error.errors()]
     if problems:
         raise SettingsError(problems, source)
     return settings
@@ -223,12 +217,9 @@ def _yaml_problem(error: Exception) -> str:
     """In one line, without the picture of the place that PyYAML draws."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"{type(error).__name__}: {error}"
-    told = [(error.context_mark, error.context), (error.problem_mark, error.problem)]
-    return ", ".join(
-        f"{text} (line {mark.line + 1}, column {mark.column + 1})" if mark else text
-        for mark, text in told
-        if text
-    )
+    mark = error.problem_mark
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{error.problem}{place}"
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
@@ -239,9 +230,7 @@ def service_links(environ: Mapping[str, str]) -> list[str]:
 def _is_service_link(key: str, value: str) -> bool:
     if not key.startswith(ENV_PREFIX) or ENV_DELIMITER in key or _section(key) in keys_of(Settings):
         return False
-    # MLX_STACK_SERVER_PORT=4100 is a slip, and refused as one.
-    address = key.endswith("_PORT") and value.startswith(_SERVICE_ADDRESS)
-    return address or _SERVICE_LINK.search(key) is not None
+    return value.startswith(_SERVICE_ADDRESS) or _SERVICE_LINK.search(key) is not None
 
 
 def _section(key: str) -> str:
@@ -312,20 +301,6 @@ def _unknown_key(path: tuple[Any, ...]) -> str:
     return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known, 'key')}"
 
 
-def _told(error: Any, environment: Mapping[str, Any]) -> str:
-    """What is wrong; of what the environment gives, that it is there, for a file is named too."""
-    given: Any = environment
-    for key in error["loc"]:
-        if isinstance(given, Mapping):
-            if key not in given:
-                return _sentence(error)
-            given = given[key]
-    if isinstance(given, Mapping):  # some of what stands below may be the file's
-        return _sentence(error)
-    as_json = ", where lists and mappings are JSON" if error["type"] in _WRONG_SHAPE else ""
-    return f"{_sentence(error)} (this is in the environment{as_json})"
-
-
 def _sentence(error: Any) -> str:
     path = tuple(error["loc"])
     where = _shown_path(path)
@@ -352,9 +327,9 @@ def _sentence(error: Any) -> str:
 
 
 _WRONG_SHAPE = {
-    "dataclass_type": "must hold keys of its own (a mapping)",
-    "dict_type": "must hold keys of its own (a mapping)",
-    "tuple_type": "must be a list",
+    "dataclass_type": "must hold keys of its own (a mapping; in the environment as JSON)",
+    "dict_type": "must hold keys of its own (a mapping; in the environment as JSON)",
+    "tuple_type": "must be a list (in the environment as JSON)",
 }
 
 

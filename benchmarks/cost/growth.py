@@ -18,7 +18,8 @@ from benchmarks.measure import load, servers
 from benchmarks.measure.servers import Server
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, StoreError
+from tests.support.storing import commit
 
 SECONDS = 0.3  # of CPU, at scale 1, for a point
 CONNECTIONS = 8
@@ -28,7 +29,6 @@ STREAM_CONNECTIONS = 4
 SESSION_REQUESTS = 250
 WINDOW = 1_000_000  # tokens: no history of these is to be too long for the first tier
 FILL_AT_ONCE = 1_000
-WINDOW_TURNS = tuple(bytes([number]) * 16 for number in range(10))
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,7 @@ class Growth:
 
 
 def store_at(path: Path, most: int) -> SqliteStore:
-    return SqliteStore(
-        str(path),
-        max_sessions=most,
-        window_size=len(WINDOW_TURNS),
-        session_ttl=86_400.0,
-        events_ttl=1e6,
-        max_events=10_000,
-    )
+    return SqliteStore(str(path), Sizes(most, 86_400.0, 1e6, 10_000))
 
 
 async def fill(path: Path, count: int, most: int) -> None:
@@ -151,13 +144,13 @@ async def fill(path: Path, count: int, most: int) -> None:
     store = store_at(path, most)
     await store.open()
     now = time.time()
-    delta = SessionDelta(turns=1, tier="fast", window=WINDOW_TURNS)
+    delta = Change(turns=1, tier="fast")
     for first in range(0, count, FILL_AT_ONCE):
         commits = []
         for number in range(first, min(first + FILL_AT_ONCE, count)):
             name = digest("", session(number))
             limit = Limit(f"session:{name}", None, rolling=False)
-            commits.append(store.commit(name, delta, now, Settlement("none", {limit: 4321})))
+            commits.append(commit(store, name, delta, now, Settlement("none", {limit: 4321})))
         for done in await asyncio.gather(*commits, return_exceptions=True):
             # Where the disk was slow to answer, it is written yet: by the end of `close`.
             if isinstance(done, BaseException) and not isinstance(done, StoreError):

@@ -151,7 +151,7 @@ def asked(dialect: Dialect, body: Json) -> tuple[Translated, Request]:
     given = read(body)
     translated = dialect.to_chat(given, {})
     parsed = client_request.checked(translated.body, 1, translated.failed)
-    session_id.identify({}, given, "", parsed.blocks, translated.session)
+    session_id.identify({}, given, "", parsed.body["messages"], translated.session)
     return translated, parsed
 
 

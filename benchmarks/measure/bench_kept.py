@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import sys
 from collections.abc import Callable
 
 import psutil
 
 from benchmarks.measure.bench_history import MESSAGES, transcript
-from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
+from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes
 from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
@@ -30,26 +29,26 @@ TOOLS = 8  # of one request
 
 def sessions(*, window: bool) -> object:
     """As `sqlite` and `memory` hold them, with their counts, and what loop detection remembers."""
-    ledger = Ledger(max_sessions=SESSIONS, window_size=WINDOW, session_ttl=86_400.0)
+    ledger = Ledger(Sizes(SESSIONS, 86_400.0, 1e6, 10_000))
     remembered = Sessions(SESSIONS)
-    turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW + 1))).turns
     for number in range(SESSIONS):
         name = f"{number:032x}"
-        kept = tuple(map(encoded, turns)) if window else ()
-        delta = SessionDelta(turns=1, tier="fast", window=kept)
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
-        ledger.commit(name, delta, 1.0, spent)
-        remembered.get(name)
+        ledger.write(Change(name, 1, "fast", settlement=spent), 1.0)
+        session = remembered.get(name)
+        turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW))).turns if window else ()
+        for at, turn in enumerate(turns):
+            session.keep(str(at), turn, WINDOW)
     return ledger, remembered
 
 
 def histories() -> object:
-    reader = HistoryReader(max_bytes=sys.maxsize)
-    messages = transcript(MESSAGES)
+    reader = HistoryReader()
     for session in range(HISTORIES):
-        for count in range(2, len(messages) + 1, 40):
-            reader.read(str(session), Blocks(messages[:count]))
-        reader.read(str(session), Blocks(messages))
+        run = [{**one, "content": f"{session} {one['content']}"} for one in transcript(MESSAGES)]
+        for count in range(2, len(run) + 1, 40):
+            reader.read(str(session), Blocks(run[:count]))
+        reader.read(str(session), Blocks(run))
     return reader
 
 

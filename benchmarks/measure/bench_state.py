@@ -23,20 +23,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import uvloop
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, Sticky, Store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import commit, settle
 
 ROUNDS = 10
 EXCHANGES = 400  # in each
-EVENTS = {"events_ttl": 1e6, "max_events": 10_000}
-DIGEST = bytes(16)
-WINDOW = tuple(bytes([n]) * 16 for n in range(10))
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
 HEAD = f"{'':26}{''.join(f'{name:>10}' for name in COLUMNS)}"
 
@@ -56,8 +53,8 @@ async def exchange(store: Store, number: int, tag: str) -> float:
     ]
     await store.load(name, now, limits)
     await store.reserve(tag, limits, 500, now, now + 600, partial=True)
-    delta = SessionDelta(turns=1, tier="fast", window=(DIGEST,))
-    await store.commit(name, delta, now, Settlement(tag, dict.fromkeys(limits, 321)))
+    spent = Settlement(tag, dict.fromkeys(limits, 321))
+    await store.write(Change(name, 1, "fast", settlement=spent), now)
     return time.perf_counter() - started
 
 
@@ -91,18 +88,19 @@ async def measure(label: str, store: Store, sessions: int, at_once: int) -> None
 
 
 async def fill(store: Store, first: int, last: int) -> None:
-    """Sessions as a client leaves them that does not send its transcript: the largest there are."""
+    """Sessions as a client leaves them that has been moved: the largest there are."""
     now = time.time()
-    delta = SessionDelta(
-        turns=1, tier="standard", window=WINDOW, sticky={"auto": Sticky("standard", now + 300)}
-    )
+    delta = Change(turns=1, tier="standard", sticky={"auto": Sticky("standard", now + 300)})
 
     async def one(number: int) -> None:
         name = name_of(number)
-        await store.settle(
-            "none", dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321), now
+        await settle(
+            store,
+            "none",
+            dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321),
+            now,
         )
-        await store.commit(name, delta, now)
+        await commit(store, name, delta, now)
 
     for start in range(first, last, 64):
         await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
@@ -142,26 +140,21 @@ def memory_of(server: RedisServer) -> int:
 
 
 async def main(most: int) -> None:
-    sizes: dict[str, Any] = {
-        "max_sessions": 2 * most,
-        "window_size": 10,
-        "session_ttl": 86_400.0,
-        **EVENTS,
-    }
+    sizes = Sizes(2 * most, 86_400.0, 1e6, 10_000)
     print(
         f"{platform.platform()}, Python {platform.python_version()}, "
         f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"
     )
-    await bench("memory", SqliteStore(None, **sizes), most)
+    await bench("memory", SqliteStore(None, sizes), most)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
-        store = SqliteStore(str(path), **sizes)
+        store = SqliteStore(str(path), sizes)
         await bench("sqlite", store, most)
         print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
         del store
         gc.collect()
         started = time.perf_counter()
-        again = SqliteStore(str(path), **sizes)
+        again = SqliteStore(str(path), sizes)
         await again.open()
         print(f"{time.perf_counter() - started:.2f} s to open it")
         await again.close()
@@ -170,7 +163,7 @@ async def main(most: int) -> None:
             print("\nredis: the program redis-server is missing")
             return
         empty = memory_of(server)
-        store_there = RedisStore(server.url, **sizes)
+        store_there = RedisStore(server.url, sizes)
         await bench("redis", store_there, most, lambda: memory_of(server) - empty)
 
 

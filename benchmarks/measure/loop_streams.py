@@ -15,7 +15,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
-from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch, watch_maker
+from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.events import TextDelta
 
@@ -78,7 +78,7 @@ def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
     body: Json = {"messages": [{"role": "user", "content": "?"}], "tools": list(tools)}
     request = Request(body, "m", stream=True, include_usage=True)
     exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
-    return watch_maker(given)(exchange, given.reliability.loop_detection)
+    return ReplyWatch(exchange, given)
 
 
 def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:

@@ -73,7 +73,6 @@ def judged(
         UpstreamRequest("fast", dict(body)),
         STAGES,
         lambda stage, error: faults.append(f"{stage}: {error!r}"),
-        hold_whole=False,
     )
     attempt.on_request()
     came = b"".join(_frames(calls, text))

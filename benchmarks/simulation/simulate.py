@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulation import virtual_time
 from benchmarks.simulation.world import Agent, Machine, Server, Turn, World, reply_of
+from mlx_stack_proxy.engine.decisions import after_waiting
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Outcome as Ended
 from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
-from mlx_stack_proxy.engine.time_left import after_waiting
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     InvalidToolCall,

@@ -164,9 +164,7 @@ class Proxy:
     def _kept(self) -> dict[str, float]:
         captured = sum(one.stat().st_size for one in (self._folder / "failures").glob("*"))
         if self._asked is not None:
-            # A call's mark stays for ten minutes, whatever came of it: as many as there were calls.
-            kept = sum(b":o:" not in key for key in self._asked.scan_iter(count=1_000))
-            store = {KEYS: float(kept)}
+            store = {KEYS: float(_counted(set(self._asked.scan_iter(count=1_000))))}
         else:
             log = Path(f"{self._state}-wal")
             store = {
@@ -177,6 +175,18 @@ class Proxy:
 
     def log_tail(self) -> str:
         return self._server.said()
+
+
+def _counted(keys: set[bytes]) -> int:
+    """How many of Redis' keys are no such as end by themselves, however many come.
+
+    A call's mark stays for ten minutes, whatever came of it. A purse whose session is gone stays
+    for a day: a Redis that was demoted in between took the tokens and refused the session.
+    """
+    marks = [key for key in keys if b":o:" in key]
+    purses = [key for key in keys if b":p:session:" in key]
+    left = [key for key in purses if key.replace(b":p:session:", b":s:") not in keys]
+    return len(keys) - len(marks) - len(left)
 
 
 def metric(text: str, name: str) -> float:

@@ -115,7 +115,7 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
     for name, tree in TREES.items():
         for node in ast.walk(tree):
             match node:
-                case ast.Call(func=ast.Name(id="ProxyError" | "BodyRefused" | "Rejected" as kind)):
+                case ast.Call(func=ast.Name(id="ProxyError" | "BodyRefused" as kind)):
                     yield name, kind, node
                 case ast.Call(func=ast.Name(id="invalid")):
                     yield name, "invalid", node

@@ -22,7 +22,8 @@ def documented() -> set[str]:
 def counted() -> set[str]:
     source = (APP / "telemetry" / "exchange_counts.py").read_text("utf-8")
     names = set(re.findall(r'row\["(\w+)"\]', source))
-    names |= {"replies_cut", "loops_cut", *exchange_counts.WAYS, *exchange_counts._LOOPS.values()}
+    names |= set(exchange_counts.WAYS)
+    names |= {name for row in exchange_counts.INCIDENTS.values() for name in row.hour.values()}
     names |= {*accounts._COUNTED.values(), "kills"}
     return names | {f"pressure_{level}_seconds" for level in ("warning", "critical")}
 

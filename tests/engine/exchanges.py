@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -67,19 +68,17 @@ def exchange(
     tiers: tuple[str, ...] = ("fast", "standard"),
     route: Route | None = None,
     session: SessionId = SESSION,
-    window: tuple[bytes, ...] = (),
     began: Began | None = None,
     **who: Any,
 ) -> Exchange:
     """One that has only begun. ``who``: more fields of the request."""
     asked = (request or client_request()).asked_by(
-        id="req-1",
         session=session,
         route=route or Route(tiers),
         controls=controls or Controls(),
-        **who,
+        **{"id": "req-1", **who},
     )
-    return Exchange(asked, window=window, began=began)
+    return Exchange(asked, began=began)
 
 
 def note(whole: Exchange, remarks: Remarks) -> None:
@@ -115,12 +114,14 @@ def attempt(
     hold_whole: bool = False,
 ) -> Attempt:
     whole = whole or exchange()
+    if hold_whole:
+        controls = replace(whole.controls, stream="buffered")
+        whole.request = whole.request.asked_by(controls=controls)
     return Attempt(
         whole,
         UpstreamRequest(whole.tier, dict(whole.request.body)),
         stages,
         faults if faults is not None else Faults(),
-        hold_whole=hold_whole,
     )
 
 

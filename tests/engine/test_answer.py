@@ -45,7 +45,7 @@ def answering(client: Client) -> tuple[Answer, Attempt, bytes]:
     """An answer, and what is to go out of an attempt whose end is still held."""
     one = exchange()
     memory = MemoryProbe(MemoryPressureSettings(enabled=False), None, time.monotonic)
-    answer = Answer(one, Downstream(client.take, time.monotonic), memory, metadata=False)
+    answer = Answer(one, Downstream(client.take, time.monotonic), memory, False)
     running = attempt(one)
     return answer, running, running.feed(ROLE + TEXT + END + DONE)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.gate import Gate
-from mlx_stack_proxy.wire.chunks import Chunk, read_events, read_frame
+from mlx_stack_proxy.wire.chunks import Chunk, read_events
 from mlx_stack_proxy.wire.events import TextDelta
-from mlx_stack_proxy.wire.sse import Frame, comment_frame, data_frame
+from mlx_stack_proxy.wire.sse import comment_frame, data_frame
 from tests.support.replies import USAGE, chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ COMMENT = comment_frame("keepalive 1/2")
 
 def made(payload: Json | bytes) -> Chunk:
     if isinstance(payload, bytes):
-        return read_frame(Frame(payload, None))
+        return Chunk(payload, None, ())
     return Chunk(data_frame(repr(payload).encode()), payload, read_events(payload))
 
 

@@ -10,7 +10,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
 from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from mlx_stack_proxy.engine.tries import Failure
+from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, Failure
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -20,6 +20,7 @@ from mlx_stack_proxy.engine.verdicts import (
     Verdict,
     reason_of,
 )
+from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import exchange
@@ -42,15 +43,17 @@ DOUBTED_LOOP = replace(LOOP, doubt=True)
 DOUBT = replace(INVALID, doubt=True)
 SLIP = replace(DOUBT, ask_next=True)
 HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
-TEXT = Committed("Let me see.")
+OTHER_CALL, ENDLESS = replace(HINTED, calls=(("wait", "[]"),)), replace(HINTED, confirmable=False)
+TEXT, THOUGHT = Committed("Let me see."), Committed("")
 SILENT = replace(TIMEOUT, silent=True)
 OURS = replace(CLIENTS, about_ours=True)
 EMPTY, THINKING, UNSEEN = EmptyResponse(), OutputTruncated("reasoning"), OutputTruncated("unseen")
-NO_BUDGET = Rejected(429, "budget_exceeded", "", tier_only=True)
+NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", ""), tier_only=True)
 # What has happened: verdicts, each with the step that followed; text stands for text let out.
 Story = tuple[Verdict | Step | Committed, ...]
 BACK_OFF = Retry("server_error", 1, last=True, after=0.25)
-CORRECTED = Retry(INVALID_REASON, 1, correct=True)
+CORRECTED, SECOND_CORRECTION = (Retry(INVALID_REASON, n, correct=True) for n in (1, 2))
+CALLS, AGAIN = OutputTruncated("tool_calls"), Retry("output_truncated", 1, last=True)
 SECOND = Move("standard", "")
 THIRD = Move("longctx", "")
 
@@ -86,18 +89,36 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("bad call", (INVALID, CORRECTED, INVALID), Retry(INVALID_REASON, 2, correct=True)),
     (
         "bad call",
+        (INVALID, Retry(INVALID_REASON, 2, correct=True), INVALID),
+        Retry(INVALID_REASON, 3, correct=True, last=True),
+    ),
+    ("bad call", (THOUGHT, INVALID, CORRECTED, THOUGHT, INVALID), SECOND_CORRECTION),
+    (
+        "bad call",
         (INVALID, Retry(INVALID_REASON, 3, correct=True), INVALID),
         Move("standard", INVALID_REASON),
     ),
     ("bad call", (TEXT, INVALID, CORRECTED, INVALID), Fail),
     ("loop", (HINTED,), Move("standard", "loop_detected", "Stop.")),
+    ("loop", (TEXT, HINTED), Move("standard", "loop_detected", "Stop.")),
+    ("loop", (TEXT, HINTED, SECOND, LOOP), Fail),
     ("loop", (HINTED, SECOND, HINTED), Deliver()),
+    ("loop", (HINTED, SECOND, OTHER_CALL), Move("longctx", "loop_detected", "Stop.")),
+    ("loop", (HINTED, SECOND, ENDLESS), Move("longctx", "loop_detected", "Stop.")),
+    ("loop", (FAILED, THIRD, HINTED), Retry("loop_detected", 1, last=True, hint="Stop.")),
+    ("loop", (FAILED, THIRD, HINTED, Retry("loop_detected", 1), HINTED), Fail),
     ("loop", (HINTED, THIRD, LOOP), Retry("loop_detected", 1, last=True)),
     ("loop", (replace(HINTED, confirmed=True),), Deliver()),
-    ("cut", (OutputTruncated("tool_calls"),), Retry("output_truncated", 1, last=True)),
-    ("cut", (TEXT, OutputTruncated("tool_calls")), Deliver()),
+    ("cut", (CALLS,), AGAIN),
+    ("cut", (TEXT, CALLS), Deliver()),
+    ("cut", (CALLS, AGAIN, CALLS), Move("standard", "output_truncated")),
+    ("cut", (FAILED, THIRD, CALLS, AGAIN, CALLS), Deliver()),
     ("cut, and next to all lost", (UNSEEN,), Move("standard", "output_truncated")),
     ("cut, and next to all lost", (FAILED, THIRD, UNSEEN), Retry("output_truncated", 1, last=True)),
+    ("cut, and next to all lost", (FAILED, THIRD, UNSEEN, AGAIN, UNSEEN), Deliver()),
+    ("cut while it thought", (THINKING,), replace(AGAIN, hint=ANSWER_DIRECTLY)),
+    ("cut while it thought", (THINKING, AGAIN, THINKING), Move("standard", "output_truncated")),
+    ("cut while it thought", (FAILED, THIRD, THINKING, AGAIN, THINKING), Fail),
     ("cut while it thought", (TEXT, THINKING), Fail),
     ("empty reply", (EMPTY,), Retry("empty_response", 1, last=True)),
     ("empty reply", (EMPTY, Retry("empty_response", 1), EMPTY), Move("standard", "empty_response")),
@@ -110,17 +131,29 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
         Move("longctx", "server_error", "Stop."),
     ),
     ("server_error", (FAILED, THIRD, FAILED, BACK_OFF, FAILED), Fail),
+    ("server_error", (FAILED, SECOND, FAILED, BACK_OFF, FAILED), Move("longctx", "server_error")),
+    ("server_error", (replace(FAILED, final=True),), Move("standard", "server_error")),
+    ("server_error", (replace(FAILED, retry_after=30),), Move("standard", "server_error")),
     ("timeout", (TIMEOUT,), Move("standard", "timeout")),
+    ("timeout", (HINTED, SECOND, TIMEOUT), Move("longctx", "timeout", "Stop.")),
     ("timeout", (TIMEOUT, THIRD, TIMEOUT), Retry("timeout", 1, last=True)),
     ("timeout", (TIMEOUT, THIRD, replace(TIMEOUT, final=True)), Fail),
     ("silent, though its server answers", (SILENT,), Move("standard", "timeout")),
     ("silent, though its server answers", (SILENT, THIRD, SILENT), Fail),
     ("connection refused", (REFUSED,), Fail),
     ("tier_busy", (BUSY,), Move("standard", "tier_busy")),
+    ("tier_busy", (HINTED, SECOND, BUSY), Move("longctx", "tier_busy", "Stop.")),
     ("other", (SHED,), Fail),
     ("prompt too long", (OVERFLOW,), Move("longctx", "context_overflow")),
     ("prompt too long", (FAILED, THIRD, OVERFLOW), PassOn),
-    ("client's fault", (CLIENTS,), PassOn),
+    ("prompt too long", (HINTED, SECOND, OVERFLOW), Move("longctx", "context_overflow", "Stop.")),
+    (
+        "prompt too long",
+        (FAILED, THIRD, replace(OVERFLOW, status=500)),
+        PassOn(400, OVERFLOW.headers, OVERFLOW.body),
+    ),
+    ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, status=None, body=b"")), Fail),
+    ("client's fault", (CLIENTS,), PassOn(400, CLIENTS.headers, CLIENTS.body)),
     ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
     ("client's fault", (OURS,), Retry("client_error", 1, last=True, hint_in_tool_result=True)),
     (

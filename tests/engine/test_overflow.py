@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from mlx_stack_proxy.engine.overflow import is_overflow, window_in
-from mlx_stack_proxy.engine.upstream_answers import failure_of_status
+from mlx_stack_proxy.engine.upstream_answers import failure_of_status, is_overflow, window_in
 from mlx_stack_proxy.escalation.ladder import ABILITIES
 
 WORDINGS = [

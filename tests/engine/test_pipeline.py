@@ -21,6 +21,7 @@ from mlx_stack_proxy.engine.verdicts import (
     Verdict,
     severest,
 )
+from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.events import Event, TextDelta
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import Faults, attempt, exchange, relayed
@@ -29,7 +30,7 @@ from tests.support.replies import KINDS, stream_bytes
 EVENT = TextDelta(0, "a")
 LOOP = LoopDetected("repetition", 3, "a loop")
 EMPTY = EmptyResponse()
-REFUSED = Rejected(429, "budget_exceeded", "no more")
+REFUSED = Rejected(ProxyError(429, "budget_exceeded", "no more"))
 
 
 class Recorder(StageState):

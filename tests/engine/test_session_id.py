@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.session_id import SessionId, digest, identify
-from mlx_stack_proxy.wire.blocks import Blocks, messages_in
+from mlx_stack_proxy.wire.blocks import messages_in
 
 Json = dict[str, Any]
 MESSAGES = [{"role": "system", "content": "You code."}, {"role": "user", "content": "Fix it."}]
@@ -45,7 +45,7 @@ BODY: list[tuple[str, str, Json]] = [
 
 def identified(headers: Json | None = None, body: Json | None = None, owner: str = "") -> SessionId:
     whole = {"messages": MESSAGES, **(body or {})}
-    return identify(headers or {}, whole, owner, Blocks(messages_in(whole) or ()))
+    return identify(headers or {}, whole, owner, messages_in(whole) or ())
 
 
 @pytest.mark.parametrize(("name", "value"), HEADERS)

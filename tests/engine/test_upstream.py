@@ -13,7 +13,6 @@ import pytest
 
 from mlx_stack_proxy.engine.headers import HOP_BY_HOP, passed_on
 from mlx_stack_proxy.engine.upstream import (
-    CONNECT_SECONDS,
     BadTarget,
     Response,
     Upstream,
@@ -52,13 +51,6 @@ async def test_a_request_goes_out_as_it_is(upstream: ScriptedServer, edge: Upstr
         "host",
         "content-length",
     }
-
-
-async def test_only_connecting_has_a_limit_of_the_librarys() -> None:
-    edge = Upstream(UpstreamSettings())
-    limits = edge._open().timeout
-    assert limits == aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-    await edge.aclose()
 
 
 @pytest.mark.parametrize("status", [200, 301, 404, 429, 500])
@@ -201,16 +193,6 @@ async def test_an_error_inside_the_answer(upstream: ScriptedServer, edge: Upstre
     go_on.set()
     with pytest.raises(UpstreamError, match="the connection broke off inside the answer"):
         await response.next_bytes()
-
-
-async def test_a_name_that_nobody_knows_is_no_connection() -> None:
-    edge = Upstream(UpstreamSettings(base_url="http://no.such.host.invalid:4000"))
-    try:
-        with pytest.raises(UpstreamError) as caught:
-            await post(edge)
-    finally:
-        await edge.aclose()
-    assert (str(caught.value), caught.value.refused) == ("its name can't be resolved", True)
 
 
 async def test_a_cancelled_wait_is_no_upstream_error_and_ends_the_call_at_once(

@@ -108,11 +108,8 @@ def test_what_follows_is_forward_only_and_could_take_it() -> None:
     assert ladder.following(whole, given, TierView()) == []
 
 
-def test_what_a_request_needs() -> None:
-    assert ladder.needs(client_request()) == frozenset()
-    assert ladder.needs(client_request(tools=TOOLS)) == {"tools"}
+def test_tools_that_may_not_be_called_are_no_need() -> None:
     assert ladder.needs(client_request(tools=TOOLS, tool_choice="none")) == frozenset()
-    assert ladder.needs(client_request(messages=[IMAGE])) == {"images"}
 
 
 def test_a_sticky_tier_that_is_down_is_no_trap() -> None:
@@ -200,13 +197,6 @@ def test_where_no_tier_has_the_abilities_it_is_no_question_of_windows() -> None:
     # Too long for the one that has them: that one's error says it best.
     only = {"fast": {"tools": False}, "longctx": {"tools": False}}
     assert start(asking(200_000, tools=TOOLS), **only) == Start("standard", "context_overflow")
-
-
-def test_a_closed_tier_is_not_entered() -> None:
-    closed = TierView({"fast": 9.0}).without(["standard"])
-    assert start(asking(), closed) == Start("longctx", "tier_degraded")
-    assert ladder.following(asking(), settings(), closed) == ["longctx"]
-    assert start(asking(), TierView().without(CHAIN)) == Start("fast")
 
 
 # Under memory pressure

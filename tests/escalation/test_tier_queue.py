@@ -25,30 +25,13 @@ async def test_a_free_slot_is_there_at_once_and_goes_to_the_next() -> None:
     first, second = await line.enter("a"), await line.enter("a")
     (third,) = waiting(line, "b")
     await settled()
-    assert (line.in_flight, line.depth, third.done()) == (2, 1, False)
+    assert (line.in_use, line.waiting, third.done()) == (2, 1, False)
     line.leave(first)
     assert (await third).granted
-    assert (line.in_flight, line.depth) == (2, 0)
+    assert (line.in_use, line.waiting) == (2, 0)
     line.leave(second)
     line.leave(await third)
-    assert (line.in_flight, line.depth) == (0, 0)
-
-
-async def test_sessions_take_turns() -> None:
-    line = queue()
-    holder = await line.enter("a")
-    order: list[str] = []
-
-    async def work(session: str) -> None:
-        ticket = await line.enter(session)
-        order.append(session)
-        line.leave(ticket)
-
-    tasks = [asyncio.create_task(work(session)) for session in "aaaab"]
-    await settled()
-    line.leave(holder)
-    await asyncio.gather(*tasks)
-    assert "".join(order) == "abaaa"
+    assert (line.in_use, line.waiting) == (0, 0)
 
 
 async def test_a_wait_that_takes_too_long() -> None:
@@ -58,10 +41,10 @@ async def test_a_wait_that_takes_too_long() -> None:
         await line.enter("b")
     assert caught.value.seconds == 0
     assert str(caught.value) == "no free place within 0 s"
-    assert (line.in_flight, line.depth) == (1, 0)
+    assert (line.in_use, line.waiting) == (1, 0)
     line.leave(holder)
     line.leave(await line.enter("b"))
-    assert line.in_flight == 0
+    assert line.in_use == 0
 
 
 async def test_one_that_leaves_the_line_gives_its_place_back() -> None:
@@ -72,7 +55,7 @@ async def test_one_that_leaves_the_line_gives_its_place_back() -> None:
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    assert line.depth == 1
+    assert line.waiting == 1
     line.leave(holder)
     assert (await third).session == "c"
 
@@ -87,12 +70,10 @@ async def test_one_that_leaves_in_the_moment_of_its_turn_hands_it_on() -> None:
     with pytest.raises(asyncio.CancelledError):
         await second
     assert (await third).session == "c"
-    assert (line.in_flight, line.depth) == (1, 0)
+    assert (line.in_use, line.waiting) == (1, 0)
 
 
-async def test_a_slot_that_comes_with_the_timeout_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_slot_that_comes_with_the_timeout_is_taken() -> None:
     line = queue(timeout=0)
     holder = await line.enter("a")
     loop = asyncio.get_running_loop()
@@ -100,22 +81,7 @@ async def test_a_slot_that_comes_with_the_timeout_is_taken(
     loop.call_soon(line.leave, holder)
     ticket = await line.enter("b")
     assert ticket.granted
-    assert line.in_flight == 1
-
-
-async def test_each_tier_has_a_queue_and_other_models_have_none() -> None:
-    tiers = {
-        "fast": TierSettings(model="m", max_concurrency=1),
-        "standard": TierSettings(model="m", max_concurrency=1),
-    }
-    queues = TierQueues(tiers)
-    fast, standard = queues["fast"], queues["standard"]
-    assert fast is not None and standard is not None
-    await fast.enter("a")
-    await standard.enter("a")
-    assert (fast.in_flight, standard.in_flight) == (1, 1)
-    assert queues["fast"] is fast
-    assert queues["other-model"] is None
+    assert line.in_use == 1
 
 
 # Other limits, while requests run and wait
@@ -136,6 +102,7 @@ async def test_other_tiers_leave_what_runs_where_it_is() -> None:
     assert (await waits[0]).granted
     assert queues.readings() == [("fast", 2, 0), ("new", 0, 0)]
     assert queues["gone"] is gone  # for exchanges that began with it
+    assert queues["other-model"] is None
     gone.leave(holders[1])
     assert (await waits[1]).granted
     queues.adapt({"gone": tier(3)})

@@ -1,90 +1,91 @@
-"""What is known of the tiers is the same whether or not there is nearly nothing to know."""
+"""What the end of a call tells of its tier, and which breakers are written down for it."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from typing import Any
 
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
-from mlx_stack_proxy.escalation.breaker import Breakers
+import pytest
+
+from mlx_stack_proxy.engine.verdicts import Rejected, UpstreamFailed, Verdict
+from mlx_stack_proxy.errors import shutting_down
 from mlx_stack_proxy.escalation.ladder import TierView
-from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import BreakerState
+from mlx_stack_proxy.state.store import BreakerState, Sizes
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.engine.exchanges import client_request
 
 SETTINGS = from_mapping(
     {"reliability": {"escalation": {"degrade": {"failures": 2, "cooldown_seconds": 30}}}}
 )
-TIERS = ("fast", "standard")
-REQUEST = client_request()
-FAILURES = {
-    "fails": UpstreamFailed("server_error", "status 500", status=500),
-    "overflows": UpstreamFailed("context_overflow", "too long", status=400, window=4096),
-    "lacks": UpstreamFailed("server_error", "no", status=400, client_fault=True, lacks="tools"),
-    "refuses words of ours": UpstreamFailed("server_error", "no", status=500, about_ours=True),
-}
-EVENTS = (*FAILURES, "answers", "comes back", "waits", "is probed", "was degraded")
-
-
-STORE = SqliteStore(None, max_sessions=1, window_size=1, session_ttl=1, events_ttl=1, max_events=1)
+NOW = 1000.0
+STORE = SqliteStore(None, Sizes(1, 1.0, 1.0, 1))
+FAILS = UpstreamFailed("server_error", "status 500", status=500)
+LACKS = UpstreamFailed("server_error", "no", status=400, client_fault=True, lacks="tools")
+ABOUT_OURS = UpstreamFailed("server_error", "no", status=500, about_ours=True)
 
 
 class Written(Journal):
-    """``tiers``: whose breakers were to be kept."""
+    """``states``: the breakers' that were to be kept."""
 
     def __init__(self) -> None:
-        super().__init__(STORE)
-        self.tiers: list[str] = []
+        super().__init__(STORE, lambda: NOW)
+        self.states: list[BreakerState] = []
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:
-        self.tiers.append(tier)
+        self.states.append(state)
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(TIERS)), max_size=12))
-async def test_the_view_has_all_that_is_known(events: list[tuple[str, str]]) -> None:
-    now = 1000.0
-    journal = Written()
-    states = TierStates(SETTINGS, STORE, journal, lambda: now)
-    breakers, learnt = Breakers(SETTINGS.reliability.escalation.degrade), LearnedLimits()
-    for event, tier in events:
-        call, other = states.begin(tier), breakers.begin(tier, now)
-        assert call == other
-        kept = len(journal.tiers)
-        if event == "answers":
-            failed = tier in breakers.failing()
-            states.note(call, None, REQUEST)
-            breakers.succeeded(tier, now)
-            assert (len(journal.tiers) > kept) is failed, "what is well is not written again"
-        elif event == "comes back":
-            states.answers_again(tier)
-            breakers.answers_again(tier, now)
-        elif event == "waits":
-            now += FORGET_SECONDS / 2
-        elif event == "was degraded":
-            known = {tier: BreakerState(2, now + 9.0, 30.0)}
-            states._breakers.restore(known)
-            breakers.restore(known)
-        elif event in FAILURES:
-            states.note(call, FAILURES[event], REQUEST)
-            learnt.take(tier, FAILURES[event], REQUEST, now)
-            if event == "fails":
-                breakers.failed(other, now)
-        assert states.view() == TierView(
-            breakers.passed_over(now),
-            learnt.windows(now),
-            learnt.lacks(now),
-            proven=breakers.proven(),
-        )
-        if event != "is probed":
-            states.end(call)
-            breakers.end(other)
+def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Written, Any]:
+    """After calls that ended so; with the event of the last."""
+    journal, event = Written(), None
+    states = TierStates(SETTINGS, STORE, journal, lambda: NOW)
+    for verdict in verdicts:
+        call = states.begin(tier)
+        event = states.note(call, verdict, client_request())
+        states.end(call)
+    return states, journal, event
 
 
-def test_nothing_new_is_made_while_all_is_well() -> None:
-    states = TierStates(SETTINGS, STORE, Written(), lambda: 0.0)
-    states.note(states.begin("fast"), None, REQUEST)
-    assert states.view() is states.view()
+@pytest.mark.parametrize(
+    ("verdicts", "view", "written"),
+    [
+        ([FAILS], TierView(), 1),
+        ([FAILS, FAILS], TierView({"fast": NOW + 30}), 2),
+        ([None], TierView(proven=frozenset({"fast"})), 0),  # what is well is not written again
+        ([FAILS, None], TierView(proven=frozenset({"fast"})), 2),
+        (
+            [UpstreamFailed("context_overflow", "too long", status=400, window=4096)],
+            TierView(windows={"fast": 4096}),
+            0,
+        ),
+        ([LACKS] * 3, TierView(lacks={"fast": frozenset({"tools"})}), 0),
+        ([ABOUT_OURS] * 3, TierView(), 0),
+        ([Rejected(shutting_down())] * 3, TierView(), 0),
+    ],
+)
+def test_what_a_call_tells(verdicts: list[Any], view: TierView, written: int) -> None:
+    states, journal, _ = ended(*verdicts)
+    assert states.view() == view
+    assert len(journal.states) == written
+
+
+def test_a_model_that_is_no_tier_has_no_breaker() -> None:
+    states, journal, _ = ended(FAILS, FAILS, tier="elsewhere")
+    assert (states.view(), journal.states) == (TierView(), [])
+
+
+def test_the_events_of_its_failures_and_its_return() -> None:
+    assert ended(FAILS)[2] is None
+    degraded = {"kind": "tier_degraded", "detail": {"seconds": 30}}
+    assert ended(FAILS, FAILS)[2] == degraded
+    assert ended(FAILS, FAILS, None)[2] == {"kind": "tier_recovered", "detail": {}}
+
+
+def test_a_server_that_is_back_is_written_once() -> None:
+    states, journal, _ = ended(FAILS, FAILS)
+    for _ in range(2):
+        states.answers_again("fast")
+    assert states.view() == TierView()
+    assert journal.states[2:] == [BreakerState(0, NOW, 30.0)]

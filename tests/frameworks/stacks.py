@@ -67,7 +67,7 @@ class ScriptedStack:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._process.end(self._proxy.end_grace, asyncio.Event())
+        await self._process.end(self._proxy.end_grace)
         await asyncio.to_thread(self.litellm.stop)
         await self._servers.stop()
         self._directory.close()

@@ -19,8 +19,9 @@ B = ("read_file", {"path": "notes.md"}, "# Notes")
 NAMED = SessionId("x-mlx-stack-session", "1" * 32, "1" * 32)
 
 
-def asked(messages: list[Json], session: SessionId | None = None) -> Exchange:
-    return exchange(client_request(messages=list(messages)), session=session or SESSION)
+def asked(messages: list[Json], session: SessionId | None = None, id: str = "req-1") -> Exchange:
+    request = client_request(messages=list(messages))
+    return exchange(request, session=session or SESSION, id=id)
 
 
 def sent(stage: LoopDetection, whole: Exchange) -> list[Json]:

@@ -20,108 +20,105 @@ from tests.loop_detection.histories import (
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")
-C = ("list_files", {}, "notes.md")
 
 
-def test_the_same_call_again_and_again() -> None:
-    """pi#9637: 220 equal calls. The first answers to the user, so the 4th is the third lap."""
-    run = Run([TASK, *steps(*[A] * 8)])
-    assert run.told[0] == (4, "repetition")
-    assert run.broken[0] == (4, "repetition")
-    assert [number for number, _ in run.broken] == [4, 5, 6, 7, 8], "and again at once"
-
-
-def test_a_result_that_says_of_its_run_what_is_new_each_time() -> None:
-    """Codex: 310 equal calls of the real one, until its time was over."""
-    brought = "Chunk ID: {:06x}\nWall time: 0.{:04} seconds\n"
-    brought += "Process exited with code 0\nOutput:\nquokka\n"
-    made = [("exec_command", {"cmd": "cat a"}, brought.format(n * 77_777, n)) for n in range(1, 9)]
-    assert Run([TASK, *steps(*made)]).broken[0] == (4, "repetition")
-    moving = [(name, given, f"{said}{said[10:16]}") for name, given, said in made]
-    assert Run([TASK, *steps(*moving)]).is_silent, "what it brought is compared"
-
-
-def test_a_b_a_b() -> None:
-    """opencode#47759."""
-    run = Run([TASK, *steps(*[A, B] * 5)])
-    assert run.told[0] == (6, "repetition")
-    assert run.broken[0] == (7, "repetition")
-    assert run.nearly[0] == 7, "what could not be taken back is held from there on, not before"
-
-
-@pytest.mark.parametrize("period", [3, 5, 16])
-def test_longer_laps(period: int) -> None:
-    lap = [("read_file", {"path": f"{n}.md"}, f"text {n}") for n in range(period)]
-    run = Run([TASK, *steps(*lap * 4)])
-    assert run.broken[0] == (3 * period + 1, "repetition")
-    repetitions = [number for number, name in run.told if name == "repetition"]
-    assert repetitions[0] <= 2 * period + 2
-
-
-def test_the_same_answer_over_several_messages() -> None:
-    """opencode#25254."""
-    said: list[Json] = []
-    for _ in range(4):
-        said += [says("I will now fix the build."), user("Go on.")]
-    run = Run([TASK, *said])
-    assert run.told[0] == (4, "repetition")
-    assert run.broken[0] == (4, "repetition")
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        "DISCUSSION\n{}\n```\nedit 1:1\nclass A {{\n```",
-        "Thought: {}\nAction: search\nAction Input: quokka",
-        "Thought: {}\n<code>\nlook('quokka')\n</code>",
-    ],
+CODEX = (
+    "Chunk ID: {:06x}\nWall time: 0.{:04} seconds\nProcess exited with code 0\nOutput:\nquokka\n"
 )
-def test_the_same_command_behind_a_thought_that_is_worded_anew(write: str) -> None:
-    """16 of 43 recorded loops of such agents were missed."""
-    messages: list[Json] = [TASK]
-    for thought in ("Let me try.", "It failed, so once more.", "Now with care.", "Yes!", "No?"):
-        messages += [says(write.format(thought)), user("Observation: syntax error")]
-    run = Run(messages)
-    assert run.told[0] == (4, "repetition")
-    assert run.broken == [(4, "repetition"), (5, "repetition")]
+FIVE = [
+    message
+    for n in range(18)
+    for message in (says(f"Try {n} it is.\n```\nopen {n % 5}.java\n```"), user(f"text {n % 5}"))
+]
+THOUGHTS = ("Let me try.", "It failed, so once more.", "Now with care.", "Yes!", "No?")
 
 
-def test_laps_of_five_commands_behind_reworded_thoughts() -> None:
-    messages: list[Json] = [TASK]
-    for number in range(18):
-        command = f"```\nopen {number % 5}.java\n```"
-        messages += [says(f"Try {number} it is. {command}"), user(f"text {number % 5}")]
-    assert Run(messages).broken[0] == (16, "repetition")
-
-
-def test_an_error_in_which_only_the_line_moves() -> None:
-    """SWE-agent: `cd x/` 44 times, and the very same edit 34 times while the file grows."""
-    failing = [
-        ("bash", {"command": "cd x/"}, f"bash: line {17871 + 15 * n}: cd: x/: no such directory")
-        for n in range(44)
+def reworded(write: str) -> list[Json]:
+    """The same command behind a thought that is worded anew each time."""
+    return [
+        message
+        for thought in THOUGHTS
+        for message in (says(write.format(thought)), user("Observation: syntax error"))
     ]
-    run = Run([TASK, *steps(*failing)])
-    assert run.told[0] == (10, "repetition")
-    assert run.broken[0] == (13, "repetition")
-    edits = [
-        ("bash", {"command": "edit 1:1 a"}, f"[a.java ({n} lines total)]\n1:a") for n in range(34)
-    ]
-    assert Run([TASK, *steps(*edits)]).broken[0] == (13, "repetition")
 
 
-def test_a_fresh_id_in_every_result() -> None:
-    """Codex: equal calls never looked equal, and were not broken after 20."""
-    made = [
-        ("exec_command", {"cmd": "ls"}, f"Chunk ID: {id}\nProcess exited with code 0\na b c")
-        for id in ("7c1f3a", "f00ba4", "0d15ea", "a1b2c3") * 5
-    ]
-    assert Run([TASK, *steps(*made)]).broken
+def lap(period: int) -> list[Json]:
+    return steps(*[("read_file", {"path": f"{n}.md"}, f"text {n}") for n in range(period)] * 4)
 
 
-def test_an_answer_that_comes_and_goes() -> None:
-    """Two answers by turns are a circle of two, not of one."""
-    poll = [("job_status", {"id": 7}, said) for said in ("busy", "idle") * 5]
-    assert Run([TASK, *steps(*poll)]).broken[0] == (7, "repetition")
+# What is done, in which request it is told first, and which reply is broken first. The first lap
+# answers to the user, so that the fourth equal call is the third lap.
+GOING_ROUND: dict[str, tuple[list[Json], int, int]] = {
+    "the same call (pi#9637: 220 times)": (steps(*[A] * 8), 4, 4),
+    "a result that says of its run what is new each time (Codex: 310 times)": (
+        steps(*[("exec", {"cmd": "cat a"}, CODEX.format(n * 77_777, n)) for n in range(9)]),
+        4,
+        4,
+    ),
+    "a fresh id in every result": (
+        steps(*[("exec", {"cmd": "ls"}, f"ID: {n:06x}a\na b c") for n in range(99, 120)]),
+        10,
+        13,
+    ),
+    "a b a b (opencode#47759)": (steps(*[A, B] * 5), 6, 7),
+    "three steps": (lap(3), 8, 10),
+    "five steps": (lap(5), 12, 16),
+    "sixteen steps": (lap(16), 34, 49),
+    "the same answer over several messages (opencode#25254)": (
+        [says("I will now fix the build."), user("Go on.")] * 4,
+        4,
+        4,
+    ),
+    "SWE-agent": (reworded("DISCUSSION\n{}\n```\nedit 1:1\nclass A {{\n```"), 4, 4),
+    "ReAct": (reworded("Thought: {}\nAction: search\nAction Input: quokka"), 4, 4),
+    "CodeAgent": (reworded("Thought: {}\n<code>\nlook('quokka')\n</code>"), 4, 4),
+    "five commands behind reworded thoughts": (FIVE, 12, 16),
+    "an error in which only the line moves (SWE-agent: 44 times)": (
+        steps(*[("bash", {"command": "cd x/"}, f"bash: line {n}: no x/") for n in range(44)]),
+        10,
+        13,
+    ),
+    "the same edit while the file grows (34 times)": (
+        steps(*[("bash", {"command": "edit 1:1 a"}, f"[a ({n} lines)]\n1:a") for n in range(34)]),
+        10,
+        13,
+    ),
+    "an answer that comes and goes: a circle of two": (
+        steps(*[("job_status", {"id": 7}, said) for said in ("busy", "idle") * 5]),
+        6,
+        7,
+    ),
+    "surroundings in every turn": (
+        [
+            message
+            for n in range(6)
+            for message in (*step(*A), user(f"<environment>it is {n} o'clock</environment>"))
+        ],
+        4,
+        4,
+    ),
+    "calls of which no results are known (gemini-cli)": (
+        [calls(("bash", {"command": "ls"})) for _ in range(6)],
+        4,
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOING_ROUND)
+def test_it_goes_round(name: str) -> None:
+    messages, told, broken = GOING_ROUND[name]
+    run = Run([TASK, *messages])
+    assert run.told[0] == (told, "repetition")
+    assert run.broken[0] == (broken, "repetition")
+    assert run.nearly[0] == broken, "what can't be taken back is held from there on, not before"
+    last = sum(one["role"] == "assistant" for one in messages)
+    assert [number for number, _ in run.broken] == list(range(broken, last + 1)), "again at once"
+
+
+def test_what_a_command_brought_is_compared() -> None:
+    moving = [("exec", {"cmd": "a"}, f"{CODEX.format(n, n)}{chr(n + 97)}") for n in range(9)]
+    assert Run([TASK, *steps(*moving)]).is_silent
 
 
 def test_a_loop_whose_old_results_were_cleared() -> None:
@@ -160,15 +157,6 @@ def cleared(messages: list[Json]) -> list[Json]:
     ]
 
 
-def test_surroundings_in_every_turn_do_not_start_a_new_count() -> None:
-    messages = [TASK]
-    for n in range(6):
-        messages += [*step(*A), user(f"<environment>it is {n} o'clock</environment>")]
-    run = Run(messages)
-    assert run.told[0] == (4, "repetition")
-    assert run.broken[0] == (4, "repetition")
-
-
 def test_words_of_the_users_own_begin_a_new_count() -> None:
     messages = [TASK, *steps(A, A), user("Done?"), *steps(A, A, A, A, A)]
     run = Run(messages)
@@ -187,15 +175,6 @@ def test_the_order_of_parallel_calls_does_not_matter() -> None:
             said = results[one["function"]["arguments"]]
             messages.append({"role": "tool", "tool_call_id": one["id"], "content": said})
     assert Run(messages).broken[0] == (4, "repetition")
-
-
-def test_without_results_the_calls_themselves_are_enough() -> None:
-    """gemini-cli: nothing is known of what the calls brought."""
-    made = [calls(("bash", {"command": "ls"})) for _ in range(6)]
-    run = Run([TASK, *made])
-    assert run.broken[0] == (4, "repetition")
-    broken_up = [*made[:2], *(calls(("bash", {"command": str(n)})) for n in range(5)), made[2]]
-    assert Run([TASK, *broken_up]).is_silent
 
 
 def test_calls_that_a_transcript_tells_as_text() -> None:

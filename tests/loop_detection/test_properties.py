@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.loop_detection import detectors
-from mlx_stack_proxy.loop_detection.history import HistoryReader
-from mlx_stack_proxy.wire.blocks import Blocks
 from tests.loop_detection.histories import (
     TASK,
     Json,
@@ -124,14 +118,3 @@ def mixed(made: list[int], alike: bool) -> list[Json]:
         arguments = {"query": number // 2, "reason": str(at if alike else 0)}
         messages += step(NAMES[number % 3], arguments, str(number % 2))
     return messages
-
-
-@given(st.lists(st.integers(0, 2), max_size=20), st.data())
-def test_a_history_is_judged_alike_however_it_was_read(made: list[int], data: Any) -> None:
-    messages = [TASK, *steps(*((NAMES[n], {"n": n}, str(n)) for n in made))]
-    whole = HistoryReader().read("s", Blocks(messages))
-    reader = HistoryReader()
-    for cut in sorted(data.draw(st.sets(st.integers(0, len(messages)), max_size=4))):
-        reader.read("s", Blocks(copy.deepcopy(messages[:cut])))
-    again = reader.read("s", Blocks(messages))
-    assert list(detectors.findings(whole, SETTINGS)) == list(detectors.findings(again, SETTINGS))

@@ -9,7 +9,6 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
-from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.engine.exchanges import client_request, exchange, incidents
 from tests.loop_detection.asking import (
@@ -30,7 +29,6 @@ from tests.loop_detection.histories import (
     calls,
     says,
     settings,
-    step,
     steps,
     user,
 )
@@ -208,37 +206,6 @@ def test_a_stop_takes_out_what_is_written_as_text(written: str) -> None:
     assert reply.choices[0].text.startswith("[Stopped: the same answer is part of a loop")
 
 
-OTHERS = [("read_file", {"path": f"src/{n}"}, f"code {n}") for n in range(10)]
-
-
-@pytest.mark.parametrize(
-    ("lap", "since"),
-    [
-        ((A, B), [*steps(*OTHERS), says("Done."), user("Now the docs."), *steps(A)]),
-        ((A,), [*steps(*OTHERS), *steps(A)]),
-        ((A,), [says("I am stuck."), user("I have restarted the server. Look again.")]),
-    ],
-)
-def test_after_something_else_a_broken_loop_counts_from_zero(
-    lap: tuple[Any, ...], since: list[Json]
-) -> None:
-    stage = LoopDetection(settings(on_break="error", second_opinion=False))
-    messages = [TASK, *steps(*lap * 3)]
-    assert judged(stage, messages, again(lap[0])) is not None
-    went_on = [*messages, *since]
-    assert not stage.open(asked(went_on)).hold_whole()
-    assert judged(stage, went_on, again(lap[-1])) is None
-
-
-def test_a_break_is_one_transcript_s_own() -> None:
-    """Another sub-agent of the session, or the same agent started anew."""
-    stage = LoopDetection(settings(on_break="error", second_opinion=False))
-    assert judged(stage, [TASK, *steps(A, A, A)], again(A)) is not None
-    for first in (user("You are another agent."), TASK):
-        assert judged(stage, [first, *steps(A)], again(A)) is None
-        assert judged(stage, [first, *steps(A, A)], again(A)) is None
-
-
 def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     """The broken reply was delivered after all: the transcript shows it."""
     stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
@@ -255,22 +222,14 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
 
 
-def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
-    stage = LoopDetection(settings(tool_calls={"identical_hard": 19}))
+def test_a_run_is_told_once_however_long_it_is() -> None:
+    stage = LoopDetection(settings())
     messages = [TASK]
     hinted = []
-    for n in range(1, 45):
-        messages += step("fetch", {"url": "http://x"}, "nothing", text=f"This is try {n}.")
-        hinted += [n] if "with the same arguments" in hint(stage, messages) else []
+    for n in range(1, 300):
+        messages += steps(A)
+        hinted += [n] if hint(stage, messages) else []
     assert hinted == [3]
-
-
-def test_a_loop_is_over_when_its_results_change() -> None:
-    stage = LoopDetection(settings(on_break="error"))
-    messages = [TASK, *steps(A, A, A)]
-    assert judged(stage, messages, again(A)) is not None
-    moved = [*messages, *step(*A[:2], "found one!")]
-    assert judged(stage, moved, again(A)) is None
 
 
 def test_forgetting_a_session() -> None:
@@ -338,17 +297,6 @@ def test_what_is_remembered_is_bounded() -> None:
         session = SessionId("x", f"{n:032}", f"{n:032}")
         hint(stage, messages, session)
     assert len(stage._sessions._sessions) == 3
-
-
-def test_a_run_longer_than_what_is_kept_is_told_once() -> None:
-    """With each request the run seemed to begin a turn later: it was told in each."""
-    stage = LoopDetection(settings())
-    messages = [TASK, *steps(*[A] * (MAX_TURNS - 2))]
-    hinted = []
-    for _ in range(6):
-        messages += steps(A)
-        hinted.append(bool(hint(stage, messages)))
-    assert hinted == [True, *[False] * 5]
 
 
 def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:

@@ -33,39 +33,45 @@ from tests.loop_detection.histories import (
 )
 
 
-def windowed(stage: LoopDetection, replies: list[Json], session: SessionId) -> list[bool]:
-    """A client that sends no transcript: which of its replies are broken."""
-    window: list[bytes] = []
-    broken = []
-    for reply in replies:
-        whole = asked([user("What now?")], session)
-        whole.window = tuple(window)
-        broken.append(judged(stage, [], reply, whole) is not None)
-        if turn := whole.outcomes[-1].remarks.turn:
-            window.append(turn)
-    return broken
+def without_transcript(stage: LoopDetection, replies: list[Json], session: SessionId) -> list[bool]:
+    """A client that asks the same and sends no transcript: which of its replies are broken."""
+    return [
+        judged(stage, [], reply, asked([user("What now?")], session, f"r{number}")) is not None
+        for number, reply in enumerate(replies)
+    ]
 
 
-def test_a_stored_window_serves_agents_whose_sessions_have_a_name() -> None:
+def test_agents_without_a_transcript_whose_sessions_have_a_name() -> None:
     stage = LoopDetection(settings())
     made = [again(B), *[again(A)] * 4]
-    assert windowed(stage, made, NAMED) == [False] * 4 + [True]
+    assert without_transcript(stage, made, NAMED) == [False] * 4 + [True]
     derived = SessionId("derived", "2" * 32, "2" * 32)
-    assert windowed(stage, [again(A)] * 6, derived) == [False] * 6
+    assert without_transcript(stage, [again(A)] * 6, derived) == [False] * 6
 
 
-def test_a_client_that_sends_its_transcript_needs_no_window() -> None:
+def test_another_question_begins_another_count() -> None:
+    stage = LoopDetection(settings())
+    for number in range(9):
+        whole = asked([user(f"Look at {number // 3}.")], NAMED, f"r{number}")
+        assert judged(stage, [], again(A), whole) is None
+
+
+def test_of_several_attempts_one_counts() -> None:
+    stage = LoopDetection(settings())
+    whole = asked([user("What now?")], NAMED)
+    assert [judged(stage, [], again(A), whole) for _ in range(6)] == [None] * 6
+
+
+def test_no_more_turns_are_kept_than_the_settings_say() -> None:
+    stage = LoopDetection(settings(window_size=2))
+    assert without_transcript(stage, [again(A)] * 9, NAMED) == [False] * 9
+
+
+def test_a_client_that_sends_its_transcript_is_judged_by_that() -> None:
     """Its other requests (a title, say) are no turns of the same run."""
     stage = LoopDetection(settings())
     hint(stage, [TASK, *steps(A)], NAMED)
-    assert windowed(stage, [again(A)] * 5, NAMED) == [False] * 5
-
-
-def test_a_believed_call_takes_its_place_in_the_window() -> None:
-    stage = LoopDetection(settings())
-    whole = asked([user("What now?")], NAMED)
-    judged(stage, [], says("Yes."), whole)
-    assert whole.outcomes[-1].remarks.turn
+    assert without_transcript(stage, [again(A)] * 5, NAMED) == [False] * 5
 
 
 @pytest.mark.parametrize(

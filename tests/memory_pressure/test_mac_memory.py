@@ -72,13 +72,6 @@ def test_macos_that_tells_nothing_is_an_error() -> None:
         library().read()
 
 
-def test_the_sample_is_what_a_mac_says_of_it() -> None:
-    """`sysctl -n vm.swapusage`: total = 4096.00M  used = 3429.75M  free = 666.25M  (encrypted)"""
-    total, available, used, page, encrypted = struct.unpack("=QQQII", SWAPUSAGE)
-    assert (total, available, used) == (4096 * MIB, 666.25 * MIB, 3429.75 * MIB)
-    assert (total - available, page, encrypted) == (used, 16384, 1)
-
-
 @pytest.mark.parametrize(
     ("library", "is_found"),
     [(Library({KERNEL: number(1)}), True), (Library({}), False), (object(), False)],

@@ -47,27 +47,6 @@ async def test_a_change_is_told_once(capsys: pytest.CaptureFixture[str]) -> None
     assert {line["cause"] for line in lines} == {"system"}
 
 
-async def test_what_an_operator_sees() -> None:
-    memory = ForcedMemory(sustained_seconds=60)
-    assert memory.probe.shown() == {
-        "level": "normal",
-        "cause": None,
-        "seconds": None,
-        "sustained": False,
-        "source": "forced",
-        "trouble": None,
-    }
-    await memory.shows(WARNING)
-    await memory.shows(WARNING, after=60)
-    shown = memory.probe.shown()
-    assert (shown["level"], shown["cause"], shown["seconds"], shown["sustained"]) == (
-        "warning",
-        "system",
-        60.0,
-        True,
-    )
-
-
 async def test_a_reader_that_raises_ages_to_normal(capsys: pytest.CaptureFixture[str]) -> None:
     memory = ForcedMemory(interval_seconds=5)
     await memory.shows(CRITICAL)

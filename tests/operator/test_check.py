@@ -2,76 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.operator import check, cli
-from mlx_stack_proxy.settings_source import from_mapping
+from tests.operator.conftest import Typed
 from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
 MODELS = ("GET", "/v1/models")
 
 
-@pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No configuration and no key of whoever runs the tests."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LITELLM_MASTER_KEY", raising=False)
-    monkeypatch.delenv("MLX_STACK_CONFIG", raising=False)
-    return tmp_path
+def config(typed: Typed, base_url: str, more: str = "") -> None:
+    tiers = "" if "tiers:" in more else "tiers: {fast: , standard: }"
+    typed.write(f"upstream: {{base_url: '{base_url}'}}\n{tiers}\n{more}")
 
 
-@pytest.fixture
-async def litellm() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        yield server
+async def checked(typed: Typed, url: str, *words: str) -> tuple[int, list[str]]:
+    """The exit code and the lines, each whole; ``url`` is written as URL there."""
+    ran = await typed.beside("check", *(words or ("--no-probe",)))
+    assert ran.err == ""
+    return ran.code, ran.out.replace("\n      ", " ").replace(url, "URL").splitlines()
 
 
-def config(
-    folder: Path, base_url: str, more: str = "", tiers: str = "tiers: {fast: , standard: }"
-) -> str:
-    file = folder / "config.yaml"
-    text = f"upstream: {{base_url: '{base_url}'}}\n{tiers}\n{more}"
-    file.write_text(text, encoding="utf-8")
-    return str(file)
-
-
-def weather(arguments: str = '{"city": "Lima"}') -> dict[str, Any]:
-    function = {"name": "get_weather", "arguments": arguments}
-    return {"id": "call_1", "type": "function", "function": function}
-
-
-def checked(
-    file: str | None, capsys: pytest.CaptureFixture[str], **how: bool
-) -> tuple[int, list[str]]:
-    code = check.run(file, **{"probe": False, **how})
-    out, err = capsys.readouterr()
-    assert err == ""
-    return code, out.replace("\n      ", " ").splitlines()
-
-
-async def beside(
-    server: ScriptedServer, file: str, capsys: pytest.CaptureFixture[str], **how: bool
-) -> tuple[int, list[str]]:
-    """Run the command in a thread, while this loop answers it."""
-    code, lines = await asyncio.to_thread(checked, file, capsys, **how)
-    return code, [line.replace(server.url, "URL") for line in lines]
-
-
-async def test_all_is_well(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert await beside(litellm, config(bare, litellm.url), capsys) == (
+async def test_all_is_well(typed: Typed, litellm: ScriptedServer) -> None:
+    config(typed, litellm.url)
+    assert await checked(typed, litellm.url) == (
         0,
         [
-            f"ok    configuration: {bare}/config.yaml",
+            "ok    configuration: config.yaml",
             "ok    LiteLLM at URL: reachable, key right, 2 models",
             "ok    tier fast: model 'fast' is known to LiteLLM",
             "ok    tier standard: model 'standard' is known to LiteLLM",
@@ -79,12 +38,11 @@ async def test_all_is_well(
     )
 
 
-async def test_a_tier_whose_model_litellm_does_not_have(
-    bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_tier_whose_model_litellm_does_not_have(typed: Typed) -> None:
     many = ("fast", *(f"m{number}" for number in range(9)))
     async with ScriptedServer(models=many) as litellm:
-        code, lines = await beside(litellm, config(bare, litellm.url), capsys)
+        config(typed, litellm.url)
+        code, lines = await checked(typed, litellm.url)
     assert code == 1
     assert lines[2:] == [
         "ok    tier fast: model 'fast' is known to LiteLLM",
@@ -95,141 +53,95 @@ async def test_a_tier_whose_model_litellm_does_not_have(
     ]
 
 
-async def test_nobody_there(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:  # bound but not listening: nobody else gets the port meanwhile
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        code, lines = await asyncio.to_thread(checked, config(bare, url), capsys)
-    assert code == 1
-    assert lines == [
-        f"ok    configuration: {bare}/config.yaml",
-        f"FAIL  LiteLLM at {url}: the connection was refused",
-        "→     start it, or say in upstream.base_url where it is",
-    ]
+async def test_nobody_there(typed: Typed, nobody: str) -> None:
+    typed.monkeypatch.setenv("MLX_STACK_UPSTREAM__BASE_URL", nobody)
+    assert await checked(typed, nobody) == (
+        1,
+        [
+            "ok    configuration: no file, the defaults",
+            "FAIL  LiteLLM at URL: the connection was refused",
+            "→     start it, or say in upstream.base_url where it is",
+        ],
+    )
 
 
-NOT_SET = "without a key ($LITELLM_MASTER_KEY is not set)"
-SET = "($LITELLM_MASTER_KEY is set)"
-REFUSALS = [
-    (None, Reply.json({}, 401), f"answered status 401 when asked for its models {NOT_SET}"),
-    ("", Reply.json({}, 500), f"answered status 500 when asked for its models {NOT_SET}"),
-    ("k", Reply.json({}, 400), f"refused the key when asked for its models {SET}"),
-    ("k", Reply.json({}, 403), f"refused the key when asked for its models {SET}"),
-    ("k", Reply.json({}, 500), f"answered status 500 when asked for its models {SET}"),
-    ("k", Reply.json(b""), f"answered status 200 when asked for its models {SET}"),
-]
+WITHOUT = (
+    "answered status {} when asked for its models without a key ($LITELLM_MASTER_KEY is not set)"
+)
+WITH = "{} when asked for its models ($LITELLM_MASTER_KEY is set)"
+GIVE = "export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where the proxy runs"
 
 
-@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize(
+    ("key", "reply", "why"),
+    [
+        (None, Reply.json({}, 401), WITHOUT.format(401)),
+        ("", Reply.json({}, 500), WITHOUT.format(500)),
+        ("k", Reply.json({}, 400), WITH.format("refused the key")),
+        ("k", Reply.json({}, 403), WITH.format("refused the key")),
+        ("k", Reply.json({}, 500), WITH.format("answered status 500")),
+        ("k", Reply.json(b""), WITH.format("answered status 200")),
+    ],
+)
 async def test_litellm_refuses(
-    refusal: tuple[str | None, Reply, str],
-    bare: Path,
-    litellm: ScriptedServer,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    key: str | None, reply: Reply, why: str, typed: Typed, litellm: ScriptedServer
 ) -> None:
-    key, reply, why = refusal
     if key is not None:
-        monkeypatch.setenv("LITELLM_MASTER_KEY", key)
+        typed.monkeypatch.setenv("LITELLM_MASTER_KEY", key)
     litellm.routes[MODELS] = reply
-    code, lines = await beside(litellm, config(bare, litellm.url), capsys)
+    config(typed, litellm.url)
+    code, lines = await checked(typed, litellm.url)
     assert code == 1
-    assert lines[1:] == [
-        "ok    LiteLLM at URL: reachable",
-        f"FAIL  LiteLLM at URL: {why}",
-        "→     export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where the proxy "
-        "runs",
-    ]
+    reached = "ok    LiteLLM at URL: reachable"
+    assert lines[1:] == [reached, f"FAIL  LiteLLM at URL: {why}", f"→     {GIVE}"]
 
 
-async def test_a_refusal_where_no_variable_is_named(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_refusal_where_no_variable_is_named(typed: Typed, litellm: ScriptedServer) -> None:
     litellm.routes[MODELS] = Reply.json({}, 401)
-    file = bare / "config.yaml"
-    file.write_text(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
-    code, lines = await beside(litellm, str(file), capsys)
+    typed.write(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
+    code, lines = await checked(typed, litellm.url)
     assert code == 1
     assert lines[-2].endswith("(upstream.api_key_env names no variable)")
     assert "upstream.api_key_env" in lines[-1]
 
 
-async def test_without_a_file_the_defaults_are_checked(
-    bare: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("MLX_STACK_UPSTREAM__BASE_URL", url)
-        _, lines = await asyncio.to_thread(checked, None, capsys)
-    assert lines[0] == "ok    configuration: no file, the defaults"
-
-
-def test_every_mistake_of_the_configuration_has_a_line(
-    bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = config(bare, "http://x", "sever: 1\nstream: {mode: life}\n")
-    code, lines = checked(file, capsys)
-    assert code == 1
-    assert len(lines) == 3
-    assert all(line.startswith(f"FAIL  {file}: ") for line in lines[:2])
-    assert lines[2].startswith("→     docs/settings.md")
-    assert "did you mean `server`?" in lines[0]
-
-
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("text", "starts"),
     [
-        ({}, []),
-        ({"reliability": {"escalation": {"exchange_timeout": 300}}}, []),
-        (
-            {"tiers": {"slow": {"idle_timeout": 541}}},
-            [
-                "tiers.slow.idle_timeout (541 s) outlives "
-                "reliability.escalation.exchange_timeout (540 s), so it can never be reached"
-            ],
-        ),
-        (
-            {"tiers": {"a": {}}, "reliability": {"escalation": {"exchange_timeout": 299}}},
-            ["tiers.a.first_token_timeout", "tiers.a.tool_silence_timeout"],
-        ),
+        ("sever: 1\nstream: {mode: life}", ["FAIL  config.yaml: sever", "FAIL  config.yaml: str"]),
+        ("server: {workers: 2}", ["FAIL  settings: server.workers: 2 processes need a state"]),
     ],
-    ids=str,
 )
-def test_what_the_whole_contradicts(data: dict[str, Any], said: list[str]) -> None:
-    lines = [line for line in check.consistency(from_mapping(data)) if line[0] != "→"]
-    assert [mark for mark, _ in lines] == ["FAIL"] * len(said)
-    assert all(text.startswith(start) for (_, text), start in zip(lines, said, strict=True))
-
-
-async def test_a_contradiction_alone_is_a_failure(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("how", ["--no-probe", "--settings"])
+def test_every_mistake_of_the_configuration_has_a_line(
+    text: str, starts: list[str], how: str, typed: Typed
 ) -> None:
-    file = config(bare, litellm.url, "reliability: {escalation: {exchange_timeout: 299}}\n")
-    code, lines = await beside(litellm, file, capsys)
-    assert code == 1
-    assert {line.partition(" (")[0] for line in lines if line.startswith("FAIL")} == {
-        f"FAIL  tiers.{tier}.{key}"
-        for tier in ("fast", "standard")
-        for key in ("first_token_timeout", "tool_silence_timeout")
-    }
+    typed.write(text)
+    ran = typed("check", how)
+    lines = ran.out.replace("\n      ", " ").splitlines()
+    assert ran.code == 1
+    assert lines.pop().startswith("→     docs/settings.md")
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
+    assert ("did you mean `server`?" in lines[0]) == ("sever" in text)
+
+
+def test_the_settings_alone(typed: Typed) -> None:
+    typed.write("upstream: {base_url: 'http://x'}")
+    ran = typed("check", "--settings")
+    assert (ran.code, "  file     base_url: 'http://x'" in ran.out.splitlines()) == (0, True)
 
 
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        (Reply.json({"level": "warning"}), "ok    memory pressure at HOST/: warning"),
-        (Reply.json({"error": "not read yet"}, 503), "FAIL  memory pressure at HOST/: status 503"),
-        (Reply.json({}), "FAIL  memory pressure at HOST/: no level of normal, warning, critical"),
-        (None, "FAIL  memory pressure at HOST/: the connection was refused"),
+        (Reply.json({"level": "warning"}), "ok    memory pressure at URL/: warning"),
+        (Reply.json({"error": "not read yet"}, 503), "FAIL  memory pressure at URL/: status 503"),
+        (Reply.json({}), "FAIL  memory pressure at URL/: no level of normal, warning, critical"),
+        (None, "FAIL  memory pressure at URL/: the connection was refused"),
     ],
 )
 async def test_a_host_that_is_to_tell_the_memory_pressure(
-    answer: Reply | None,
-    line: str,
-    bare: Path,
-    litellm: ScriptedServer,
-    capsys: pytest.CaptureFixture[str],
+    answer: Reply | None, line: str, typed: Typed, litellm: ScriptedServer
 ) -> None:
     async with ScriptedServer() as host:
         more = f"reliability: {{memory_pressure: {{source: '{host.url}/'}}}}"
@@ -237,8 +149,9 @@ async def test_a_host_that_is_to_tell_the_memory_pressure(
             await host.stop()
         else:
             host.always(answer)
-        code, lines = await beside(litellm, config(bare, litellm.url, more), capsys)
-    assert line in [one.replace(host.url, "HOST") for one in lines]
+        config(typed, litellm.url, more)
+        code, lines = await checked(typed, host.url)
+    assert line in lines
     assert lines[-1].startswith("→" if line.startswith("FAIL") else "ok")
     assert code == (0 if line.startswith("ok") else 1)
 
@@ -249,38 +162,40 @@ def answers(call: Call) -> Reply:
     if not body.get("stream"):
         return Reply.json(completion({"content": "1"}, "length"))
     if "tools" in body:
-        return stream(with_role({"tool_calls": [{"index": 0, **weather()}]}, finish="tool_calls"))
+        function = {"name": "get_weather", "arguments": '{"city": "Lima"}'}
+        one = {"index": 0, "id": "call_1", "type": "function", "function": function}
+        return stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
     return text_stream("1", " 2", " 3")
 
 
-async def test_each_tier_of_this_machine_is_asked(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_each_tier_of_this_machine_is_asked(typed: Typed, litellm: ScriptedServer) -> None:
     litellm.always(WhenWhole(answers))
-    tiers = "tiers: {fast: {local: false}, standard: }"
-    file = config(bare, litellm.url, tiers=tiers)
-    code, lines = await beside(litellm, file, capsys, probe=True)
+    config(typed, litellm.url, "tiers: {fast: {local: false}, standard: }")
+    code, lines = await checked(typed, litellm.url, "--config", "config.yaml")
     assert code == 0
     kinds = [re.sub(r"[0-9.]+ s\b", "N s", line) for line in lines[4:]]
     assert kinds == [
         "note  tier fast: not on this machine, and not asked; --cloud does",
         "ok    tier standard: answers (N s)",
-        "ok    tier standard: streams (6 chunks, the first after N s)",
+        "ok    tier standard: streams (the first chunk after N s)",
         "ok    tier standard: calls tools",
     ]
     assert {call.json()["model"] for call in litellm.calls} == {"standard"}
-    code, lines = await beside(litellm, file, capsys, probe=True, cloud=True)
+    code, lines = await checked(typed, litellm.url, "--cloud")
     assert (code, len(lines)) == (0, 10)
     assert {call.json()["model"] for call in litellm.calls} == {"fast", "standard"}
 
 
 async def test_a_tier_that_does_not_answer_is_a_failure(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+    typed: Typed, litellm: ScriptedServer
 ) -> None:
-    litellm.always(litellm_error(500, "Connection error. " + "x " * 40))
-    code, lines = await beside(litellm, config(bare, litellm.url), capsys, probe=True)
-    assert code == 1
-    assert [line.partition(" x")[0] for line in lines[4:]] == [
+    litellm.always(litellm_error(500, "Connection error. " + "xyz " * 40))
+    config(typed, litellm.url)
+    ran = await typed.beside("check")
+    assert ran.code == 1
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
+    lines = ran.out.replace("\n      ", " ").splitlines()
+    assert [line.partition(" xyz")[0] for line in lines[4:]] == [
         said
         for tier in ("fast", "standard")
         for said in (
@@ -288,23 +203,3 @@ async def test_a_tier_that_does_not_answer_is_a_failure(
             "→     read LiteLLM's log and the model server's; is that server running?",
         )
     ]
-
-
-async def test_lines_fit_a_terminal(
-    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    litellm.always(litellm_error(500, "Connection error. " + "xyz " * 40))
-    config(bare, litellm.url)
-    await asyncio.to_thread(check.run, "config.yaml")  # by its short name: a path is not broken
-    out = capsys.readouterr().out
-    assert len(out.splitlines()) > 6
-    assert all(len(line) <= 80 for line in out.splitlines())
-
-
-def test_the_settings_alone(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = config(bare, "http://x")
-    assert cli.main(["check", "--settings", "--config", file]) == 0
-    assert "  file     base_url: 'http://x'" in capsys.readouterr().out.splitlines()
-    Path(file).write_text("sever: 1", encoding="utf-8")
-    assert cli.main(["check", "--settings", "--config", file]) == 1
-    assert capsys.readouterr().out.startswith("FAIL  ")

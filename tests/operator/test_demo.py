@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.demo.ask import judged
 from mlx_stack_proxy.operator.demo.command import model_server
-from mlx_stack_proxy.operator.local_stack.configs import litellm_config
+from mlx_stack_proxy.operator.local_stack.configs import proxy_config, write_yaml
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
 from tests.support.scripted_server import Reply, ScriptedServer
@@ -116,8 +115,9 @@ def test_nobody_there_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_model_server_of_up_is_found_by_what_up_wrote(tmp_path: Path) -> None:
-    file = tmp_path / "litellm.yaml"
-    file.write_text(yaml.safe_dump(litellm_config([LocalTier("fast", "/model", 8081, True)])))
+    file = tmp_path / "config.yaml"
+    tiers = [LocalTier("fast", "/model", 8081, True)]
+    write_yaml(file, proxy_config(tiers, 4100, 4000, tmp_path / "state"))
     found = model_server(file, "fast")
     assert found is not None
     assert (found.url, found.model) == ("http://127.0.0.1:8081", "default_model")

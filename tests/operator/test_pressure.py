@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from mlx_stack_proxy.memory_pressure import readers
 from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
-from mlx_stack_proxy.operator import cli, pressure
+from mlx_stack_proxy.operator import pressure
+from tests.operator.conftest import Typed
 
 
 class Machine:
-    """What `this_machine` finds: these readings, one after the other, the last again and again."""
+    """What is found here: these readings, one after the other, the last again and again."""
 
     name = "forced"
 
@@ -27,33 +27,28 @@ class Machine:
         return reading
 
 
-@pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLX_STACK_CONFIG", raising=False)
-    monkeypatch.setattr(pressure, "SWAP_SECONDS", 0.01)
+def on(machine: Machine | None, typed: Typed) -> None:
+    typed.monkeypatch.setattr(pressure, "SWAP_SECONDS", 0.01)
+    typed.monkeypatch.setattr(readers, "this_machine", lambda: machine)
 
 
-def this_machine(monkeypatch: pytest.MonkeyPatch, *readings: Reading | Exception) -> None:
-    found = Machine(*readings) if readings else None
-    monkeypatch.setattr(readers, "this_machine", lambda: found)
+@pytest.mark.parametrize(
+    ("readings", "said"),
+    [
+        ([Reading(some=12.0)], "warning, because of stalls (read from: forced)\n"),
+        # Looked at twice:
+        ([Reading(swap={"used": 0}), Reading(swap={"used": 2**40})], "critical, because of swap"),
+    ],
+)
+def test_the_level_is_printed(readings: list[Reading], said: str, typed: Typed) -> None:
+    on(Machine(*readings), typed)
+    ran = typed("pressure")
+    assert (ran.code, ran.out.startswith(said)) == (0, True)
 
 
-# Once
-
-
-def test_the_level_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    this_machine(monkeypatch, Reading(some=12.0))
-    assert cli.main(["pressure"]) == 0
-    assert capsys.readouterr().out == "warning, because of stalls (read from: forced)\n"
-
-
-def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    this_machine(monkeypatch, Reading(level=Level.NORMAL))
-    assert cli.main(["pressure", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
+def test_as_json(typed: Typed) -> None:
+    on(Machine(Reading(level=Level.NORMAL)), typed)
+    assert json.loads(typed("pressure", "--json").out) == {
         "level": "normal",
         "cause": None,
         "source": "forced",
@@ -61,47 +56,24 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     }
 
 
-def test_the_swap_is_looked_at_twice(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    this_machine(monkeypatch, Reading(swap={"used": 0}), Reading(swap={"used": 2**40}))
-    assert cli.main(["pressure"]) == 0
-    assert capsys.readouterr().out.startswith("critical, because of swap")
-
-
 def test_the_configuration_s_thresholds_count_even_where_the_proxy_ignores_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    typed: Typed,
 ) -> None:
     rules = "{enabled: false, source: off, thresholds: {some_warning_percent: 50}}"
-    (tmp_path / "config.yaml").write_text(f"reliability: {{memory_pressure: {rules}}}")
-    this_machine(monkeypatch, Reading(some=12.0))
-    assert cli.main(["pressure"]) == 0
-    assert capsys.readouterr().out.startswith("normal (")
+    typed.write(f"reliability: {{memory_pressure: {rules}}}")
+    on(Machine(Reading(some=12.0)), typed)
+    assert typed("pressure").out.startswith("normal (")
 
 
 @pytest.mark.parametrize(
-    ("readings", "why"),
+    ("machine", "words", "why"),
     [
-        ((), "nothing on this machine tells its memory pressure\n"),
-        ((OSError("it broke"),), "OSError: it broke\n"),
+        (None, [], "nothing on this machine tells its memory pressure\n"),
+        (None, ["--serve"], "nothing on this machine tells its memory pressure\n"),
+        (Machine(OSError("it broke")), [], "OSError: it broke\n"),
     ],
 )
-def test_nothing_to_tell(
-    readings: tuple[Exception, ...],
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    this_machine(monkeypatch, *readings)
-    assert cli.main(["pressure"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.endswith(why)
-
-
-def test_nothing_to_serve(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    this_machine(monkeypatch)
-    assert cli.main(["pressure", "--serve"]) == 1
-    assert "nothing on this machine" in capsys.readouterr().err
+def test_nothing_to_tell(machine: Machine | None, words: list[str], why: str, typed: Typed) -> None:
+    on(machine, typed)
+    code, out, err = typed("pressure", *words)
+    assert (code, out, err.endswith(why)) == (1, "", True)

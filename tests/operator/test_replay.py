@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mlx_stack_proxy import tool_validation
-from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.replay import Replay
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from tests.operator.conftest import Ran, Typed
 from tests.support.replies import KINDS, chunk, completion, stream_bytes, text_chunks
 from tests.tool_validation.calls import SEARCH
 
@@ -162,22 +162,21 @@ def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> str:
-    path = tmp_path / "config.yaml"
-    path.write_text("tiers: {fast: {model: fast}}\nreliability: {escalation: {chain: [fast]}}\n")
-    return str(path)
+def replay(typed: Typed) -> Callable[..., Ran]:
+    """Runs it on lines of a file, with a blank line between each two."""
+    typed.write("tiers: {fast: {model: fast}}\nreliability: {escalation: {chain: [fast]}}\n")
+
+    def run(*lines: Any, words: tuple[str, ...] = ()) -> Ran:
+        text = [one if isinstance(one, str) else json.dumps(one) for one in lines]
+        return typed("replay", str(typed.write("\n\n".join(text), "records.jsonl")), *words)
+
+    return run
 
 
-def written(tmp_path: Path, *lines: Any) -> str:
-    path = tmp_path / "records.jsonl"
-    path.write_text("\n\n".join(one if isinstance(one, str) else json.dumps(one) for one in lines))
-    return str(path)
-
-
-def test_the_command(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, *map(record, (GOOD, COMMA, TEXT, BAD)))
-    assert cli.main(["replay", file, "--config", config]) == 0
-    assert capsys.readouterr().out == (
+def test_the_command(replay: Callable[..., Ran]) -> None:
+    ran = replay(*map(record, (GOOD, COMMA, TEXT, BAD)))
+    assert ran.code == 0
+    assert ran.out == (
         "line 1  delivered: untouched\n"
         "line 3  repaired: trailing_comma\n"
         "line 5  rescued: hermes_json\n"
@@ -194,36 +193,31 @@ def test_the_command(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[
     )
 
 
-def test_as_json(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, record(COMMA), "{")
-    assert cli.main(["replay", file, "--json", "--config", config]) == 1
-    one, bad, last = map(json.loads, capsys.readouterr().out.splitlines())
+def test_as_json(replay: Callable[..., Ran]) -> None:
+    ran = replay(record(COMMA), "{", words=("--json",))
+    assert ran.code == 1
+    one, bad, last = map(json.loads, ran.out.splitlines())
     assert one["repairs"] == ["trailing_comma"]
     assert bad["action"] == "unreadable"
     assert last["summary"]["actions"] == {"repaired": 1, "unreadable": 1}
 
 
-def test_stdin(
-    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stdin(typed: Typed) -> None:
     source = io.TextIOWrapper(io.BytesIO(json.dumps(record(GOOD)).encode()))
-    monkeypatch.setattr("sys.stdin", source)
-    assert cli.main(["replay", "-", "--config", config]) == 0
-    assert "1 delivered" in capsys.readouterr().out
+    typed.monkeypatch.setattr("sys.stdin", source)
+    ran = typed("replay", "-")
+    assert (ran.code, "1 delivered" in ran.out) == (0, True)
 
 
-def test_no_such_file(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["replay", str(tmp_path / "none"), "--config", config]) == 2
-    assert capsys.readouterr().err.endswith("none: No such file or directory\n")
+def test_no_such_file(typed: Typed) -> None:
+    ran = typed("replay", "none")
+    assert (ran.code, ran.err) == (2, "replay: none: No such file or directory\n")
 
 
-def test_what_was_captured_moves_no_cursor(
-    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, record(called("{}", "sear\x1b[2Jch\nline 9  delivered: untouched")))
-    assert cli.main(["replay", file, "--config", config]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out and r"sear\u001b[2Jch" in out
+def test_what_was_captured_moves_no_cursor(replay: Callable[..., Ran]) -> None:
+    ran = replay(record(called("{}", "sear\x1b[2Jch\nline 9  delivered: untouched")))
+    assert ran.code == 0
+    assert "\x1b" not in ran.out and r"sear\u001b[2Jch" in ran.out
 
 
 def circling(laps: int) -> Json:

@@ -108,11 +108,11 @@ async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedSe
 @pytest.mark.parametrize(
     ("reply", "mark", "said"),
     [
-        (ONE, "FAIL", "does not stream: the answer holds no chunks"),
+        (ONE, "FAIL", "the stream broke off before the reply began"),
         (
-            Reply.sse(*(data(chunk) for chunk in text_chunks("1"))),
+            Reply.sse(*(data(chunk) for chunk in text_chunks("1")[:2])),
             "FAIL",
-            "streams, but the stream breaks off before `[DONE]`",
+            "server_error: the stream broke off before the reply was finished",
         ),
         (
             Reply.sse(stream_bytes(text_chunks("1"), usage=False)),
@@ -122,7 +122,7 @@ async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedSe
         (
             Reply.sse(data({"error": {"message": "boom"}}), DONE),
             "FAIL",
-            "a streamed completion: an error inside it: boom",
+            "a streamed completion: server_error: an error inside the answer: boom",
         ),
     ],
 )

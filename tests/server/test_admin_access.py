@@ -60,6 +60,8 @@ async def test_without_a_key_nobody_else_may(peer: str, path: str) -> None:
         {"Host": "evil.example:4100", "Origin": "http://evil.example:4100"},  # DNS rebinding
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[x"},  # no URL
+        {"Origin": "http://[:::1]"},
         {"Sec-Fetch-Site": "cross-site"},
     ],
     ids=str,
@@ -106,6 +108,20 @@ async def test_health_and_metrics_are_open_and_say_nothing_private() -> None:
         metrics = await anyone.get("/metrics")
         assert metrics.status_code == 200
         assert not any(word in metrics.text for word in ("sk-", "127.0.0.1", "/", "@"))
+
+
+async def test_counts_by_agent_are_for_who_may_ask() -> None:
+    def told(response: httpx.Response) -> bool:
+        assert response.status_code == 200
+        return "mlx_stack_agent_requests_total" in response.text
+
+    async with client("127.0.0.1") as here, client("192.168.1.5") as elsewhere:
+        assert told(await here.get("/metrics"))
+        assert not told(await elsewhere.get("/metrics"))
+    for peer in ("127.0.0.1", "192.168.1.5"):
+        async with client(peer, "box.lan", admin_key=KEY) as anyone:
+            assert told(await anyone.get("/metrics", headers=BEARER))
+            assert not told(await anyone.get("/metrics"))
 
 
 async def test_where_the_state_lies_is_not_for_all() -> None:

@@ -119,27 +119,26 @@ def check(message: Any, expected: list[Any], reason: str) -> None:
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (4, 5, 4)
 
 
+async def streamed(api: Any) -> Message:
+    async with api.stream(**ASKED, tools=TOOLS) as running:
+        found: Message = await running.get_final_message()
+        return found
+
+
+async def whole(api: Any) -> Message:
+    found: Message = await api.create(**ASKED, tools=TOOLS)
+    return found
+
+
 @pytest.mark.parametrize("name", CASES)
-async def test_streamed(
+async def test_each_way(
     name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
 ) -> None:
     deltas, finish, expected, reason = CASES[name]
-    upstream.will(said(*deltas, finish=finish))
-    events: list[Any] = []
-    async with claude.messages.stream(**ASKED, tools=TOOLS) as running:
-        async for event in running:
-            events.append(event)
-        check(await running.get_final_message(), expected, reason)
-    assert events[0].message.usage.input_tokens > 0
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_whole(name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic) -> None:
-    deltas, finish, expected, reason = CASES[name]
-    upstream.will(said(*deltas, finish=finish))
-    check(await claude.messages.create(**ASKED, tools=TOOLS), expected, reason)
-    upstream.will(said(*deltas, finish=finish))
-    check(await claude.beta.messages.create(**ASKED, tools=TOOLS), expected, reason)
+    upstream.always(said(*deltas, finish=finish))
+    for ask in (streamed, whole):
+        check(await ask(claude.messages), expected, reason)
+        check(await ask(claude.beta.messages), expected, reason)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -152,11 +151,9 @@ async def test_one_block_is_open_at_a_time(
     events = [event.model_dump() async for event in running]
     for event in events:
         EVENT.validate_python(event, strict=True)
-    assert [event["type"] for event in events[:1] + events[-2:]] == [
-        "message_start",
-        "message_delta",
-        "message_stop",
-    ]
+    begin, *_, last, end = [event["type"] for event in events]
+    assert (begin, last, end) == ("message_start", "message_delta", "message_stop")
+    assert events[0]["message"]["usage"]["input_tokens"] > 0
     opened: list[Any] = []
     kinds = {"thinking_delta": "thinking", "text_delta": "text", "input_json_delta": "tool_use"}
     is_open = False
@@ -175,16 +172,6 @@ async def test_one_block_is_open_at_a_time(
                 is_open = False
     assert not is_open
     assert [block["type"] for block in opened] == [one[0] for one in expected]
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_the_beta_streamed(
-    name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
-) -> None:
-    deltas, finish, expected, reason = CASES[name]
-    upstream.will(said(*deltas, finish=finish))
-    async with claude.beta.messages.stream(**ASKED, tools=TOOLS) as running:
-        check(await running.get_final_message(), expected, reason)
 
 
 @beta_async_tool

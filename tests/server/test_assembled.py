@@ -7,7 +7,7 @@ import pytest
 from tests.server.asking import ask, body
 from tests.server.conftest import StartProxy
 from tests.support import replies
-from tests.support.replies import KINDS, TOOLS, chunk, completion, stream, with_role
+from tests.support.replies import KINDS, TOOLS
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
@@ -87,60 +87,3 @@ async def test_functions_become_tools_and_their_calls_come_back_as_function_call
     assert choice["message"]["function_call"] == replies.WEATHER["function"]
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "function_call"
-
-
-async def test_functions_streamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(KINDS["tool_call_whole"].stream())
-    response = await ask(proxy, stream=True, functions=replies.FUNCTIONS)
-    assert b'"tool_calls"' not in response.content.split(b": x-mlx-stack")[0]
-    assert b'"function_call"' in response.content
-
-
-async def test_function_messages_of_the_history_go_up_as_tool_messages(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(replies.text_stream("4 degrees."))
-    called = {"role": "assistant", "content": None, "function_call": replies.WEATHER["function"]}
-    messages = [
-        {"role": "user", "content": "Oslo?"},
-        called,
-        {"role": "function", "name": "get_weather", "content": "4"},
-    ]
-    await ask(proxy, messages=messages, functions=replies.FUNCTIONS)
-    _, call, result = upstream.calls[0].json()["messages"]
-    assert call["tool_calls"][0]["function"] == replies.WEATHER["function"]
-    assert result["role"] == "tool"
-    assert result["tool_call_id"] == call["tool_calls"][0]["id"]
-    assert result["content"] == "4"
-
-
-async def test_a_call_without_an_index(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    loose = {"id": "call_a", "type": "function"}
-    loose["function"] = {"name": "get_weather", "arguments": '{"city": "Oslo"}'}  # type: ignore[assignment]
-    upstream.will(stream(with_role({"tool_calls": [loose]}, finish="tool_calls")))
-    response = await ask(proxy, tools=TOOLS)
-    assert response.json() == completion(
-        {"content": None, "tool_calls": [replies.WEATHER]}, "tool_calls"
-    )
-
-
-async def test_the_name_and_id_repeated_in_every_piece_stay_single(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    pieces = []
-    for part in ('{"city"', ': "Oslo"}'):
-        function = {"name": "get_weather", "arguments": part}
-        pieces.append({"tool_calls": [{"index": 0, "id": "call_a", "type": "function"}]})
-        pieces[-1]["tool_calls"][0]["function"] = function  # type: ignore[assignment]
-    upstream.will(stream(with_role(*pieces, finish="tool_calls")))
-    response = await ask(proxy, tools=TOOLS)
-    calls = response.json()["choices"][0]["message"]["tool_calls"]
-    assert calls == [replies.WEATHER]
-
-
-async def test_a_long_reply_in_many_chunks(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    words = [f"word{number} " for number in range(3000)]
-    chunks = [chunk({"role": "assistant"}), *(chunk({"content": word}) for word in words)]
-    upstream.will(stream([*chunks, chunk({}, "stop")]))
-    response = await ask(proxy)
-    assert response.json() == completion({"content": "".join(words)})

@@ -23,7 +23,7 @@ from tests.support.replies import (
     text_stream,
     usage_chunk,
 )
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 # What `text_stream` says it used is 9 + 4 tokens.
 
@@ -38,15 +38,9 @@ async def test_the_most_used_budget_is_told(
         response = await ask(proxy, AGENT, messages=[{"role": "user", "content": question}])
         said.append(response.headers.get("x-mlx-stack-budget-warning"))
     assert said == [None, None, "86%", "130%"]
+    streamed = await ask(proxy, AGENT, stream=True)
+    assert streamed.headers["x-mlx-stack-budget-warning"] == "173%"
     assert "x-mlx-stack-budget-warning" not in (await ask(proxy, OTHER)).headers
-
-
-async def test_a_stream_is_told_too(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(budget(per_session=10))
-    upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy, AGENT)
-    response = await ask(proxy, AGENT, stream=True)
-    assert response.headers["x-mlx-stack-budget-warning"] == "130%"
 
 
 async def test_hard_stop_refuses_before_any_call(
@@ -64,23 +58,6 @@ async def test_hard_stop_refuses_before_any_call(
     found = await proxy.client.get("/mlx-stack/events?kind=budget_exceeded&agent=agent-one")
     assert found.json()["total"] == 2  # it was reached, and a request refused
     assert (await ask(proxy, OTHER, max_tokens=4)).status_code == 200
-
-
-async def test_what_fits_only_without_others_waits_for_them(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limits = budget(per_hour=100, policy="hard_stop")
-    proxy = await start_proxy({**limits, "tiers.fast.queue_timeout": 30})
-    go_on = asyncio.Event()
-    upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Second"))
-    first = asyncio.create_task(ask(proxy, AGENT, max_tokens=80))
-    await upstream.next_call()
-    second = asyncio.create_task(ask(proxy, OTHER, max_tokens=60))
-    done, _ = await asyncio.wait([second], timeout=0.5)
-    assert not done and len(upstream.calls) == 1  # it waits, and nothing went upstream
-    go_on.set()
-    assert (await first).status_code == 200
-    assert (await second).status_code == 200
 
 
 async def test_escalate_sends_the_rest_of_the_session_down(
@@ -115,15 +92,6 @@ async def test_failed_and_retried_attempts_count(
     response = await ask(proxy, AGENT)
     assert response.headers["x-mlx-stack-attempts"] == "2"
     assert (await session_of(proxy))["used"] == 2 * USED
-
-
-async def test_without_usage_it_is_estimated_and_never_zero(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    upstream.will(text_stream("x", usage=False))
-    await ask(proxy, AGENT)
-    assert (await session_of(proxy))["used"] > 1
 
 
 async def test_a_client_that_leaves_has_used_what_was_generated(
@@ -188,22 +156,6 @@ async def test_budgets_of_one_key_and_one_tier(
     assert (await upstream.next_call()).json()["max_tokens"] == 7
 
 
-async def test_fifty_at_once_cannot_all_pass_on_the_last_tokens(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limit = 20 * USED
-    proxy = await start_proxy(
-        {**budget(per_hour=limit, policy="hard_stop"), "tiers.fast.queue_timeout": 5}
-    )
-    upstream.always(lambda _: text_stream("Hello"))
-    answers = await asyncio.gather(
-        *(ask(proxy, {"X-MLX-Stack-Session": f"s-{n}"}, max_tokens=4) for n in range(50))
-    )
-    good = [answer for answer in answers if answer.status_code == 200]
-    assert {answer.status_code for answer in answers} == {200, 429}
-    assert len(good) * USED <= limit
-
-
 async def test_sessions_are_listed_shown_and_reset(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -222,30 +174,6 @@ async def test_sessions_are_listed_shown_and_reset(
     assert "x-mlx-stack-budget-warning" not in (await ask(proxy, AGENT)).headers
     page = (await proxy.client.get("/mlx-stack/sessions?limit=1&offset=1")).json()
     assert len(page["sessions"]) == 1
-
-
-async def test_admin_needs_its_key_where_there_is_one(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"server.admin_key": "sk-admin"})
-    for path in ("sessions", "status", "events"):
-        url = f"/mlx-stack/{path}"
-        assert (await proxy.client.get(url)).status_code == 401
-        good = await proxy.client.get(url, headers={"Authorization": "Bearer sk-admin"})
-        assert good.status_code == 200, path
-
-
-async def test_what_passes_through_is_counted_and_refused_likewise(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(budget(per_session=50, policy="hard_stop"))
-    usage = {"prompt_tokens": 60, "total_tokens": 60}
-    upstream.always(lambda _: Reply.json({"data": [], "usage": usage}))
-    first = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
-    assert first.json()["usage"] == usage
-    second = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
-    assert checked_error(second, 429, "budget_exceeded")["used"] == 60
-    checked_error(await ask(proxy, AGENT, max_tokens=4), 429, "budget_exceeded")
 
 
 @pytest.mark.parametrize("off", ["disabled", "bypassed"])

@@ -38,6 +38,7 @@ def used_by(calls: list[Call]) -> list[int]:
     return [sum(usage_of(call).values()) for call in calls]
 
 
+HEX = "c0ffee" * 400
 Asked = Callable[[RunningProxy, str, dict[str, str]], Awaitable[httpx.Response]]
 
 
@@ -82,9 +83,12 @@ async def by_schema(proxy: RunningProxy, text: str, headers: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    "asks", [chat, completes, in_chunks, as_text, at_length, several, by_schema]
+    ("prompt", "asks"),
+    [
+        *((HEX, asks) for asks in (chat, completes, in_chunks, as_text, several, by_schema)),
+        *(("Hi", asks) for asks in (chat, at_length, several)),
+    ],
 )
-@pytest.mark.parametrize("prompt", ["c0ffee" * 400, "Hi"])
 async def test_fifty_at_once_overshoot_by_less_than_one_reply(
     prompt: str, asks: Asked, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

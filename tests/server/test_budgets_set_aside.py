@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import Limit, StoreError
 from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.server.asking import ask, checked_error, frames
@@ -222,34 +220,6 @@ async def test_a_stream_that_waits_for_others_names_its_tier(
 
 
 # A store that is late
-
-
-async def test_a_reservation_whose_answer_came_too_late_is_given_back(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    redis: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    changes = {"state.backend": "redis", "state.redis_url": redis.url, **hard(per_session=5000)}
-    proxy = await start_proxy(changes)
-    upstream.always(lambda _: text_stream("Hello"))
-    assert (await ask(proxy, AGENT)).status_code == 200
-    real = RedisStore._run
-
-    async def late(self: RedisStore, name: str, *args: Any) -> Any:
-        answer = await real(self, name, *args)
-        if name == "reserve":
-            raise StoreError("Redis gave no answer in time")
-        return answer
-
-    monkeypatch.setattr(RedisStore, "_run", late)
-    error = checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
-    assert error["scope"] == "store"
-    monkeypatch.undo()
-    async with asyncio.timeout(10):
-        while (await session_of(proxy))["reserved"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    assert (await ask(proxy, AGENT)).status_code == 200
 
 
 async def test_a_server_that_hangs_and_comes_back_has_nothing_set_aside(

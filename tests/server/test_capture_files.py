@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -74,28 +73,6 @@ async def test_a_disk_that_fills_up_spoils_no_line(
     await ask(proxy)
     again, last = await captured(folder, 2)
     assert again == first and last["outcome"] == "client_error"
-
-
-async def test_a_file_that_another_worker_has_put_aside_is_left_alone(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxy, _ = await with_one_captured(start_proxy, capturing, upstream, folder)
-    lock = fcntl.flock
-
-    def late(file: int, how: int) -> None:
-        monkeypatch.undo()
-        (folder / failure_capture.FILE).rename(folder / failure_capture.OLD_FILE)
-        lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    await ask(proxy)
-    await proxy.services.capture.close()  # type: ignore[union-attr]
-    for name in (failure_capture.OLD_FILE, failure_capture.FILE):
-        assert len((folder / name).read_bytes().splitlines()) == 1
 
 
 async def test_files_are_bounded_and_the_oldest_go(

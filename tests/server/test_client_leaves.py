@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.server.asking import CHAT, KEEP_ALIVE, ask, body
@@ -86,14 +85,6 @@ async def test_a_pipelined_request_is_not_taken(
     assert len(upstream.calls) == 1
 
 
-async def test_by_a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
-    _, writer = await proxy.raw(request(proxy.port, stream=True))
-    call = await upstream.next_call()
-    writer.transport.abort()
-    assert await call.left_within(SECOND)
-
-
 async def test_while_text_is_flowing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     """A never-ending stream, left in the midst: nothing goes on writing it."""
 
@@ -160,20 +151,6 @@ async def test_in_the_queue(upstream: ScriptedServer, start_proxy: StartProxy) -
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
 
 
-async def test_leaving_gives_the_slot_back(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
-    upstream.will(Reply.sse(ROLE, SILENCE), text_stream("next"))
-    _, leaving = await proxy.raw(request(proxy.port))
-    await upstream.next_call()
-    waiting = asyncio.create_task(ask(proxy))
-    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
-    leaving.close()
-    async with asyncio.timeout(10):
-        assert (await waiting).status_code == 200
-
-
 async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"tiers.fast.max_concurrency": 4})
     upstream.always(Reply.sse(ROLE, TEXT, SILENCE))
@@ -190,15 +167,6 @@ async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartPr
     assert (await ask(proxy)).status_code == 200
 
 
-async def test_on_a_path_that_passes_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
-    async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
-        async for piece in response.aiter_raw():
-            assert piece == b"data: 1\n\n"
-            break
-    assert await (await upstream.next_call()).left_within(SECOND)
-
-
 async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     whole = request(proxy.port)
     _, writer = await proxy.raw(whole[:-20])
@@ -206,15 +174,6 @@ async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy
     upstream.will(text_stream("fine"))
     assert (await ask(proxy)).status_code == 200
     assert len(upstream.calls) == 1
-
-
-async def test_a_timeout_of_the_client_is_leaving(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(Reply.sse(ROLE, SILENCE))
-    with pytest.raises(httpx.ReadTimeout):
-        await proxy.client.post(CHAT, json=body(), timeout=1.0)
-    assert await (await upstream.next_call()).left_within(SECOND)
 
 
 async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_whole(
@@ -250,18 +209,18 @@ async def test_a_client_that_never_reads_gives_its_place_back_in_the_end(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_client_leaves_a_passed_through_path_before_any_answer(
-    method: str, upstream: ScriptedServer, proxy: RunningProxy
+@pytest.mark.parametrize("reply", [Reply.raw(SILENCE), Reply.sse(b"data: 1\n\n", SILENCE)])
+async def test_a_client_leaves_a_path_that_passes_through(
+    reply: Reply, method: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(Reply.raw(SILENCE))
+    upstream.will(reply)
     request = post({"prompt": "x"}, "/v1/completions")
     if method == "GET":
         request = b"GET /v1/files HTTP/1.1\r\nhost: localhost\r\n\r\n"
     _, writer = await proxy.raw(request)
     call = await upstream.next_call()
-    await asyncio.sleep(0.05)
     writer.close()
-    assert await call.left_within(1)
+    assert await call.left_within(SECOND)
 
 
 async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(

@@ -37,6 +37,7 @@ class ModelServer(ScriptedServer):
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelServer]:
     """The server of `fast`, which is asked often."""
     monkeypatch.setattr(recovery, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(recovery, "HEALTH_SECONDS", 0.3)
     async with ModelServer() as one:
         yield one
 
@@ -81,7 +82,10 @@ def is_probed_next(proxy: RunningProxy) -> bool:
 
 
 async def test_it_is_probed_as_soon_as_its_server_is_back(
-    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
+    upstream: ScriptedServer,
+    server: ModelServer,
+    proxy: RunningProxy,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     await goes(server, upstream, proxy)
     assert await is_degraded(proxy)
@@ -92,6 +96,8 @@ async def test_it_is_probed_as_soon_as_its_server_is_back(
     assert await is_degraded(proxy), "a call on it decides"
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
     assert not await is_degraded(proxy)
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "tier_answers_again" in one]
+    assert "request_id" not in line, "that is no request"
 
 
 async def test_it_need_not_be_degraded_before_its_server_is_back(
@@ -116,12 +122,19 @@ async def test_a_call_that_fails_before_a_server_that_answers_counts(
         server.questions = 0
 
 
-async def test_a_server_that_answers_all_the_while_is_none_the_better_for_it(
-    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_server_that_was_not_gone_is_none_the_better_for_its_answers(
+    hangs: bool, upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
 ) -> None:
     upstream.always(by_model(fast=DEAD))
+    if hangs:
+        server.routes["GET", "/health"] = Reply.raw(SILENCE)
     await ask(proxy)
     await until(lambda: server.questions >= 3)
+    if hangs:
+        del server.routes["GET", "/health"]
+        server.questions = 0
+        await until(lambda: server.questions >= 3)
     assert not is_probed_next(proxy)
     clock.now += COOLDOWN
     assert is_probed_next(proxy)
@@ -230,19 +243,6 @@ async def test_other_tiers_failures_ask_nothing_of_it(
     assert not proxy.services.recovery.watched and not server.questions
 
 
-async def test_its_lines_in_the_log_are_no_requests(
-    upstream: ScriptedServer,
-    server: ModelServer,
-    proxy: RunningProxy,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    await goes(server, upstream, proxy)
-    await server.listen()
-    await until(lambda: is_probed_next(proxy))
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if "tier_answers_again" in one]
-    assert "request_id" not in line
-
-
 async def test_nothing_is_asked_after_the_end(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
 ) -> None:
@@ -273,20 +273,3 @@ async def test_what_was_degraded_before_a_restart_is_watched(
     await proxy.services.journal.written()
     known = await proxy.services.store.breakers()
     assert known["fast"].degraded_until <= proxy.services.wall_clock(), "other workers know it, too"
-
-
-async def test_a_server_that_hangs_and_comes_to_was_not_gone(
-    upstream: ScriptedServer,
-    server: ModelServer,
-    proxy: RunningProxy,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(recovery, "HEALTH_SECONDS", 0.05)
-    upstream.always(by_model(fast=DEAD))
-    server.routes["GET", "/health"] = Reply.raw(SILENCE)
-    await ask(proxy)
-    await until(lambda: server.questions >= 3)
-    del server.routes["GET", "/health"]
-    server.questions = 0
-    await until(lambda: server.questions >= 3)
-    assert not is_probed_next(proxy)

@@ -36,7 +36,9 @@ async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
         return first, await reader.readexactly(length)
 
 
-@pytest.mark.parametrize("garbage", [b"\0\1garbage\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize(
+    "garbage", [b"\0\1garbage\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/chat"]
+)
 @pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])
 async def test_garbage_behind_a_request_breaks_no_reply(
     garbage: bytes, together: bool, upstream: ScriptedServer, proxy: RunningProxy

@@ -1,4 +1,4 @@
-"""Counts that outlive the process: killed, stopped, in two replicas, with fifty clients at once."""
+"""Counts that outlive the process: killed, stopped, with fifty clients at once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from typing import Any
 
 import httpx
 import openai
-import pytest
 
 from tests.server.asking import CHAT, body
 from tests.server.counting import USED
 from tests.support.proxy_process import ProxyProcess
-from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.scripted_server import ScriptedServer
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 CLIENTS = 8
 
 
@@ -63,15 +61,14 @@ class Agents:
                     self.enough.set()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
-    how: int, tmp_path: Path, upstream: ScriptedServer
+    tmp_path: Path, upstream: ScriptedServer
 ) -> None:
     upstream.always(lambda _: text_stream("Hello"))
     store = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     finished = asked = 0
     async with ProxyProcess(tmp_path, upstream.url, store) as proxy:
-        for _ in range(ROUNDS if how == signal.SIGKILL else 1):
+        for how in [signal.SIGKILL] * ROUNDS + [signal.SIGTERM]:
             await proxy.start()
             counted = (await counted_for(proxy, "killed-agent"))["used"]
             assert finished * USED <= counted <= asked * USED
@@ -87,45 +84,6 @@ async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
         found = await counted_for(proxy, "killed-agent")
         assert finished * USED <= found["used"] <= asked * USED
         assert found["used"] % USED == 0
-
-
-async def test_two_replicas_share_one_exact_budget(
-    tmp_path: Path, upstream: ScriptedServer, redis: RedisServer
-) -> None:
-    limit = 40 * USED
-    upstream.always(lambda _: text_stream("Hello"))
-    changes = {
-        "state.backend": "redis",
-        "state.redis_url": redis.url,
-        "reliability.token_budget.per_hour": limit,
-        "reliability.token_budget.policy": "hard_stop",
-        "tiers.fast.queue_timeout": 10,
-        "tiers.fast.max_concurrency": 32,
-    }
-    async with (
-        ProxyProcess(tmp_path, upstream.url, changes, name="one") as one,
-        ProxyProcess(tmp_path, upstream.url, changes, name="other") as other,
-    ):
-        proxies = (one, other)
-        await asyncio.gather(*(proxy.start() for proxy in proxies))
-        async with httpx.AsyncClient(timeout=60) as client:
-            answers = await asyncio.gather(
-                *(
-                    client.post(
-                        proxies[n % 2].url + CHAT,
-                        json=body(max_tokens=4),
-                        headers={"X-MLX-Stack-Session": f"agent-{n:04d}"},
-                    )
-                    for n in range(64)
-                )
-            )
-        good = sum(answer.status_code == 200 for answer in answers)
-        assert {answer.status_code for answer in answers} <= {200, 429}
-        assert len(upstream.calls) == good
-        # What is reserved is an estimate, so a few tokens may stay unused, but none too many is.
-        assert 0 < good * USED <= limit
-        # A session that one replica has served is known to the other.
-        assert await counted_for(one, "agent-0000") == await counted_for(other, "agent-0000")
 
 
 async def test_fifty_threads_of_the_sdk_do_not_overshoot_a_hard_stop(

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import pytest
 
-from tests.faults.catalogue import BAD_CALL, EMPTY, good
+from tests.faults.catalogue import EMPTY
 from tests.faults.clients import ANSWER, TOOLS
 from tests.server.asking import ask, checked_error, payloads, text_of
 from tests.server.calling import note_of
-from tests.server.climbing import CHAIN, DEAD, asked, by_model, settings, three_tiers
+from tests.server.climbing import DEAD, asked, by_model, settings, three_tiers
 from tests.server.conftest import StartProxy
-from tests.support.ports import free_port
 from tests.support.replies import chunk, data, litellm_error
 from tests.support.scripted_server import (
     RESET,
     SILENCE,
     Reply,
     ScriptedServer,
-    Wait,
 )
 
 SILENT = Reply.sse(SILENCE)
 SHORT = {"tiers.fast.first_token_timeout": 0.3}  # only for who is silent
-ALL_SHORT = {f"tiers.{tier}.first_token_timeout": 0.3 for tier in CHAIN}
 
 
 # What a request may say
@@ -160,43 +154,6 @@ async def test_a_named_cloud_tier_is_refused_where_nothing_may_leave(
 # Which reasons
 
 
-async def test_escalate_on_filters(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await three_tiers(upstream, start_proxy, escalate_on=["empty_response"])
-    upstream.always(by_model(fast=DEAD))
-    checked_error(await ask(proxy), 502, "all_tiers_failed")
-    assert asked(upstream) == ["fast"]
-    upstream.always(by_model(fast=EMPTY))
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
-
-
-async def test_a_full_queue_goes_to_the_next_local_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    changes = {"tiers.fast.max_concurrency": 1, "tiers.fast.queue_timeout": 0.2}
-    proxy = await three_tiers(upstream, start_proxy, changes)
-    gate = asyncio.Event()
-    upstream.always(by_model(fast=Reply.sse(Wait(gate), *good(False).pieces)))
-    first = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "first-one"}))
-    await upstream.next_call()
-    second = await ask(proxy, {"X-MLX-Stack-Session": "second-one"})
-    gate.set()
-    assert (await first).headers["x-mlx-stack-tier"] == "fast"
-    assert second.headers["x-mlx-stack-tier"] == "standard"
-    assert second.headers["x-mlx-stack-escalation-reason"] == "tier_busy"
-    assert second.headers["x-mlx-stack-attempts"] == "1", "no call was made for the busy tier"
-
-
-async def test_an_overflow_goes_past_a_tier_that_is_not_larger(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, {"tiers.standard.context_window": 8192})
-    too_long = litellm_error(400, "This model's maximum context length is 8192 tokens.")
-    upstream.always(by_model(fast=too_long))
-    response = await ask(proxy)
-    assert asked(upstream) == ["fast", "longctx"]
-    assert response.headers["x-mlx-stack-escalation-reason"] == "context_overflow"
-
-
 async def test_a_prompt_that_cannot_fit_starts_higher(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -228,21 +185,11 @@ async def test_a_tier_that_says_it_cannot_do_tools_is_gone_past_from_then_on(
 # How many, how long
 
 
-@pytest.mark.parametrize(
-    ("most", "calls"),
-    [
-        (1, ["fast"]),
-        (2, ["fast", "standard"]),
-        (3, ["fast", "standard", "longctx"]),
-        (4, ["fast", "fast", "standard", "longctx"]),
-        (6, ["fast", "fast", "standard", "standard", "longctx", "longctx"]),
-        (9, ["fast", "fast", "standard", "standard", "longctx", "longctx"]),
-    ],
-)
 async def test_max_attempts_keeps_a_call_for_each_tier_to_come(
-    most: int, calls: list[str], upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=1, max_attempts=most)
+    proxy = await three_tiers(upstream, start_proxy, retries=1, max_attempts=4)
+    calls = ["fast", "fast", "standard", "longctx"]
     upstream.always(DEAD)
     error = checked_error(await ask(proxy), 502, "all_tiers_failed")
     assert asked(upstream) == calls
@@ -250,14 +197,6 @@ async def test_max_attempts_keeps_a_call_for_each_tier_to_come(
         (tier, "server_error", 500) for tier in calls
     ]
     assert all(one["seconds"] >= 0 for one in error["attempts"])
-
-
-async def test_all_timed_out_is_a_504(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await three_tiers(upstream, start_proxy, ALL_SHORT)
-    upstream.always(SILENT)
-    error = checked_error(await ask(proxy), 504, "all_tiers_failed")
-    assert [one["reason"] for one in error["attempts"]] == ["timeout"] * 3
-    assert [one["status"] for one in error["attempts"]] == [None] * 3
 
 
 @pytest.mark.parametrize("header", ["x-stainless-read-timeout", "x-stainless-timeout"])
@@ -273,83 +212,4 @@ async def test_nothing_begins_after_the_clients_own_timeout(
     assert text_of(response.content) == ANSWER
 
 
-async def test_nothing_begins_after_the_exchange_timeout(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, SHORT, exchange_timeout=0.1)
-    upstream.always(by_model(fast=SILENT))
-    checked_error(await ask(proxy), 504, "all_tiers_failed")
-    assert asked(upstream) == ["fast"]
-
-
-@pytest.mark.parametrize(
-    ("asks_for", "at_least", "calls"), [("1", 1.0, ["fast", "fast"]), ("6", 0.0, ["fast"])]
-)
-async def test_a_retry_after_is_obeyed_up_to_five_seconds(
-    asks_for: str,
-    at_least: float,
-    calls: list[str],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=1)
-    upstream.always(by_model(fast=litellm_error(429, "slow down", retry_after=asks_for)))
-    begun = time.monotonic()
-    response = await ask(proxy)
-    assert time.monotonic() - begun >= at_least
-    assert response.headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == [*calls, "standard"]
-
-
-async def test_the_last_tiers_retry_after_reaches_the_client(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(litellm_error(429, "slow down", retry_after="40"))
-    response = await ask(proxy)
-    checked_error(response, 502, "all_tiers_failed")
-    assert response.headers["retry-after"] == "40"
-    assert asked(upstream) == ["fast", "standard", "longctx"]
-
-
-async def test_a_refused_connection_is_said_at_once(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(settings(retries=3), url=f"http://127.0.0.1:{free_port()}")
-    async with asyncio.timeout(5):
-        response = await ask(proxy)
-    error = checked_error(response, 503, "upstream_unavailable")
-    assert len(error["attempts"]) == 1, "all tiers are behind the same LiteLLM"
-    assert response.headers["retry-after"]
-
-
 # What the model itself did wrong says more than what a server did after it
-
-
-async def test_a_bad_call_then_dead_tiers_is_told_as_the_bad_call(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(by_model(fast=BAD_CALL, standard=DEAD, longctx=DEAD))
-    error = checked_error(await ask(proxy, tools=TOOLS), 422, "tool_validation_failed")
-    assert [one["tier"] for one in error["attempts"]] == ["fast", "standard", "longctx"]
-    assert error["failures"][0]["tool"] == "search"
-    assert error["last_response"]
-
-
-async def test_a_call_that_hangs_on_the_last_tier_is_made_again_where_that_answered_before(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, ALL_SHORT)
-    upstream.always(by_model())
-    start = {"X-MLX-Stack-Tier": "longctx"}
-    await ask(proxy, start)
-    upstream.calls.clear()
-    upstream.will(SILENT)
-    response = await ask(proxy, start)
-    assert asked(upstream) == ["longctx", "longctx"]
-    assert response.headers["x-mlx-stack-retries"] == "1"
-    upstream.always(SILENT)
-    upstream.calls.clear()
-    error = checked_error(await ask(proxy, start), 504, "all_tiers_failed")
-    assert [one["reason"] for one in error["attempts"]] == ["timeout"] * 2
-    error = checked_error(await ask(proxy, start), 504, "all_tiers_failed")
-    assert len(error["attempts"]) == 1, "who waits for a server that is dead waits once"

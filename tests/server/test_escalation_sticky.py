@@ -70,20 +70,6 @@ async def test_it_ends_and_use_does_not_renew_it(
     assert await tier_of(proxy, MINE) == "fast"
 
 
-async def test_a_second_escalation_begins_it_anew(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await escalate(upstream, proxy)
-    clock.now += 200
-    upstream.always(by_model(standard=EMPTY))
-    assert await tier_of(proxy, MINE) == "longctx"
-    clock.now += 200
-    upstream.always(by_model())
-    assert await tier_of(proxy, MINE) == "longctx"
-    clock.now += 101
-    assert await tier_of(proxy, MINE) == "fast"
-
-
 async def test_a_named_tier_is_stronger(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     await escalate(upstream, proxy)
     assert await tier_of(proxy, {**MINE, "X-MLX-Stack-Tier": "fast"}) == "fast"
@@ -106,15 +92,6 @@ async def test_what_failed_is_not_stuck_to(upstream: ScriptedServer, proxy: Runn
     checked_error(await ask(proxy, MINE, messages=turn()), 502, "all_tiers_failed")
     upstream.always(by_model())
     assert await tier_of(proxy, MINE) == "fast"
-
-
-async def test_from_a_sticky_tier_the_way_is_up_only(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    await escalate(upstream, proxy)
-    upstream.always(by_model(standard=DEAD, longctx=DEAD))
-    checked_error(await ask(proxy, MINE, messages=turn()), 502, "all_tiers_failed")
-    assert asked(upstream) == ["standard", "longctx"]
 
 
 async def test_it_can_be_turned_off(

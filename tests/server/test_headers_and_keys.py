@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.server.asking import CHAT, ask, body, checked_error
+from tests.server.asking import CHAT, ask, body
 from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -74,24 +74,6 @@ async def test_a_header_that_none_may_write_breaks_no_reply(
     assert response.headers["x-good"] == "caf\xe9"
     upstream.will(litellm_error(400, "no").with_headers(*odd))
     assert (await ask(proxy, stream=streamed)).status_code == 400
-
-
-async def test_an_error_names_its_request_too(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(litellm_error(500, "no"))
-    response = await ask(proxy)
-    assert response.headers["x-mlx-stack-attempts"] == str(len(upstream.calls))
-    assert response.headers["x-mlx-stack-request-id"] == response.headers["x-request-id"]
-    assert response.headers["x-mlx-stack-tier"] == "fast"
-    response = await ask(proxy, messages=[])
-    assert response.headers["x-mlx-stack-request-id"] == response.headers["x-request-id"]
-
-
-async def test_request_ids_differ(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(text_stream())
-    found = {(await ask(proxy)).headers["x-request-id"] for _ in range(20)}
-    assert len(found) == 20
 
 
 async def test_a_named_session_is_hashed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -236,11 +218,6 @@ async def test_a_header_with_odd_bytes_passes_or_is_dropped(
 ) -> None:
     upstream.will(Reply.json({"ok": 1}).with_headers(("x-odd", "caf\xe9")))
     assert (await proxy.client.get("/v1/files")).status_code == 200
-
-
-@pytest.mark.parametrize("origin", ["http://[x", "http://[::1", "http://[:::1]"])
-async def test_an_origin_that_is_no_url_is_a_foreign_one(origin: str, proxy: RunningProxy) -> None:
-    checked_error(await ask(proxy, {"Origin": origin}), 403, "invalid_request_error")
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

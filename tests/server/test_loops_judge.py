@@ -194,27 +194,6 @@ async def test_its_tokens_are_the_sessions(
     assert metric_value(text, "mlx_stack_tokens_total", tier="standard", direction="output") == 4
 
 
-async def test_it_never_takes_a_session_over_its_budget(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
-    proxy = await start_proxy({**ON, "reliability.token_budget.per_session": 600})
-    assert (await turn(proxy, 33)).status_code == 200
-    await until_metric(proxy, QUESTIONS, 1, result="no_budget")
-    assert questions(upstream) == []
-
-
-async def test_nothing_leaves_the_machine_against_the_clients_will(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
-    premium = {"model": "standard", "local": False}
-    proxy = await start_proxy({**ON, "tiers.standard": premium})
-    await turn(proxy, 33, **{"X-MLX-Stack-Cloud": "off"})
-    await until_metric(proxy, QUESTIONS, 1, result="left_out")
-    assert questions(upstream) == []
-
-
 async def test_only_so_many_are_asked_at_a_time(
     upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,13 +223,22 @@ async def test_off_by_default(upstream: ScriptedServer, proxy: RunningProxy) -> 
     assert questions(upstream) == []
 
 
-async def test_nothing_is_asked_of_a_machine_that_is_short_of_memory(
-    upstream: ScriptedServer, start_proxy: StartProxy
+@pytest.mark.parametrize(
+    ("changes", "level", "result"),
+    [
+        ({"reliability.token_budget.per_session": 600}, Level.NORMAL, "no_budget"),
+        ({"tiers.standard": {"model": "standard", "local": False}}, Level.NORMAL, "left_out"),
+        ({}, Level.CRITICAL, "left_out"),
+    ],
+    ids=["over a budget", "against the client's will", "short of memory"],
+)
+async def test_it_is_not_asked(
+    changes: Json, level: Level, result: str, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     upstream.otherwise = with_judge(text_stream(SURE), new_call)
     memory = ForcedMemory()
-    proxy = await start_proxy(ON, memory=memory)
-    await memory.shows(Level.CRITICAL)
-    await turn(proxy, 33)
-    await until_metric(proxy, QUESTIONS, 1, result="left_out")
+    proxy = await start_proxy({**ON, **changes}, memory=memory)
+    await memory.shows(level)
+    assert (await turn(proxy, 33, **{"X-MLX-Stack-Cloud": "off"})).status_code == 200
+    await until_metric(proxy, QUESTIONS, 1, result=result)
     assert questions(upstream) == []

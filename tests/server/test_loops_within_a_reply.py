@@ -189,15 +189,6 @@ async def test_too_much_reasoning_is_asked_once_for_an_answer(
     assert "Answer directly" in str(messages_of(second)[-1]["content"])
 
 
-async def test_bypass_leaves_the_reply_alone(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"server.allow_bypass": True})
-    upstream.will(text_stream(*[STUCK] * 40))
-    response = await ask(proxy, {"x-mlx-stack-bypass": "loop"})
-    assert response.json()["choices"][0]["message"]["content"] == STUCK * 40
-
-
 async def test_the_next_tier_is_not_told_what_was_said_to_the_one_before(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.asking import Json
 from tests.server.conftest import StartProxy
-from tests.support.replies import ROLE, TEXT, litellm_error, text_stream
+from tests.support.replies import ROLE, TEXT, litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
@@ -84,37 +84,7 @@ async def test_server_tools_beside_others_are_left_out_and_said(
     assert tool["function"]["name"] == "look"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"tools": [SEARCH]},
-        {"tools": [SEARCH, TOOL], "tool_choice": {"type": "tool", "name": "web_search"}},
-        {"mcp_servers": [{"type": "url", "url": "https://localhost/", "name": "some"}]},
-    ],
-)
-async def test_server_tools_alone_or_forced_are_refused(
-    more: Json, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    reply = await ask(proxy, **more)
-    assert reply.status_code == 400
-    assert "can't be run here" in reply.json()["error"]["message"]
-    assert upstream.calls == []
-
-
-async def test_threads_are_refused_with_the_code_that_the_sdk_knows(proxy: RunningProxy) -> None:
-    reply = await ask(proxy, thread={"type": "create"})
-    assert reply.status_code == 400
-    assert reply.json()["error"]["details"]["error_code"] == "thread_unsupported_request"
-
-
 # Errors
-
-
-def failing(*tiers: str) -> Json:
-    return {
-        "reliability.escalation.chain": list(tiers),
-        "reliability.tool_validation.max_retries": 1,
-    }
 
 
 BAD_CALL = {"name": "look", "arguments": '{"where": 1}'}
@@ -122,8 +92,6 @@ BAD = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": BA
 
 
 def bad_call() -> Reply:
-    from tests.support.replies import stream, with_role
-
     return stream(with_role(BAD, finish="tool_calls"))
 
 
@@ -139,13 +107,6 @@ async def test_what_the_model_did_wrong_costs_one_try(
         assert (body["type"], body["error"]["type"]) == ("error", "api_error")
         assert body["error"]["details"]["error_code"] == "tool_validation_failed"
         assert body["request_id"] == reply.headers["x-mlx-stack-request-id"]
-
-
-async def test_no_tier_left_costs_one_try(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(litellm_error(500, "no"))
-    reply = await ask(proxy, stream=True)
-    assert reply.status_code == 424
-    assert reply.json()["error"]["details"]["error_code"] == "all_tiers_failed"
 
 
 OVERFLOWS = {
@@ -179,14 +140,6 @@ async def test_a_used_up_budget(upstream: ScriptedServer, start_proxy: StartProx
     assert reply.json()["error"]["type"] == "rate_limit_error"
 
 
-async def test_litellm_is_gone(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    await upstream.stop()
-    reply = await ask(proxy)
-    assert reply.status_code == 503
-    assert reply.headers["x-should-retry"] == "true"
-    assert "retry-after" in reply.headers
-
-
 async def test_an_unknown_key_and_a_wrong_method(
     start_proxy: StartProxy,
 ) -> None:
@@ -216,15 +169,10 @@ async def test_a_stream_that_breaks_ends_with_an_error(
     [
         {"messages": []},
         {"messages": "Hello"},
-        {"messages": [{"role": "developer", "content": "Hello"}]},
-        {"messages": [{"role": "user", "content": 7}]},
-        {"messages": [{"role": "user", "content": ["Hello"]}]},
-        {"messages": ["Hello"]},
         {"tools": ["look"]},
         {"max_tokens": "many"},
         {"model": 7},
         {"stream": "yes"},
-        {"tools": [{"type": "bash_20250124", "name": "bash"}]},
     ],
 )
 async def test_what_makes_no_sense_is_refused(
@@ -262,7 +210,7 @@ async def test_by_default_the_status_stays_free(
     await upstream.next_call()
     run: Any = next(iter(proxy.services.exchanges))
     timers = run._calls.timers
-    assert timers._next_sign() == timers._exchange.started + 240
+    assert timers._next_sign() == timers.exchange.request.started + 240
     asking.cancel()
     await until(lambda: not proxy.services.exchanges)
 

@@ -15,6 +15,7 @@ from mlx_stack_proxy.settings import NotifySettings
 from tests.server.asking import ask
 from tests.server.conftest import StartProxy
 from tests.support.clock import Clock
+from tests.support.redis_server import RedisServer
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import Reply, ScriptedServer
 from tests.support.waiting import settled, until
@@ -133,13 +134,25 @@ async def test_it_is_tried_once_more(
     assert "status 500" in said and "secret" not in said and "sk-hidden" not in said
 
 
-async def test_the_report_goes_out_in_the_morning(
-    start_proxy: StartProxy, webhook: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+async def test_of_two_proxies_on_one_store_one_sends_the_report(
+    redis: RedisServer,
+    start_proxy: StartProxy,
+    webhook: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    times = iter([time.time()])
-    monkeypatch.setattr(notifications, "next_at", lambda now, at: next(times, now + 1e6))
-    await start_proxy(asking(webhook, on=["report"]))
-    said = (await webhook.next_call()).json()
+    mornings: list[float] = []
+
+    def at(now: float, report_at: str) -> float:
+        mornings.append(now)
+        return now if len(mornings) <= 2 else now + 1e6
+
+    monkeypatch.setattr(notifications, "next_at", at)
+    shared = {"state.backend": "redis", "state.redis_url": redis.url}
+    for _ in range(2):
+        await start_proxy({**asking(webhook, on=["report"]), **shared})
+    await until(lambda: len(mornings) == 4)  # two tries to send it are through
+    assert len(webhook.calls) == 1
+    said = webhook.calls[0].json()
     assert (said["kind"], said["text"]) == ("report", "Nobody asked for anything.")
 
 

@@ -73,6 +73,8 @@ async def test_each_failure_is_counted_once(
         "requests{ok,fast}": 5,
         "requests{ok,standard}": 7,
         "requests{client_error,fast}": 1,
+        "agent_requests{python-httpx,ok}": 12,
+        "agent_requests{python-httpx,client_error}": 1,
         "refused{400}": 1,
         "passthrough{599}": 1,
         "attempts{ok,fast}": 5,

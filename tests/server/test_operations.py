@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 
 import pytest
 
@@ -30,26 +31,6 @@ async def test_models_lists_auto_and_the_tiers_first(
     assert upstream.calls == []
 
 
-async def test_models_with_upstream_down_are_an_error(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
-    response = await proxy.client.get("/v1/models")
-    assert response.status_code == 503
-    assert response.json()["error"]["type"] == "upstream_unavailable"
-
-
-async def test_health_is_the_process_alone(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
-    assert (await proxy.client.get("/health")).status_code == 200
-
-
-async def test_ready_says_how_each_tier_stands(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    response = await proxy.client.get("/ready")
-    assert response.status_code == 200
-    assert {"fast", "standard"} <= set(response.json()["tiers"])
-
-
 @pytest.mark.parametrize(
     "answer", [litellm_error(503, "starting"), Reply.raw(RESET)], ids=["503", "reset"]
 )
@@ -61,33 +42,11 @@ async def test_not_ready_when_litellm_is_not(
     assert (await proxy.client.get("/ready")).status_code == 503
 
 
-async def test_not_ready_when_nothing_listens(start_proxy: StartProxy) -> None:
+async def test_with_litellm_down_only_the_process_is_well(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
+    assert (await proxy.client.get("/health")).status_code == 200
     assert (await proxy.client.get("/ready")).status_code == 503
-
-
-async def test_metrics_count_what_was_served(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    before = (await proxy.client.get("/metrics")).text
-    upstream.will(text_stream(), text_stream(), litellm_error(500, "no"))
-    await ask(proxy)
-    await ask(proxy, stream=True)
-    await ask(proxy)
-    response = await proxy.client.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain")
-
-    def grown(name: str, **labels: str) -> float:
-        now = metric_value(response.text, name, **labels) or 0
-        return now - (metric_value(before, name, **labels) or 0)
-
-    counted = [line for line in response.text.splitlines() if "mlx_stack_requests_total{" in line]
-    assert counted
-    assert grown("mlx_stack_first_token_seconds_count", tier="fast") == 2
-    assert grown("mlx_stack_request_seconds_count", tier="fast") == 3
-    assert grown("mlx_stack_tokens_total", tier="fast", direction="input") >= 0
-    for name in ("in_flight", "queue_depth"):
-        assert (metric_value(response.text, f"mlx_stack_{name}", tier="fast") or 0) == 0
-    for name in ("attempts_total", "overhead_seconds", "store_errors_total", "sessions"):
-        assert f"mlx_stack_{name}" in response.text
+    checked_error(await proxy.client.get("/v1/models"), 503, "upstream_unavailable")
 
 
 async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
@@ -114,7 +73,13 @@ async def test_metrics_have_no_label_that_a_client_makes_up(
     upstream.always(text_stream())
     await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
     await proxy.client.get("/v1/path-xyzzy")
-    assert "xyzzy" not in (await proxy.client.get("/metrics")).text
+    ours = (await proxy.client.get("/metrics")).text
+    assert re.findall(r".*xyzzy.*", ours) == [
+        'mlx_stack_agent_requests_total{agent="session-xyzzy",outcome="ok"} 1.0'
+    ]
+    others = await proxy.client.get("/metrics", headers={"Via": "1.1 nginx"})
+    assert "xyzzy" not in others.text and "mlx_stack_requests_total{" in others.text
+    assert others.headers["content-type"].startswith("text/plain")
 
 
 async def test_models_are_not_listed_with_our_key_where_others_can_ask(

@@ -12,6 +12,7 @@ import pytest
 
 from mlx_stack_proxy import main
 from mlx_stack_proxy.engine import reachability
+from mlx_stack_proxy.server import lifetime
 from tests.server.asking import CHAT, ask, body
 from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
@@ -127,24 +128,23 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
         assert events[2]["detail"]["signal"] == "SIGTERM"
 
 
-async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
-    said = tmp_path / "log"
-    async with ProxyProcess(tmp_path, f"http://127.0.0.1:{free_port()}") as process:
-        with said.open("wb") as log:
-            await process.start(log.fileno())
-        await until(lambda: "not_ready" in said.read_text())
-        [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
-        assert "refused" in line and "mlx-stack-proxy check" in line
-
-
-async def test_a_server_that_is_gone_is_said_at_the_start(
-    upstream: ScriptedServer, tmp_path: Path
+@pytest.mark.parametrize(
+    ("gone", "said", "what"),
+    [("litellm", "not_ready", "refused"), ("fast", "tiers_unreachable", '["fast"]')],
+)
+async def test_what_can_not_be_reached_is_said_at_the_start(
+    gone: str, said: str, what: str, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = tmp_path / "log"
-    gone = {"tiers": {"fast": {"health_url": f"http://127.0.0.1:{free_port()}/health"}}}
-    async with ProxyProcess(tmp_path, upstream.url, gone) as process:
-        with said.open("wb") as log:
-            await process.start(log.fileno())
-        await until(lambda: "tiers_unreachable" in said.read_text())
-        [line] = [line for line in said.read_text().splitlines() if "tiers_unreachable" in line]
-        assert '["fast"]' in line and "mlx-stack-proxy check" in line
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    if gone == "litellm":
+        proxy = await start_proxy(url=nowhere)
+    else:
+        proxy = await start_proxy({"tiers.fast.health_url": f"{nowhere}/health"})
+    await lifetime.started(proxy.services)
+    seen = ""
+    async with asyncio.timeout(20):
+        while said not in seen:
+            seen += capfd.readouterr().err
+            await asyncio.sleep(0.01)
+    [line] = [line for line in seen.splitlines() if said in line]
+    assert what in line and "mlx-stack-proxy check" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.server.asking import WITH_USAGE, ask, payloads, text_of, without_notes
@@ -25,73 +26,47 @@ def calls_note(text: str) -> Json:
     return {"id": "call_1", "type": "function", "function": function}
 
 
-def endless(upstream: ScriptedServer, deltas: list[Json]) -> None:
+def endless(deltas: list[Json]) -> Reply:
     """A reply in these pieces, and no end."""
-    pieces = [data(chunk(delta)) for delta in deltas]
-    upstream.always(lambda _: Reply.sse(ROLE, *pieces, SILENCE))
+    return Reply.sse(ROLE, *(data(chunk(delta)) for delta in deltas), SILENCE)
 
 
+LARGE = [" ".join(WORDS[at : at + 7]) + "  " for at in range(0, 700, 7)]
+TOO_LONG = {
+    "in words": endless([{"content": f"{word} "} for word in WORDS[:50]]),
+    "in large pieces": endless([{"content": piece} for piece in LARGE]),
+    "whole": Reply.json(completion({"role": "assistant", "content": " ".join(WORDS[:150])})),
+}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("name", TOO_LONG)
 async def test_a_limit_that_upstream_ignores_is_kept(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    name: str, streams: bool, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
-    endless(upstream, [{"content": f"{n} "} for n in range(50)])
-    response = await ask(proxy, max_tokens=10)
-    choice = response.json()["choices"][0]
-    assert (choice["finish_reason"], len(choice["message"]["content"].split())) == ("length", 10)
-    assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
-    streamed = await ask(proxy, stream=True, max_tokens=10)
-    assert text_of(streamed.content).split() == [str(n) for n in range(10)]
-    said = streamed.headers.get("x-mlx-stack-truncated") or note_of(streamed)["truncated"]
-    assert said == "max_output_tokens"
-    assert without_notes(streamed.content).endswith(DONE)
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_large_pieces_are_cut_by_their_words(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    pieces = [" ".join(f"w{n}" for n in range(at, at + 7)) + "  " for at in range(0, 700, 7)]
-    endless(upstream, [{"content": piece} for piece in pieces])
+    upstream.always(lambda _: TOO_LONG[name])
     response = await ask(proxy, max_tokens=10, **(WITH_USAGE if streams else {}))
-    expected = [f"w{n}" for n in range(10)]
-    if streams:
-        assert text_of(response.content).split() == expected
-        usage = [p["usage"] for p in payloads(response.content) if p != "[DONE]" and p.get("usage")]
-        assert len(usage) == 1
-    else:
-        (choice,) = response.json()["choices"]
-        assert (choice["message"]["content"].split(), choice["finish_reason"]) == (
-            expected,
-            "length",
-        )
-        usage = [response.json()["usage"]]
-    # Clients count on it, and what was cut off can't say it.
-    assert usage[0]["completion_tokens"] > 0 < usage[0]["prompt_tokens"]
-    assert usage[0]["total_tokens"] == usage[0]["completion_tokens"] + usage[0]["prompt_tokens"]
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_a_whole_reply_is_cut_too(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    message = {"role": "assistant", "content": " ".join(f"w{n}" for n in range(150))}
-    upstream.always(lambda _: Reply.json(completion(message)))
-    response = await ask(proxy, max_tokens=10, stream=streams)
     if streams:
         text, finish = text_of(response.content), finishes(response)
+        (usage,) = usages(response)
+        assert without_notes(response.content).endswith(DONE)
     else:
         (choice,) = response.json()["choices"]
         text, finish = choice["message"]["content"], [choice["finish_reason"]]
-    assert (text, finish) == (" ".join(f"w{n}" for n in range(10)), ["length"])
+        usage = response.json()["usage"]
+    assert (text.split(), finish) == (WORDS[:10], ["length"])
     said = response.headers.get("x-mlx-stack-truncated") or note_of(response)["truncated"]
     assert said == "max_output_tokens"
+    # Clients count on it, and what was cut off can't say it.
+    assert usage["completion_tokens"] > 0 < usage["prompt_tokens"]
+    assert usage["total_tokens"] == usage["completion_tokens"] + usage["prompt_tokens"]
 
 
-async def test_each_choice_has_the_limit(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy()
+def usages(response: httpx.Response) -> list[Json]:
+    return [p["usage"] for p in payloads(response.content) if p != "[DONE]" and p.get("usage")]
+
+
+async def test_each_choice_has_the_limit(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     long = [data(chunk({"content": f"a{n} "}, index=0)) for n in range(19)]
     short = [data(chunk({"content": "b"}, index=1)), data(chunk({}, finish="stop", index=1))]
     ends = data(chunk({}, finish="stop", index=0))
@@ -104,9 +79,8 @@ async def test_each_choice_has_the_limit(upstream: ScriptedServer, start_proxy: 
 
 
 async def test_a_call_that_came_whole_is_not_cut(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     call = calls_note("word " * 50)
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     upstream.always(lambda _: Reply.json(completion(message, "tool_calls")))
@@ -126,10 +100,9 @@ async def test_a_call_that_came_whole_is_not_cut(
     ],
 )
 async def test_who_thinks_too_long_answers_all_the_same(
-    more: Json, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    more: Json, streams: bool, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """A whole reply that can be used is not thrown away for what came before it."""
-    proxy = await start_proxy()
     finish = "tool_calls" if "tool_calls" in more else "stop"
     upstream.always(lambda _: Reply.json(completion({"role": "assistant", **more}, finish)))
     response = await ask(proxy, tools=[NOTE], stream=streams)
@@ -169,9 +142,8 @@ async def pieces_of(
     ],
 )
 async def test_what_keeps_to_the_limit_is_left_alone(
-    pieces: list[str], upstream: ScriptedServer, start_proxy: StartProxy
+    pieces: list[str], upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     assert await pieces_of(proxy, upstream, pieces, 10) == ("".join(pieces), "stop", False)
 
 
@@ -186,19 +158,26 @@ async def test_nothing_is_cut_by_upstreams_count(
         assert await pieces_of(proxy, upstream, [text], tokens) == (text, "stop", False)
 
 
-async def test_a_refusal_without_end_is_cut(
-    upstream: ScriptedServer, start_proxy: StartProxy
+@pytest.mark.parametrize(
+    ("pieces", "most", "counted"),
+    [
+        ([{"refusal": f"no{n} "} for n in range(100)], 10, range(1, 13)),
+        ([{"content": str(n % 10)} for n in range(100)], 30, range(30, 32)),
+    ],
+    ids=["a refusal", "pieces"],
+)
+async def test_so_is_one_that_is_no_text_in_words(
+    pieces: list[Json], most: int, counted: range, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
-    endless(upstream, [{"refusal": f"no{n} "} for n in range(100)])
-    response = await ask(proxy, max_tokens=10)
+    upstream.always(lambda _: endless(pieces))
+    response = await ask(proxy, max_tokens=most)
     assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
+    assert response.json()["usage"]["completion_tokens"] in counted
 
 
 async def test_usage_that_came_at_first_is_not_the_whole(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     early = data(usage_chunk({"prompt_tokens": 9, "completion_tokens": 1}))
     words = [data(chunk({"content": f"w{n} "})) for n in range(100)]
     upstream.always(lambda _: Reply.sse(ROLE, early, *words, SILENCE))
@@ -211,9 +190,8 @@ async def test_usage_that_came_at_first_is_not_the_whole(
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_usage_that_counts_along_is_believed(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     words = [
         data(
             {**chunk({"content": "-" * 60}), "usage": {"prompt_tokens": 9, "completion_tokens": n}}
@@ -229,22 +207,11 @@ async def test_usage_that_counts_along_is_believed(
 
 
 async def test_the_whole_usage_in_the_piece_that_is_one_too_many(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     words = [data(chunk({"content": f"w{n} "})) for n in range(10)]
     usage = {"prompt_tokens": 9, "completion_tokens": 11, "prompt_tokens_details": {"x": 1}}
     last = data({**chunk({"content": "w10"}, "stop"), "usage": usage})
     upstream.always(lambda _: Reply.sse(ROLE, *words, last, DONE))
     response = await ask(proxy, max_tokens=10, **WITH_USAGE)
-    found = [p["usage"] for p in payloads(response.content) if p != "[DONE]" and p.get("usage")]
-    assert found == [{**usage, "total_tokens": 20}]
-
-
-async def test_what_was_cut_counts_as_many_tokens_as_came_pieces(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    endless(upstream, [{"content": str(n % 10)} for n in range(100)])
-    response = await ask(proxy, max_tokens=30)
-    assert response.json()["usage"]["completion_tokens"] in (30, 31)
+    assert usages(response) == [{**usage, "total_tokens": 20}]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -63,36 +62,6 @@ async def test_path_and_query_as_they_came(
     writer.close()
     # A lone `?` may get lost: it says nothing.
     assert upstream.calls[0].target.rstrip("?") == target.rstrip("?")
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/../key/generate",
-        "/v1/%2e%2e/key/generate",
-        "/v1/x/../../key/generate",
-        "/v1/.%2E/key/generate",
-        "/v1/..%2fkey/generate",
-        "/v1/..\\key/generate",
-        "//evil.example/v1/x",
-        "http://evil.example/v1/x",
-        "/v1@evil.example/x",
-    ],
-)
-async def test_no_path_climbs_out_of_v1(
-    target: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    """LiteLLM's own administration lies beside /v1, and we may hold its master key."""
-    upstream.always(OK)
-    head = f"GET {target} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n\r\n"
-    reader, writer = await proxy.raw(head.encode())
-    async with asyncio.timeout(10):
-        answer = await reader.read()
-    writer.close()
-    assert not answer.startswith(b"HTTP/1.1 5")
-    for call in upstream.calls:
-        assert call.target.startswith("/v1/")
-        assert ".." not in call.target.lower().replace("%2e", ".")
 
 
 @pytest.mark.parametrize("path", ["/v1/files/a%2Fb", "/v1/files/a%5cb", "/v1//files", "/v1/a//b"])
@@ -215,31 +184,6 @@ async def test_no_content_and_redirects(upstream: ScriptedServer, proxy: Running
 async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     checked_error(await proxy.client.get("/v1/files"), 503, "upstream_unavailable")
-
-
-async def test_a_body_over_the_limit(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy({"server.max_body_bytes": 10_000})
-    upstream.always(OK)
-    response = await proxy.client.post("/v1/files", content=b"a" * 10_001)
-    checked_error(response, 413, "invalid_request_error")
-    assert upstream.calls == []
-    response = await proxy.client.post("/v1/files", content=b"a" * 10_000)
-    assert response.status_code == 200
-
-
-async def test_a_chunked_body_over_the_limit(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"server.max_body_bytes": 10_000})
-    upstream.always(OK)
-
-    async def too_much() -> AsyncIterator[bytes]:
-        for _ in range(1000):
-            yield b"a" * 5_000
-
-    response = await proxy.client.post("/v1/files", content=too_much())
-    checked_error(response, 413, "invalid_request_error")
-    assert not any(call.whole.is_set() for call in upstream.calls)
 
 
 async def test_a_large_upload_and_download(upstream: ScriptedServer, proxy: RunningProxy) -> None:

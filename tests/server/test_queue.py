@@ -6,7 +6,7 @@ import asyncio
 
 import httpx
 
-from tests.server.asking import ask, checked_error
+from tests.server.asking import ask
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import until_metric
@@ -77,22 +77,6 @@ async def test_sessions_take_turns(upstream: ScriptedServer, start_proxy: StartP
     assert order.index("modest6") <= 1
     greedy = [name for name in order if name.startswith("greedy")]
     assert greedy == sorted(greedy), "within a session: first come, first served"
-
-
-async def test_who_waits_too_long_is_told_to_come_back(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"tiers.fast.max_concurrency": 1, "tiers.fast.queue_timeout": 0.2})
-    gates = Gates(upstream)
-    first = asyncio.create_task(ask(proxy))
-    await upstream.next_call()
-    response = await ask(proxy)
-    error = checked_error(response, 503, "tier_busy")
-    assert int(response.headers["retry-after"]) >= 1
-    assert "fast" in error["message"]
-    gates.gates[0].set()
-    assert (await first).status_code == 200
-    assert len(upstream.calls) == 1
 
 
 async def test_waiting_in_the_queue_is_not_the_models_silence(

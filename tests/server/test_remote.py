@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from mlx_stack_proxy.operator.cli import main
-from mlx_stack_proxy.state.store import SessionDelta
+from mlx_stack_proxy.state.store import Change
 from tests.server.asking import ask, body
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT
@@ -23,6 +23,7 @@ from tests.support.ports import free_port
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy, proxy_config
 from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.storing import add_events, commit
 
 GENEROUS = 30  # seconds; what takes longer hangs
 
@@ -102,7 +103,7 @@ async def test_what_the_kind_says_already_is_not_told_again(
         {"detector": "repetition", "action": action, "tool": tool, "pattern": "e9838d9ec5ad1f0b"}
         for action, tool in (("warning", ""), ("second_opinion", "look"))
     ]
-    await proxy.services.store.add_events([{**common, "detail": detail} for detail in details])
+    await add_events(proxy.services.store, [{**common, "detail": detail} for detail in details])
     _, out, _ = await said(capsys, proxy, "events")
     assert [line.partition("abababababab ")[2] for line in out.splitlines()] == [
         "detector=repetition",
@@ -113,7 +114,7 @@ async def test_what_the_kind_says_already_is_not_told_again(
 async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
     store, now = proxy.services.store, time.time()
     common = {"kind": "escalated", "session": "ab" * 16, "tier": "fast"}
-    await store.add_events([{**common, "time": now - ago} for ago in (7200, 60)])
+    await add_events(store, [{**common, "time": now - ago} for ago in (7200, 60)])
     for given, count in (("3h", 2), ("90m", 1), ("30s", 0), ("1d", 2), ("2001-01-01", 2)):
         _, out, _ = await said(capsys, proxy, "events", "--since", given)
         assert len(out.splitlines()) == count, given
@@ -128,8 +129,8 @@ async def test_a_clients_text_moves_no_cursor_and_begins_no_line(
     store, evil = proxy.services.store, "look\x1b[2J\n2026-11-22 08:00:00 escalated"
     detail = {"detector": "repetition", "tool": evil}
     common = {"time": time.time(), "tier": evil, "session": "ab" * 16}
-    await store.add_events([{**common, "kind": "loop_warning", "detail": detail}])
-    await store.commit("ab" * 16, SessionDelta(turns=1, tier=evil), time.time())
+    await add_events(store, [{**common, "kind": "loop_warning", "detail": detail}])
+    await commit(store, "ab" * 16, Change(turns=1, tier=evil), time.time())
     for words in (["events"], ["sessions"]):
         _, out, _ = await said(capsys, proxy, *words)
         assert "\x1b" not in out and r"look\u001b[2J\u000a2026" in out, words
@@ -142,7 +143,7 @@ async def test_an_event_of_no_request_is_told_in_few_words(
     detail = {"from": "warning", "to": "critical", "cause": "stalls"}
     nobody = {"request_id": "", "session": "", "tier": ""}
     event = {**nobody, "time": time.time(), "kind": "pressure_changed", "detail": detail}
-    await proxy.services.store.add_events([event])
+    await add_events(proxy.services.store, [event])
     _, out, _ = await said(capsys, proxy, "events")
     assert out.endswith("pressure_changed   warning > critical, stalls\n")
 
@@ -249,7 +250,7 @@ async def test_all_events_page_by_page(
     now = time.time()
     common = {"kind": "escalated", "session": "ab" * 16, "tier": "fast", "detail": {}}
     events = [{**common, "time": now, "request_id": f"req_{n}"} for n in range(2300)]
-    await proxy.services.store.add_events(events)
+    await add_events(proxy.services.store, events)
     _, out, err = await said(capsys, proxy, "events", "--json")
     assert len(out.splitlines()) == 50 and "50 of 2300 shown" in err
     for options, count in ((["--all"], 2300), (["--limit", "1500"], 1500)):

@@ -22,7 +22,7 @@ from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parents[2]
 INVALID = "invalid_request_error"
@@ -76,6 +76,12 @@ async def whole_answer(proxy: RunningProxy, request: bytes) -> bytes:
         "/v1/files?base_url=http://{elsewhere}",
         "@{elsewhere}/v1/files",
         ":@{elsewhere}/v1/files",
+        "/v1/../key/generate",
+        "/v1/%2e%2e/key/generate",
+        "/v1/x/../../key/generate",
+        "/v1/.%2E/key/generate",
+        "/v1/..%2fkey/generate",
+        "/v1/..\\key/generate",
     ],
 )
 async def test_a_target_leads_nowhere_but_to_litellm(
@@ -85,8 +91,12 @@ async def test_a_target_leads_nowhere_but_to_litellm(
     name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
     for host in (f"127.0.0.1:{proxy.port}", f"127.0.0.1:{elsewhere.port}"):
         answer = await whole_answer(proxy, head(name, host, json.dumps(body()).encode()))
-        assert b"taken" not in answer
+        assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500")
     assert never_asked(elsewhere)
+    # LiteLLM's own administration lies beside /v1, and we may hold its master key.
+    for call in upstream.calls:
+        assert call.target.startswith("/v1/")
+        assert ".." not in call.target.lower().replace("%2e", ".")
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-Host", "Forwarded", "X-Original-URL", "Via"])
@@ -268,24 +278,6 @@ async def test_a_head_in_time_has_no_more_limit(
         upstream.will(Reply.sse(wait, *text_stream("late").pieces))
         response = await ask(proxy)
         assert response.status_code == 200
-
-
-async def test_half_a_head_behind_a_request_breaks_no_reply(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    go_on = asyncio.Event()
-    upstream.will(Reply.sse(Wait(go_on), *text_stream("whole").pieces))
-    content = json.dumps(body(stream=True)).encode()
-    request = head(CHAT, "localhost", content).replace(b"connection: close\r\n", b"")
-    reader, writer = await proxy.raw(request + b"POST /v1/chat")
-    await upstream.next_call()
-    go_on.set()
-    async with asyncio.timeout(PATIENCE):
-        answer = await reader.read()
-    writer.close()
-    first, _, after = answer.partition(b"\r\n0\r\n\r\n")
-    assert first.startswith(b"HTTP/1.1 200 ") and b"whole" in first and b"[DONE]" in first
-    assert after == b""
 
 
 async def test_what_is_said_once_is_kept_short(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.asking import CHAT, ask, body, checked_error, payloads
 from tests.server.conftest import StartProxy
-from tests.support.replies import DONE, END, ROLE, TEXT, litellm_error, text_stream
+from tests.support.replies import END, ROLE, TEXT, litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, WhenWhole
 
@@ -144,14 +144,6 @@ async def test_a_reply_that_is_finished_by_then_goes_out(
     upstream.will(Reply.sse(ROLE, TEXT, END, SILENCE))
     response = await ask(proxy, timeout=0.5)
     assert response.json()["choices"][0]["finish_reason"] == "stop"
-
-
-async def test_what_is_no_time_is_no_deadline(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    for value in (0, -1, "soon", None, [5], {"connect": 0.001}, True):
-        upstream.will(Reply.sse(ROLE, TEXT, END, DONE))
-        assert (await ask(proxy, timeout=value)).status_code == 200
 
 
 async def test_what_passes_through_has_it_too(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.asking import ask, checked_error, checked_error_body, payloads
+from tests.server.asking import ask, checked_error
 from tests.server.calling import CORRECTION, GOOD, RULES, deltas, messages_of
 from tests.server.calling import TOOLS as SEARCHING
 from tests.server.calling import calling as searching
@@ -93,19 +93,6 @@ async def test_a_hint(
 
 
 @pytest.mark.parametrize("status", [400, 404])
-async def test_the_hint_of_a_loop_that_another_tier_made(
-    status: int, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = strict(status, "standard")
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"], **NO_OPINION}))
-    last = await agent.run(4)
-    assert last.status_code == 200
-    assert last.headers["x-mlx-stack-tier"] == "standard"
-    asked = [roles_of(call) for call in upstream.calls if call.json()["model"] == "standard"]
-    assert [roles[-1] for roles in asked] == ["user", "tool"]
-
-
-@pytest.mark.parametrize("status", [400, 404])
 async def test_a_correction(status: int, upstream: ScriptedServer, start_proxy: StartProxy) -> None:
     def answer(call: Call) -> Reply:
         roles = roles_of(call)
@@ -162,28 +149,6 @@ async def test_what_a_refusal_counts(
     assert tokens == 5 * USAGE["prompt_tokens"], "of the replies alone"
 
 
-@pytest.mark.parametrize("as_parts", [True, False])
-async def test_the_last_of_several_results(
-    as_parts: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    agent = await three_looks(await start_proxy({**ALONE, **NO_OPINION}), upstream)
-    content = [{"type": "text", "text": "a"}] if as_parts else "a"
-    messages = agent.messages[:1]
-    for asked, result in zip(agent.messages[1::2], agent.messages[2::2], strict=True):
-        calls = [{**asked["tool_calls"][0], "id": name} for name in ("first", "second")]
-        calls[0]["function"] = {**calls[0]["function"], "name": "note"}
-        messages.append({**asked, "tool_calls": calls})
-        messages += [{**result, "tool_call_id": c["id"], "content": content} for c in calls]
-    agent.messages = messages
-    upstream.otherwise = refusing(REFUSED)
-    assert (await agent.turn()).status_code == 200
-    refused, taken = upstream.calls[3:]
-    hint = messages_of(refused)[-1]["content"]
-    assert messages_of(taken)[:-1] == messages[:-1]
-    told = [*content, {"type": "text", "text": hint}] if as_parts else f"a\n\n{hint}"
-    assert messages_of(taken)[-1] == {**messages[-1], "content": told}
-
-
 @pytest.mark.parametrize("role", ["user", "system"])
 async def test_a_hint_and_a_correction(
     role: str, upstream: ScriptedServer, start_proxy: StartProxy
@@ -209,26 +174,6 @@ async def test_a_hint_and_a_correction(
     assert said.count("contained an invalid tool call") == 1
 
 
-async def test_a_correction_that_is_quoted_and_taken_nowhere(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """One more call, never another: what the model did wrong is the error."""
-
-    def answer(call: Call) -> Reply:
-        corrected = "invalid tool call" in str(messages_of(call))
-        return REFUSED if corrected else searching("{no json")
-
-    agent = await three_looks(
-        await start_proxy({**ALONE, **NO_OPINION, f"{RULES}.max_retries": 5}), upstream
-    )
-    agent.messages = agent.messages[:-4]
-    upstream.otherwise = WhenWhole(answer)
-    last = await agent.turn()
-    error = checked_error(last, 422, "tool_validation_failed")
-    assert [one["status"] for one in error["attempts"]] == [200, 400, 400]
-    assert [roles_of(call)[-1] for call in upstream.calls[3:]] == ["tool", "user", "tool"]
-
-
 async def test_a_user_s_own_message_behind_a_result(
     upstream: ScriptedServer, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,25 +189,6 @@ async def test_a_user_s_own_message_behind_a_result(
     upstream.will(REFUSED)
     assert (await agent.turn()).status_code == 400
     assert not hints_refused(capfd)
-
-
-@pytest.mark.parametrize("chain", [["fast"], ["fast", "standard"]])
-@pytest.mark.parametrize("status", [400, 404, 500])
-async def test_where_no_call_is_left_for_it(
-    status: int, chain: list[str], upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """The calls there are go to the tiers; and no client is told that it has to alternate."""
-    bounds = {CHAIN: chain, f"{ESCALATION}.max_attempts": len(chain)}
-    proxy = await start_proxy({**ALONE, **NO_OPINION, **bounds})
-    agent = await three_looks(proxy, upstream)
-    upstream.will(litellm_error(status, ALTERNATE), *[text_stream("Done.")] * (len(chain) - 1))
-    last = await agent.turn()
-    assert [call.json()["model"] for call in upstream.calls[3:]] == chain
-    if len(chain) > 1:
-        assert last.status_code == 200
-        assert last.headers["x-mlx-stack-tier"] == "standard"
-    else:
-        checked_error(last, 502, "all_tiers_failed")
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -300,21 +226,3 @@ async def test_a_model_that_is_no_tier(
     assert last.status_code == 200 and "Done." in last.text
     (said,) = hints_refused(capfd)
     assert "make it a tier" in said
-
-
-@pytest.mark.parametrize("takes_it", [True, False])
-async def test_a_correction_behind_text_that_is_out(
-    takes_it: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**ALONE, f"{RULES}.max_retries": 3})
-    said = {"content": "Let me look."}
-    last = searching(GOOD) if takes_it else REFUSED
-    upstream.will(searching('{"limit": 5}', said), REFUSED, last)
-    response = await ask(proxy, tools=SEARCHING, stream=True)
-    assert [roles_of(call)[-1] for call in upstream.calls] == ["user", "user", "tool"]
-    assert deltas(response).count(said) == 1
-    if takes_it:
-        (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
-        assert call["function"]["arguments"] == GOOD
-    else:
-        checked_error_body(payloads(response.content)[-2], "tool_validation_failed")

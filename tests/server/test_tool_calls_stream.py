@@ -247,18 +247,7 @@ def _pieces_with_name() -> list[dict[str, Any]]:
     return [{"tool_calls": [{**whole, "function": function}]} for function in cut]
 
 
-def _name_in_pieces(*names: str) -> list[dict[str, Any]]:
-    """As a server sends it that cuts the name like any text."""
-    first, *rest = ({"index": 0, "function": {"name": name}} for name in names)
-    arguments = _called("x")["function"]["arguments"]
-    last = {"index": 0, "function": {"arguments": arguments}}
-    first |= {"id": "a", "type": "function"}
-    return [{"tool_calls": [piece]} for piece in (first, *rest, last)]
-
-
 ODD = {
-    "name in two": (_name_in_pieces("se", "arch"), ["x"]),
-    "name in three": (_name_in_pieces("s", "ear", "ch"), ["x"]),
     "index from one": ([{"tool_calls": [_called("x", id="a", index=1)]}], ["x"]),
     "name and id again": (_pieces_with_name(), ["x"]),
     "no index": ([{"tool_calls": [_called("x", id="a"), _called("y", id="b")]}], ["x", "y"]),

@@ -88,11 +88,6 @@ BEFORE_CONTENT: dict[str, Reply] = {
     "no choices, 200": Reply.json({"id": "x", "object": "chat.completion", "choices": []}),
     "an error with 200": Reply.json({"error": {"message": "no", "code": 500}}),
     "LiteLLM's 500": litellm_error(500, "litellm.InternalServerError: Connection error."),
-    "LiteLLM's 500 as text": Reply(500, (("content-type", "text/plain"),), (b"Internal error",)),
-    "503": litellm_error(503, "busy"),
-    "429": litellm_error(429, "No deployments available", "all_deployments_in_cooldown"),
-    "404 of a tier": litellm_error(404, "model not found"),
-    "unknown model": litellm_error(400, "Invalid model name passed in model=fast"),
     "a redirect": Reply(302, (("location", "http://127.0.0.1:1/"),)),
 }
 
@@ -121,14 +116,6 @@ async def test_a_refused_connection(streamed: bool, start_proxy: StartProxy) -> 
     assert [attempt["tier"] for attempt in error["attempts"]] == ["fast"]
 
 
-async def test_upstream_comes_back(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    await upstream.stop()
-    checked_error(await ask(proxy), 503, "upstream_unavailable")
-    await upstream.listen()
-    upstream.will(replies.text_stream("Back."))
-    assert (await ask(proxy)).json()["choices"][0]["message"]["content"] == "Back."
-
-
 AFTER_CONTENT: dict[str, tuple[Any, ...]] = {
     "reset": (RESET,),
     "closed": (CLOSE,),
@@ -155,14 +142,6 @@ async def test_a_stream_that_fails_after_text_ends_with_an_error_event(
     assert done == "[DONE]"
     assert checked_error_body(error, "all_tiers_failed")["attempts"]
     assert not any(choice["finish_reason"] for one in before for choice in one["choices"])
-
-
-@pytest.mark.parametrize("name", AFTER_CONTENT)
-async def test_the_same_unstreamed_is_an_error_response(
-    name: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(Reply.sse(ROLE, TEXT, *AFTER_CONTENT[name]))
-    checked_error(await ask(proxy), 502, "all_tiers_failed")
 
 
 async def test_an_error_event_ends_the_upstream_connection(
@@ -229,20 +208,12 @@ async def test_what_follows_done_is_nothing(upstream: ScriptedServer, proxy: Run
     assert response.content.endswith(DONE)
 
 
-CLIENTS_FAULT = {
-    "bad request": litellm_error(400, "max_tokens is too large: 99", "invalid_request_error"),
-    "too large": litellm_error(413, "request entity too large"),
-    "unprocessable": litellm_error(422, "unprocessable"),
-}
-
-
 @both
-@pytest.mark.parametrize("name", CLIENTS_FAULT)
 async def test_what_is_the_clients_fault_passes_as_it_came(
-    name: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    reply = CLIENTS_FAULT[name].with_headers(("x-litellm-call-id", "c-1"))
-    upstream.always(reply)
+    reply = litellm_error(400, "max_tokens is too large: 99", "invalid_request_error")
+    upstream.always(reply.with_headers(("x-litellm-call-id", "c-1")))
     response = await ask(proxy, **asked(streamed))
     assert response.status_code == reply.status
     assert response.content == reply.pieces[0]

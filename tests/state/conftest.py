@@ -12,16 +12,16 @@ import pytest
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Store
+from mlx_stack_proxy.state.store import Sizes, Store
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MAX_SESSIONS = 5
-WINDOW_SIZE = 3
 TTL = 1000.0
 EVENTS_TTL = 10_000.0
 MAX_EVENTS = 50
 NOW = 1_780_000_020.0  # a third into a minute
+SIZES = Sizes(MAX_SESSIONS, TTL, EVENTS_TTL, MAX_EVENTS)
 
 MakeStore = Callable[[], Store]
 
@@ -29,15 +29,7 @@ MakeStore = Callable[[], Store]
 @pytest.fixture
 def make_sqlite(tmp_path: Path) -> MakeStore:
     """Makes stores on one and the same file."""
-    return lambda: SqliteStore(
-        str(tmp_path / "state" / "reliability.db"),
-        max_sessions=MAX_SESSIONS,
-        window_size=WINDOW_SIZE,
-        session_ttl=TTL,
-        events_ttl=EVENTS_TTL,
-        max_events=MAX_EVENTS,
-        clock=lambda: NOW,
-    )
+    return lambda: SqliteStore(str(tmp_path / "state" / "reliability.db"), SIZES, lambda: NOW)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,11 +53,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.stop()
 
 
-def redis_store(url: str, **changes: Any) -> RedisStore:
-    sizes = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
-    events = {"events_ttl": EVENTS_TTL, "max_events": MAX_EVENTS}
-    given = {**sizes, **events, "clock": lambda: NOW, **changes}
-    return RedisStore(url, **given)
+def redis_store(url: str, sizes: Sizes = SIZES, **more: Any) -> RedisStore:
+    return RedisStore(url, sizes, lambda: NOW, **more)
 
 
 @pytest.fixture

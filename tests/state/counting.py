@@ -11,17 +11,14 @@ import os
 import signal
 import sys
 import time
-from typing import Any
 
 from mlx_stack_proxy.state import keeper
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, StoreError
+from mlx_stack_proxy.state.store import Change, Limit, Sizes, StoreError
+from tests.support.storing import commit, settle
 
 TOKENS = 7
-SIZES: dict[str, Any] = {
-    **{"max_sessions": 10_000, "window_size": 10, "session_ttl": 86_400.0},
-    **{"events_ttl": 1e6, "max_events": 10_000},
-}
+SIZES = Sizes(10_000, 86_400.0, 1e6, 10_000)
 HOUR = Limit("hour", None, rolling=True)
 
 
@@ -37,8 +34,8 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
         limits = [session_limit(name), HOUR]
         try:
             await store.reserve(f"{name}:{number}", limits, TOKENS, now, now + 600)
-            await store.settle(f"{name}:{number}", dict.fromkeys(limits, TOKENS), now)
-            await store.commit(name, SessionDelta(turns=1, window=(b"digest",)), now)
+            await settle(store, f"{name}:{number}", dict.fromkeys(limits, TOKENS), now)
+            await commit(store, name, Change(turns=1), now)
         except StoreError:
             return
         os.write(1, f"{name} {number}\n".encode())
@@ -47,7 +44,7 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
 async def main(path: str, sessions: int) -> None:
     # So that a kill often comes while the write-ahead log is moved into the file.
     keeper.HOUSEKEEPING_SECONDS = 0.01
-    store = SqliteStore(path, **SIZES)
+    store = SqliteStore(path, SIZES)
     await store.open()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from mlx_stack_proxy.state.store import Limit, Reserved, SessionDelta, Store
+from mlx_stack_proxy.state.store import Change, Limit, Reserved, Store
+from tests.support.storing import settle
 
 NOW = 1_780_000_020.0  # a third into a minute
 HOUR = 3600.0
-ONE_TURN = SessionDelta(turns=1)
+ONE_TURN = Change(turns=1)
 
 
 def session_limit(most: int | None, name: str = "a") -> Limit:
@@ -26,4 +27,4 @@ async def used(store: Store, limit: Limit, now: float = NOW) -> int:
 
 
 async def spend(store: Store, limit: Limit, tokens: int, now: float = NOW) -> None:
-    await store.settle("none", dict.fromkeys([limit], tokens), now)
+    await settle(store, "none", dict.fromkeys([limit], tokens), now)

@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
-from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
+from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sizes, Sticky, Store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import add_events, commit, settle
 
-SIZES: dict[str, Any] = {  # the events' times are far apart
-    **{"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL},
-    **{"events_ttl": 1e9, "max_events": 10_000},
-}
+SIZES = Sizes(MAX_SESSIONS, TTL, 1e9, 10_000)  # the events' times are far apart
 NAMES = st.sampled_from("abcdefg")
 TOKENS = st.integers(0, 60)
 SCOPES = [
@@ -33,10 +31,9 @@ STICKY = st.dictionaries(
     st.builds(Sticky, st.sampled_from(["standard", "x y"]), st.floats(NOW, NOW + 900)),
 )
 DELTAS = st.builds(
-    SessionDelta,
+    Change,
     turns=st.integers(0, 3),
     tier=st.sampled_from(["", "fast", "standard"]),
-    window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
     sticky=STICKY,
 )
 AMOUNTS = st.builds(
@@ -73,15 +70,15 @@ async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
         case ("load", name, limits):
             return await store.load(name, now, limits)
         case ("commit", name, delta, settlement):
-            return await store.commit(name, delta, now, settlement)
+            return await commit(store, name, delta, now, settlement)
         case ("delete", name):
             return await store.delete(name)
         case ("reserve", ticket, limits, tokens, wait, partial):
             return await store.reserve(ticket, limits, tokens, now, now + wait, partial=partial)
         case ("settle", ticket, amounts):
-            return await store.settle(ticket, amounts, now)
+            return await settle(store, ticket, amounts, now)
         case ("events", session):
-            await store.add_events([{"time": now, "kind": "k", "session": session}])
+            await add_events(store, [{"time": now, "kind": "k", "session": session}])
             return await store.events(EventQuery(session=session, limit=3))
 
 
@@ -105,11 +102,11 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
 def make_redis(redis_server: RedisServer) -> MakeStore:
     """With names of its own for each store, in the same hash slot."""
     numbers = itertools.count()
-    return lambda: redis_store(redis_server.url, prefix=f"{{mlx-stack}}:{next(numbers)}", **SIZES)
+    return lambda: redis_store(redis_server.url, SIZES, prefix=f"{{mlx-stack}}:{next(numbers)}")
 
 
 def check(make_redis: MakeStore, steps: list[tuple[float, Any]]) -> None:
-    expected = asyncio.run(answers(SqliteStore(None, **SIZES, clock=lambda: NOW), steps))
+    expected = asyncio.run(answers(SqliteStore(None, SIZES, lambda: NOW), steps))
     assert asyncio.run(answers(make_redis(), steps)) == expected
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import BreakerState, Limit, SessionDelta
+from mlx_stack_proxy.state.store import BreakerState, Change, Limit, Sizes
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
-ONE_TURN = SessionDelta(turns=1)
+ONE_TURN = Change("a", turns=1)
+COUNTS = {HourKey(1, "codex", "fast"): {"requests": 2.0}}
 EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 
 @pytest.fixture
 def image() -> Image:
-    return Image(Ledger(max_sessions=9, window_size=9, session_ttl=9.0))
+    return Image(Ledger(Sizes(9, 9.0, 9.0, 9)))
 
 
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:
@@ -29,9 +31,9 @@ def test_what_used_nothing_leaves_no_row(image: Image) -> None:
 
 
 def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
-    image.ledger.commit("a", ONE_TURN, 1.0)
-    image.ledger.commit("a", ONE_TURN, 2.0)
-    image.ledger.commit("gone", ONE_TURN, 2.0)
+    image.write(ONE_TURN, 1.0)
+    image.write(ONE_TURN, 2.0)
+    image.write(Change("gone", turns=1), 2.0)
     image.ledger.delete("gone")
     batch = image.take()
     ((name, kind, content),) = batch.entries
@@ -41,14 +43,15 @@ def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
 
 
 def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None:
-    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.write(ONE_TURN, 1.0)
     image.ledger.breakers["fast"] = BreakerState(1)
-    image.add_events([EVENT])
+    image.write(Change(events=[EVENT], counts=COUNTS), 1.0)
     batch = image.take()
     image.ledger.delete("a")
-    image.add_events([EVENT])
+    image.write(Change(events=[EVENT], counts=COUNTS), 1.0)
     image.put_back(batch)
     again = image.take()
+    assert again.counts == {HourKey(1, "codex", "fast"): {"requests": 4}}
     assert again.gone == [("session:a", "sessions")]
     assert [name for name, _, _ in again.entries] == ["fast"]
     assert [number for number, *_ in again.events] == [1, 2]
@@ -59,7 +62,7 @@ def test_a_transaction_takes_so_many(image: Image) -> None:
         image.ledger.settle("", {Limit(f"key:{number}", None, rolling=True): 7}, 1.0)
     image.ledger.breakers["fast"] = BreakerState(1)
     image.ledger.breakers["standard"] = BreakerState(1)
-    image.add_events([EVENT] * (MOST_EVENTS + 1))
+    image.write(Change(events=[EVENT] * (MOST_EVENTS + 1)), 1.0)
     first, second = image.take(), image.take()
     assert [len(first.entries), len(first.events)] == [MOST_ENTRIES, MOST_EVENTS]
     assert [name for name, _, _ in second.entries] == ["standard"]
@@ -68,7 +71,7 @@ def test_a_transaction_takes_so_many(image: Image) -> None:
 
 
 def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
-    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.write(ONE_TURN, 1.0)
     image.ledger.breakers["fast"] = BreakerState(2**65)
     with pytest.raises(TypeError):
         image.take()
@@ -77,7 +80,7 @@ def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
 
 
 def test_a_new_file_lacks_all(image: Image) -> None:
-    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.write(ONE_TURN, 1.0)
     image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0)
     image.ledger.breakers["fast"] = BreakerState(1)
     written = image.take()
@@ -87,5 +90,5 @@ def test_a_new_file_lacks_all(image: Image) -> None:
 
 
 def test_events_that_wait_are_bounded(image: Image) -> None:
-    image.add_events([EVENT] * (MOST_EVENTS_WAITING + 5))
+    image.write(Change(events=[EVENT] * (MOST_EVENTS_WAITING + 5)), 1.0)
     assert image.take().events[0][0] == 6

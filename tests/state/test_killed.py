@@ -51,7 +51,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def kept(path: Path) -> tuple[dict[str, int], dict[str, int], int]:
     """Turns and tokens of each session, and the hour's tokens, as the next process finds them."""
-    store = SqliteStore(str(path), **SIZES)
+    store = SqliteStore(str(path), SIZES)
     await store.open()
     assert store.trouble is None
     found = await store.sessions(time.time(), 0, SESSIONS + 1)

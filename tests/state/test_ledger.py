@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.state import ledger
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.rolling_hour import RollingHour
-from mlx_stack_proxy.state.store import Limit, SessionDelta
+from mlx_stack_proxy.state.store import Change, Limit, Sizes
 
 NOW = 1_780_000_020.0
 STEPS = st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9)), max_size=60)
@@ -57,7 +58,7 @@ def hour_at(steps: list[tuple[float, int]], then: float) -> int:
 
 
 def make_ledger(**changes: Any) -> Ledger:
-    return Ledger(**{"max_sessions": 2, "window_size": 1, "session_ttl": 1.0, **changes})
+    return Ledger(replace(Sizes(2, 1.0, 1.0, 1), **changes))
 
 
 def test_counts_of_sessions_that_never_commit_are_bounded(
@@ -87,5 +88,5 @@ def test_reservations_leave_nothing_behind() -> None:
 def test_idle_sessions_do_not_stay() -> None:
     kept = make_ledger(max_sessions=10, session_ttl=60.0)
     for number in range(5):
-        kept.commit(str(number), SessionDelta(turns=1), NOW + number * 40)
+        kept.write(Change(str(number), turns=1), NOW + number * 40)
     assert kept.count_sessions(NOW) == 2

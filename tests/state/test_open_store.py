@@ -12,7 +12,8 @@ from mlx_stack_proxy.settings_source import SettingsError, from_mapping
 from mlx_stack_proxy.state import open_store
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import EventQuery, SessionDelta
+from mlx_stack_proxy.state.store import Change, EventQuery
+from tests.support.storing import add_events, commit
 
 URL = "redis://127.0.0.1:6379/0"
 
@@ -46,8 +47,8 @@ async def test_in_memory_it_is_a_store_like_the_others_and_leaves_no_file(
     monkeypatch.setenv("HOME", str(tmp_path))
     store = open_store(from_mapping({"state": {"backend": "memory"}}))
     await store.open()
-    await store.commit("a", SessionDelta(turns=1), 1.0)
-    await store.add_events([{"time": 1.0, "kind": "k", "session": "a"}])
+    await commit(store, "a", Change(turns=1), 1.0)
+    await add_events(store, [{"time": 1.0, "kind": "k", "session": "a"}])
     assert await store.count_events(EventQuery(session="a")) == 1
     assert (store.trouble, os.listdir(tmp_path)) == (None, [])
     await store.close()

@@ -15,11 +15,11 @@ from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import (
     BreakerState,
+    Change,
     EventQuery,
     Limit,
     NotSent,
     Reserved,
-    SessionDelta,
     StoreError,
 )
 from tests.state.conftest import (
@@ -27,11 +27,11 @@ from tests.state.conftest import (
     MAX_EVENTS,
     NOW,
     TTL,
-    WINDOW_SIZE,
     MakeStore,
     redis_store,
 )
 from tests.support.redis_server import RedisServer
+from tests.support.storing import add_events, commit, save_breaker, settle
 from tests.support.waiting import until
 
 HOUR = Limit("hour", 1000, rolling=True)
@@ -85,7 +85,7 @@ async def test_two_replicas_never_exceed_a_limit(replicas: list[RedisStore]) -> 
     assert (await replicas[0].load("a", NOW)).reserved == 990
     await asyncio.gather(
         *(
-            replicas[(n + 1) % 2].settle(f"t{n}", dict.fromkeys(BOTH, 10), NOW)
+            settle(replicas[(n + 1) % 2], f"t{n}", dict.fromkeys(BOTH, 10), NOW)
             for n in range(64)
             if admitted[n]
         )
@@ -96,15 +96,15 @@ async def test_two_replicas_never_exceed_a_limit(replicas: list[RedisStore]) -> 
         assert (await store.load("a", NOW)).reserved == 0
 
 
-async def test_two_replicas_keep_one_window(replicas: list[RedisStore]) -> None:
+async def test_two_replicas_keep_one_session(replicas: list[RedisStore]) -> None:
     async def exchange(number: int) -> None:
-        delta = SessionDelta(turns=1, window=(number.to_bytes(2),))
-        await replicas[number % 2].commit("a", delta, NOW)
+        delta = Change(turns=1)
+        await commit(replicas[number % 2], "a", delta, NOW)
 
     await asyncio.gather(*(exchange(number) for number in range(64)))
     one, two = [await store.load("a", NOW) for store in replicas]
     assert one == two
-    assert (one.turns, len(set(one.window))) == (64, WINDOW_SIZE)
+    assert one.turns == 64
 
 
 async def test_a_reservation_of_a_dead_replica_expires(replicas: list[RedisStore]) -> None:
@@ -123,13 +123,13 @@ async def test_every_key_has_the_tag_and_expires(
     replicas: list[RedisStore], redis_server: RedisServer
 ) -> None:
     store = replicas[0]
-    await store.commit("a", SessionDelta(turns=1, tier="fast", window=(b"x",)), NOW)
+    await commit(store, "a", Change(turns=1, tier="fast"), NOW)
     await store.reserve("t", BOTH, 10, NOW, NOW + 60)
-    await store.settle(
-        "u", dict.fromkeys([*BOTH, Limit("session:a:tier:fast", None, False)], 7), NOW
+    await settle(
+        store, "u", dict.fromkeys([*BOTH, Limit("session:a:tier:fast", None, False)], 7), NOW
     )
-    await store.save_breaker("fast", BreakerState(1))
-    await store.add_events([{"time": NOW, "kind": "k", "session": "a"}])
+    await save_breaker(store, "fast", BreakerState(1))
+    await add_events(store, [{"time": NOW, "kind": "k", "session": "a"}])
     async with Redis.from_url(redis_server.url) as redis:
         left = {key.decode(): await redis.ttl(key) for key in await redis.keys("*")}
     assert len(left) >= 9
@@ -148,10 +148,10 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     assert isinstance(store, RedisStore)
     await store.open()
     old = NOW - EVENTS_TTL - 1
-    await store.add_events([{"time": at, "kind": "k", "session": ""} for at in [old] * 3 + [NOW]])
+    await add_events(store, [{"time": at, "kind": "k", "session": ""} for at in [old] * 3 + [NOW]])
     for number in range(3):
-        await store.commit(f"idle{number}", SessionDelta(turns=1), NOW - TTL - 1)
-    await store.commit("b", SessionDelta(turns=1), NOW - TTL)
+        await commit(store, f"idle{number}", Change(turns=1), NOW - TTL - 1)
+    await commit(store, "b", Change(turns=1), NOW - TTL)
     assert [await store.tidy() for _ in range(3)] == [4, 2, 0]
     assert await store.count_sessions(NOW - TTL) == 1
     assert [number for number, _ in await store.events(EventQuery())] == [4]
@@ -163,7 +163,7 @@ async def test_events_beyond_their_number_go(make_redis: MakeStore) -> None:
     assert isinstance(store, RedisStore)
     await store.open()
     added = MAX_EVENTS + 20
-    await store.add_events([{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
+    await add_events(store, [{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
     await store.tidy()
     found = await store.events(EventQuery(after=0))
     assert [number for number, _ in found] == list(range(21, added + 1)), "the newest are kept"
@@ -186,7 +186,7 @@ async def test_it_goes_away_and_comes_back_under_load(own_server: RedisServer) -
             try:
                 await store.load(name, NOW)
                 await store.reserve(f"{name}{number}", [HOUR], 0, NOW, NOW + 60)
-                await store.settle(f"{name}{number}", dict.fromkeys([HOUR], 1), NOW)
+                await settle(store, f"{name}{number}", dict.fromkeys([HOUR], 1), NOW)
                 outcomes.append(True)
             except StoreError:
                 outcomes.append(False)
@@ -218,14 +218,14 @@ async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
     await store.reserve("t", BOTH, 100, NOW, NOW + 60)
     own_server.freeze()
     lost = asyncio.gather(
-        *(store.settle("t", dict.fromkeys(BOTH, 1), NOW) for _ in range(8)),
-        *(store.commit("a", SessionDelta(turns=1), NOW) for _ in range(8)),
+        *(settle(store, "t", dict.fromkeys(BOTH, 1), NOW) for _ in range(8)),
+        *(commit(store, "a", Change(turns=1), NOW) for _ in range(8)),
         return_exceptions=True,
     )
     assert {type(one) for one in await lost} == {StoreError}
     await until(lambda: store.trouble is not None)
     with pytest.raises(NotSent):
-        await store.settle("u", dict.fromkeys(BOTH, 1), NOW)
+        await settle(store, "u", dict.fromkeys(BOTH, 1), NOW)
     own_server.thaw()  # it now does what it was sent, though nobody waits for the answers
     await until(lambda: not store._debts)
     assert store.trouble is None
@@ -240,7 +240,7 @@ async def test_a_server_that_hangs_is_waited_for_only_once(
     monkeypatch.setattr(redis_link, "CALL_SECONDS", 0.2)
     store = redis_store(own_server.url)
     await store.open()
-    await store.settle("t", dict.fromkeys([SESSION], 70), NOW)
+    await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
     own_server.freeze()
     assert "no answer" in await failed(store)
     await until(lambda: store.trouble is not None)
@@ -264,7 +264,7 @@ async def test_a_start_without_a_server(own_server: RedisServer) -> None:
     assert store.trouble is not None
     own_server.start()
     await until(lambda: store.trouble is None)
-    await store.commit("a", SessionDelta(turns=1), NOW)
+    await commit(store, "a", Change(turns=1), NOW)
     await store.close()
     assert await failed(store) == "Redis is closed"
 
@@ -272,23 +272,23 @@ async def test_a_start_without_a_server(own_server: RedisServer) -> None:
 async def test_scripts_that_the_server_has_forgotten_are_sent_again(
     replicas: list[RedisStore], redis_server: RedisServer
 ) -> None:
-    await replicas[0].settle("t", dict.fromkeys([SESSION], 7), NOW)
+    await settle(replicas[0], "t", dict.fromkeys([SESSION], 7), NOW)
     redis_server.ask("SCRIPT", "FLUSH")
-    await replicas[0].settle("t", dict.fromkeys([SESSION], 7), NOW)
+    await settle(replicas[0], "t", dict.fromkeys([SESSION], 7), NOW)
     assert (await replicas[1].load("a", NOW)).used == 14
 
 
 async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
     store = redis_store(own_server.url)
     await store.open()
-    await store.commit("a", SessionDelta(turns=1), NOW)
+    await commit(store, "a", Change(turns=1), NOW)
     own_server.ask("CONFIG", "SET", "maxmemory", "1")
     with pytest.raises(StoreError, match=r"Redis refuses: .*maxmemory"):
-        await store.commit("a", SessionDelta(turns=1), NOW)
+        await commit(store, "a", Change(turns=1), NOW)
     assert (await store.load("a", NOW)).turns == 1
     assert store.trouble is not None  # to read goes well, which does not hide it
     own_server.ask("CONFIG", "SET", "maxmemory", "0")
-    await store.commit("a", SessionDelta(turns=1), NOW)
+    await commit(store, "a", Change(turns=1), NOW)
     assert store.trouble is None
     # What was refused is added after all, once.
     while (await store.load("a", NOW)).turns < 3:  # noqa: ASYNC110
@@ -331,7 +331,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
 ) -> None:
     store = replicas[0]
     for number in range(20):
-        gone = asyncio.create_task(store.settle("t", dict.fromkeys([SESSION], 0), NOW))
+        gone = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 0), NOW))
         for _ in range(number % 7):
             await asyncio.sleep(0)
         gone.cancel()

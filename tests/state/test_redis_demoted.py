@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
-from mlx_stack_proxy.unique import unique
-from tests.state.conftest import NOW, redis_store
+from mlx_stack_proxy.state.store import Change, Limit, Settlement, StoreError
+from tests.state.conftest import NOW, SIZES, redis_store
 from tests.support.redis_server import RedisServer
+from tests.support.storing import commit
 from tests.support.switched_address import SwitchedAddress
 from tests.support.waiting import until
 
+SIZES_100 = replace(SIZES, max_sessions=100)
 HOUR = Limit("hour", None, rolling=True)
 
 
@@ -52,7 +55,7 @@ async def address(servers: list[RedisServer]) -> AsyncIterator[SwitchedAddress]:
 def in_step(master: RedisServer, replica: RedisServer) -> None:
     """Wait until the replica has all that the master has: its stream keeps the order."""
     end = time.monotonic() + 20
-    mark = f"mark:{unique(64)}"
+    mark = f"mark:{secrets.token_hex(8)}"
     assert master.ask("SET", mark, "1") == b"+OK"
     while replica.ask("EXISTS", mark) != b":1":
         assert time.monotonic() < end, "the replica does not follow"
@@ -72,7 +75,7 @@ class Load:
             self.finished += 1
             settlement = Settlement(f"t{self.finished}", {HOUR: 1})
             try:
-                await self._store.commit(name, SessionDelta(turns=1), NOW, settlement)
+                await commit(self._store, name, Change(turns=1), NOW, settlement)
             except StoreError:
                 self.failed += 1
             await asyncio.sleep(0.001)
@@ -98,7 +101,7 @@ async def test_a_redis_that_is_demoted_under_load_loses_nothing(
 ) -> None:
     """Its connections stay, so that nothing but its `READONLY` tells."""
     one, two = servers
-    store = redis_store(f"redis://127.0.0.1:{address.port}/0", max_sessions=100)
+    store = redis_store(f"redis://127.0.0.1:{address.port}/0", SIZES_100)
     await store.open()
     load = Load(store)
     for old, new in ((one, two), (two, one)):
@@ -126,7 +129,7 @@ async def test_a_redis_that_is_killed_under_load_loses_nothing(
     servers: list[RedisServer], address: SwitchedAddress
 ) -> None:
     one, two = servers
-    store = redis_store(f"redis://127.0.0.1:{address.port}/0", max_sessions=100)
+    store = redis_store(f"redis://127.0.0.1:{address.port}/0", SIZES_100)
     await store.open()
     load = Load(store)
     await load.more()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import BreakerState, EventQuery, Limit, SessionDelta
+from mlx_stack_proxy.state.store import BreakerState, Change, EventQuery, Limit
 from tests.state.conftest import NOW, MakeStore
 from tests.support.redis_server import RedisServer
+from tests.support.storing import add_events, commit, save_breaker, settle
 
 KEY = "{mlx-stack}:"
 # Of session `bad`: what is written in its place, or beside it.
@@ -16,7 +17,6 @@ SESSIONS = {
     "a list": [("RPUSH", "s:bad", "x")],
     "turns": [("HSET", "s:bad", "turns", "many")],
     "first": [("HSET", "s:bad", "first", "long ago")],
-    "the window": [("HSET", "s:bad", "digests", "x")],
     "a sticky tier": [("HSET", "s:bad", "sticky:auto", "x")],
     "its purse": [("SET", "p:session:bad", "x")],
     "its tokens": [("HSET", "p:session:bad", "session:bad", "x")],
@@ -38,7 +38,7 @@ async def store(make_redis: MakeStore) -> RedisStore:
     store = make_redis()
     await store.open()
     for name in ("good", "bad", "other"):
-        await store.commit(name, SessionDelta(turns=1), NOW)
+        await commit(store, name, Change(turns=1), NOW)
     assert isinstance(store, RedisStore)
     return store
 
@@ -61,8 +61,8 @@ async def test_a_session_that_makes_no_sense_is_left_out_and_counted(
 async def test_breakers_and_events_that_make_no_sense(
     store: RedisStore, redis_server: RedisServer
 ) -> None:
-    await store.save_breaker("fast", BreakerState(1))
-    await store.add_events([{"time": NOW, "kind": "k", "session": "a"}])
+    await save_breaker(store, "fast", BreakerState(1))
+    await add_events(store, [{"time": NOW, "kind": "k", "session": "a"}])
     for state in ("x", "[]", '["a", 1, 2]', "[null, 1, 2]"):
         write(redis_server, ("HSET", "breakers", f"tier {state}", state))
     for body in ("x", "[]", "{}", '{"time": "x", "kind": "k", "session": "a"}'):
@@ -77,6 +77,6 @@ async def test_breakers_and_events_that_make_no_sense(
 async def test_others_are_counted_beside_it(store: RedisStore, redis_server: RedisServer) -> None:
     write(redis_server, ("SET", "s:bad", "x"), ("SET", "p:session:bad", "x"))
     limit = Limit("session:good", None, rolling=False)
-    await store.settle("t", {limit: 7}, NOW)
+    await settle(store, "t", {limit: 7}, NOW)
     assert (await store.load("good", NOW)).used == 7
     await store.close()

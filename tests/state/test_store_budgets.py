@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import Limit, Refused, Reserved, Store
+from mlx_stack_proxy.state.store import Refused, Reserved, Store
 from tests.state.conftest import TTL
-from tests.state.spending import HOUR, NOW, ONE_TURN, hour_limit, session_limit, spend, used
+from tests.state.spending import HOUR, NOW, hour_limit, session_limit, spend, used
+from tests.support.storing import settle
 
 
 async def test_a_reservation_tells_what_was_used_before(store: Store) -> None:
@@ -48,7 +49,7 @@ async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
     found = await store.reserve("u", limits, 40, NOW, NOW + 60)
     assert isinstance(found, Refused)
     assert (found.used, found.waits_for_others) == (10, True)
-    await store.settle("t", dict.fromkeys(limits, 5), NOW)
+    await settle(store, "t", dict.fromkeys(limits, 5), NOW)
     assert isinstance(await store.reserve("u", limits, 40, NOW, NOW + 60), Reserved)
 
 
@@ -59,9 +60,9 @@ async def test_a_partial_reservation_takes_what_is_left(store: Store) -> None:
     found = await store.reserve("u", limits, 1, NOW, NOW + 60, partial=True)
     assert isinstance(found, Refused)
     assert found.waits_for_others
-    await store.settle("t", dict.fromkeys(limits, 99), NOW)
+    await settle(store, "t", dict.fromkeys(limits, 99), NOW)
     assert isinstance(await store.reserve("u", limits, 500, NOW, NOW + 60, partial=True), Reserved)
-    await store.settle("u", dict.fromkeys(limits, 1), NOW)
+    await settle(store, "u", dict.fromkeys(limits, 1), NOW)
     found = await store.reserve("v", limits, 1, NOW, NOW + 60, partial=True)
     assert isinstance(found, Refused)
     assert (found.used, found.waits_for_others) == (100, False)
@@ -76,7 +77,7 @@ async def test_partial_reservations_that_fit_do_not_wait(store: Store) -> None:
 async def test_of_those_who_settle_at_once_one_crosses_a_threshold(store: Store) -> None:
     limits = [hour_limit(100)]
     found = await asyncio.gather(
-        *(store.settle(f"t{n}", dict.fromkeys(limits, 9), NOW) for n in range(20))
+        *(settle(store, f"t{n}", dict.fromkeys(limits, 9), NOW) for n in range(20))
     )
     assert sorted(before["hour"] for before in found) == [9 * n for n in range(20)]
 
@@ -84,7 +85,7 @@ async def test_of_those_who_settle_at_once_one_crosses_a_threshold(store: Store)
 async def test_to_settle_nothing_is_no_use(store: Store) -> None:
     limits = [session_limit(100), hour_limit(100)]
     await spend(store, session_limit(None), 7)
-    assert await store.settle("t", dict.fromkeys(limits, 0), NOW + TTL) == {
+    assert await settle(store, "t", dict.fromkeys(limits, 0), NOW + TTL) == {
         "session:a": 7,
         "hour": 0,
     }
@@ -106,6 +107,7 @@ async def test_parallel_reservations_never_exceed_a_limit(store: Store) -> None:
 async def test_a_reservation_expires(store: Store, later: float, free: bool) -> None:
     limits = [session_limit(100)]
     await store.reserve("t", limits, 100, NOW, NOW + 60)
+    assert (await store.load("a", NOW + later)).reserved == (0 if free else 100)
     found = await store.reserve("u", limits, 100, NOW + later, NOW + 300)
     assert isinstance(found, Reserved) is free
 
@@ -114,30 +116,15 @@ async def test_an_expired_reservation_still_counts_what_was_used(store: Store) -
     limits = [session_limit(100)]
     await store.reserve("t", limits, 40, NOW, NOW + 60)
     await store.reserve("u", limits, 20, NOW + 70, NOW + 200)  # sweeps the first out
-    await store.settle("t", dict.fromkeys(limits, 33), NOW + 80)
+    await settle(store, "t", dict.fromkeys(limits, 33), NOW + 80)
     assert await used(store, limits[0], NOW + 80) == 33
     assert (await store.load("a", NOW + 80)).reserved == 20
-
-
-async def test_what_expired_is_no_longer_set_aside(store: Store) -> None:
-    await store.commit("a", ONE_TURN, NOW)
-    await store.reserve("t", [session_limit(100)], 40, NOW, NOW + 60)
-    assert (await store.load("a", NOW + 59)).reserved == 40
-    assert (await store.load("a", NOW + 60)).reserved == 0
-    assert (await store.sessions(NOW + 60))[0].reserved == 0
-
-
-async def test_a_session_has_counts_before_its_first_commit(store: Store) -> None:
-    await store.reserve("t", [session_limit(100)], 40, NOW, NOW + 60)
-    await spend(store, session_limit(None), 7)
-    found = await store.load("a", NOW)
-    assert (found.turns, found.used, found.reserved) == (0, 7, 40)
 
 
 async def test_to_settle_more_than_was_set_aside_counts_it_all(store: Store) -> None:
     limits = [session_limit(100)]
     await store.reserve("t", limits, 10, NOW, NOW + 60)
-    await store.settle("t", dict.fromkeys(limits, 150), NOW)
+    await settle(store, "t", dict.fromkeys(limits, 150), NOW)
     assert await used(store, limits[0]) == 150
     found = await store.reserve("u", limits, 0, NOW, NOW + 60)
     assert isinstance(found, Refused)
@@ -147,14 +134,8 @@ async def test_to_settle_more_than_was_set_aside_counts_it_all(store: Store) -> 
 async def test_a_limit_without_a_number_only_counts(store: Store) -> None:
     limit = session_limit(None)
     assert isinstance(await store.reserve("t", [limit], 10**9, NOW, NOW + 60), Reserved)
-    await store.settle("t", dict.fromkeys([limit], 10**9), NOW)
+    await settle(store, "t", dict.fromkeys([limit], 10**9), NOW)
     assert await used(store, limit) == 10**9
-
-
-async def test_scopes_are_apart(store: Store) -> None:
-    await spend(store, session_limit(None, "a"), 5)
-    assert await used(store, session_limit(None, "b")) == 0
-    assert await used(store, session_limit(None, "a")) == 5
 
 
 async def test_tokens_leave_the_hour_with_their_minute(store: Store) -> None:
@@ -191,7 +172,7 @@ async def test_when_there_is_room_again(store: Store) -> None:
     assert isinstance(found, Refused)
     # 110 are used: once the first minute's are out, one more may begin.
     assert found.resets_in == HOUR - 600
-    await store.settle("none", dict.fromkeys([limit], -20), minute + 240)
+    await settle(store, "none", dict.fromkeys([limit], -20), minute + 240)
     later = await store.reserve("t", [limit], 50, now + HOUR - 600, now + HOUR)
     assert isinstance(later, Reserved)
 
@@ -206,34 +187,6 @@ async def test_a_session_limit_resets_with_the_session(store: Store) -> None:
     assert found.resets_in == TTL - 100
 
 
-async def test_a_clock_that_jumps_back_loses_nothing(store: Store) -> None:
-    limit = hour_limit(100)
-    await spend(store, limit, 40, NOW)
-    await spend(store, limit, 30, NOW - 300)
-    assert await used(store, limit, NOW - 300) == 70
-    assert await used(store, limit, NOW) == 70
-    # Nor does it stay for good.
-    assert await used(store, limit, NOW + HOUR + 60) == 0
-
-
-async def test_reservations_of_nothing_only_count(store: Store) -> None:
-    """Policies that refuse nobody reserve no tokens; several may be open at once."""
-    limits = [Limit("hour", None, rolling=True)]
-    assert await store.reserve("a", limits, 0, NOW, NOW + 60) == Reserved({"hour": 0})
-    assert await store.reserve("b", limits, 0, NOW, NOW + 60) == Reserved({"hour": 0})
-    await store.settle("a", dict.fromkeys(limits, 5), NOW)
-    await store.settle("b", dict.fromkeys(limits, 7), NOW)
-    assert await store.reserve("c", limits, 0, NOW, NOW + 60) == Reserved({"hour": 12})
-
-
-async def test_a_reservation_made_again_replaces_the_first(store: Store) -> None:
-    limits = [Limit("session:s", 100, rolling=False)]
-    await store.reserve("a", limits, 60, NOW, NOW + 60)
-    await store.reserve("a", limits, 40, NOW, NOW + 60)
-    await store.settle("a", dict.fromkeys(limits, 0), NOW)
-    assert isinstance(await store.reserve("b", limits, 100, NOW, NOW + 60), Reserved)
-
-
 async def test_a_reservation_does_not_stand_in_its_own_way(store: Store) -> None:
     limits = [session_limit(100)]
     await store.reserve("t", limits, 60, NOW, NOW + 60)
@@ -242,7 +195,7 @@ async def test_a_reservation_does_not_stand_in_its_own_way(store: Store) -> None
     # One that is refused leaves the one before as it was.
     assert isinstance(await store.reserve("t", limits, 101, NOW, NOW + 60), Refused)
     assert (await store.load("a", NOW)).reserved == 90
-    await store.settle("t", dict.fromkeys(limits, 0), NOW)
+    await settle(store, "t", dict.fromkeys(limits, 0), NOW)
     assert (await store.load("a", NOW)).reserved == 0
 
 
@@ -256,7 +209,7 @@ async def test_a_reservation_moves_to_other_scopes_whole(store: Store) -> None:
 
 async def test_reserved_and_settled_under_different_scopes_leaves_nothing(store: Store) -> None:
     await store.reserve("t", [session_limit(100), hour_limit(100)], 60, NOW, NOW + 60)
-    await store.settle("t", dict.fromkeys([hour_limit(100)], 5), NOW)
+    await settle(store, "t", dict.fromkeys([hour_limit(100)], 5), NOW)
     assert (await store.load("a", NOW)).reserved == 0
     assert isinstance(await store.reserve("u", [session_limit(100)], 100, NOW, NOW + 60), Reserved)
 

@@ -10,17 +10,18 @@ import pytest
 from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
     BreakerState,
+    Change,
     EventQuery,
     Limit,
     Reserved,
-    SessionDelta,
     SessionState,
     Settlement,
     Sticky,
     Store,
 )
-from tests.state.conftest import MAX_SESSIONS, TTL, WINDOW_SIZE
+from tests.state.conftest import MAX_SESSIONS, TTL
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
+from tests.support.storing import add_events, commit, save_breaker, settle
 
 # Sessions
 
@@ -29,18 +30,18 @@ async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
     assert await store.count_sessions(NOW) == 0
     assert await store.sessions(NOW) == []
+    assert store.trouble is None
 
 
 async def test_what_is_committed_is_loaded(store: Store) -> None:
     sticky = {"auto": Sticky("standard", NOW + 300)}
-    delta = SessionDelta(turns=2, tier="fast", window=(b"1", b"2"), sticky=sticky)
-    await store.commit("a", delta, NOW)
-    await store.commit("b", ONE_TURN, NOW)
+    delta = Change(turns=2, tier="fast", sticky=sticky)
+    await commit(store, "a", delta, NOW)
+    await commit(store, "b", ONE_TURN, NOW)
     assert await store.load("a", NOW + 5) == SessionState(
         "a",
         turns=2,
         tier="fast",
-        window=(b"1", b"2"),
         sticky=sticky,
         first_seen=NOW,
         last_seen=NOW,
@@ -53,7 +54,7 @@ async def test_parallel_deltas_lose_nothing(store: Store) -> None:
         await store.load("a", NOW)
         await asyncio.sleep(0)
         sticky = {f"model-{number}": Sticky("standard", NOW + 100 + number)}
-        await store.commit("a", SessionDelta(turns=1, sticky=sticky), NOW + number)
+        await commit(store, "a", Change(turns=1, sticky=sticky), NOW + number)
 
     await asyncio.gather(*(exchange(number) for number in range(20)))
     found = await store.load("a", NOW)
@@ -62,92 +63,67 @@ async def test_parallel_deltas_lose_nothing(store: Store) -> None:
     assert (found.first_seen, found.last_seen) == (NOW, NOW + 19)
 
 
-async def test_the_window_keeps_the_last_turns(store: Store) -> None:
-    for number in range(5):
-        await store.commit("a", SessionDelta(turns=1, window=(bytes([number]),)), NOW)
-    found = await store.load("a", NOW)
-    assert found.window == tuple(bytes([number]) for number in range(5 - WINDOW_SIZE, 5))
-    assert found.turns == 5
-    await store.commit("a", SessionDelta(window=(b"x", b"y", b"z", b"!")), NOW)
-    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
-    await store.commit("a", ONE_TURN, NOW)
-    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
-
-
 async def test_a_tier_stays_until_there_is_another(store: Store) -> None:
-    await store.commit("a", SessionDelta(tier="fast"), NOW)
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", Change(tier="fast"), NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     assert (await store.load("a", NOW)).tier == "fast"
-    await store.commit("a", SessionDelta(tier="standard"), NOW)
+    await commit(store, "a", Change(tier="standard"), NOW)
     assert (await store.load("a", NOW)).tier == "standard"
 
 
 async def test_sticky_tiers_are_set_and_replaced_each_by_itself(store: Store) -> None:
     one, two = Sticky("standard", NOW + 1), Sticky("longctx", NOW + 2)
-    await store.commit("a", SessionDelta(sticky={"auto": one, "fast": one}), NOW)
-    await store.commit("a", SessionDelta(sticky={"auto": two}), NOW)
+    await commit(store, "a", Change(sticky={"auto": one, "fast": one}), NOW)
+    await commit(store, "a", Change(sticky={"auto": two}), NOW)
     assert (await store.load("a", NOW)).sticky == {"auto": two, "fast": one}
 
 
 async def test_a_sticky_tier_that_has_ended_is_forgotten(store: Store) -> None:
     one, two = Sticky("standard", NOW + 10), Sticky("longctx", NOW + 30)
-    await store.commit("a", SessionDelta(sticky={"auto": one}), NOW)
+    await commit(store, "a", Change(sticky={"auto": one}), NOW)
     assert (await store.load("a", NOW + 9)).sticky == {"auto": one}
     assert (await store.load("a", NOW + 10)).sticky == {}
-    await store.commit("a", SessionDelta(sticky={"fast": two}), NOW + 20)
+    await commit(store, "a", Change(sticky={"fast": two}), NOW + 20)
     # Not only hidden: looked at from before its end, it is not there any more.
     assert (await store.load("a", NOW)).sticky == {"fast": two}
 
 
 async def test_a_late_commit_does_not_turn_back_the_clock(store: Store) -> None:
-    await store.commit("a", ONE_TURN, NOW)
-    await store.commit("a", ONE_TURN, NOW - 50)
+    await commit(store, "a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW - 50)
     assert (await store.load("a", NOW)).last_seen == NOW
 
 
 @pytest.mark.parametrize(("idle", "turns"), [(TTL, 1), (TTL + 1, 0)])
 async def test_a_session_idle_for_too_long_is_new(store: Store, idle: float, turns: int) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     await spend(store, session_limit(None), 7)
     found = await store.load("a", NOW + idle)
     assert (found.turns, found.used) == (turns, 7 * turns)
     assert found.first_seen == (NOW if turns else NOW + idle)
-    await store.commit("a", ONE_TURN, NOW + idle)
+    await commit(store, "a", ONE_TURN, NOW + idle)
     assert (await store.load("a", NOW + idle)).turns == turns + 1
 
 
 @pytest.mark.parametrize("how", ["idle", "one too many"])
 async def test_what_sub_agents_spend_outlives_their_parents_own_use(store: Store, how: str) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     await spend(store, session_limit(None), 7)
     await spend(store, session_limit(None), 5, NOW + TTL - 1)  # a sub-agent's
     if how == "one too many":
         for number in range(MAX_SESSIONS):
-            await store.commit(f"s{number}", ONE_TURN, NOW + TTL - 1)
+            await commit(store, f"s{number}", ONE_TURN, NOW + TTL - 1)
         assert (await store.load("a", NOW + TTL - 1)).turns == 0
     found = await store.load("a", NOW + TTL + 1)
     assert (found.turns, found.used) == (0, 12)
-    await store.commit("b", ONE_TURN, NOW + TTL + 2)
+    await commit(store, "b", ONE_TURN, NOW + TTL + 2)
     assert await used(store, session_limit(None), NOW + TTL + 3) == 12
     assert await used(store, session_limit(None), NOW + 2 * TTL) == 0
 
 
-async def test_to_delete_a_session_deletes_what_sub_agents_spent(store: Store) -> None:
-    await store.commit("a", ONE_TURN, NOW)
-    await spend(store, session_limit(None), 5, NOW + 50)
-    assert await store.delete("a")
-    assert await used(store, session_limit(None), NOW + 50) == 0
-
-
-async def test_idle_sessions_are_not_listed(store: Store) -> None:
-    await store.commit("a", ONE_TURN, NOW)
-    await store.commit("b", ONE_TURN, NOW + TTL)
-    assert [found.session for found in await store.sessions(NOW + TTL + 1)] == ["b"]
-
-
 async def test_a_session_deleted_is_forgotten_with_its_counts(store: Store) -> None:
-    await store.commit("a", SessionDelta(turns=1, tier="fast"), NOW)
-    await spend(store, session_limit(None), 7)
+    await commit(store, "a", Change(turns=1, tier="fast"), NOW)
+    await spend(store, session_limit(None), 7, NOW + 50)  # a sub-agent's
     assert await store.delete("a") is True
     assert await store.delete("a") is False
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
@@ -157,8 +133,8 @@ async def test_a_session_deleted_is_forgotten_with_its_counts(store: Store) -> N
 
 async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
     for number, name in enumerate("abcd"):
-        await store.commit(name, ONE_TURN, NOW + number)
-    await store.commit("b", ONE_TURN, NOW + 9)
+        await commit(store, name, ONE_TURN, NOW + number)
+    await commit(store, "b", ONE_TURN, NOW + 9)
     await store.load("a", NOW + 10)  # to look is no use
 
     async def names(*page: int) -> str:
@@ -174,10 +150,10 @@ async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
 
 async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
     for number in range(MAX_SESSIONS):
-        await store.commit(f"s{number}", ONE_TURN, NOW + number)
+        await commit(store, f"s{number}", ONE_TURN, NOW + number)
     await spend(store, session_limit(None, "s1"), 7)
-    await store.commit("s0", ONE_TURN, NOW + 50)
-    await store.commit("new", ONE_TURN, NOW + 60)
+    await commit(store, "s0", ONE_TURN, NOW + 50)
+    await commit(store, "new", ONE_TURN, NOW + 60)
     assert await store.count_sessions(NOW) == MAX_SESSIONS
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
@@ -185,12 +161,12 @@ async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
 
 
 async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     limits = [session_limit(100), hour_limit(100)]
     assert isinstance(await store.reserve("t", limits, 30, NOW, NOW + 60), Reserved)
     found = await store.load("a", NOW)
     assert (found.used, found.reserved) == (0, 30)
-    await store.settle("t", dict.fromkeys(limits, 12), NOW)
+    await settle(store, "t", dict.fromkeys(limits, 12), NOW)
     found = (await store.sessions(NOW))[0]
     assert (found.used, found.reserved) == (12, 0)
 
@@ -208,7 +184,7 @@ async def test_counts_are_loaded_with_the_session(store: Store) -> None:
 async def test_what_is_estimated_is_told_apart(store: Store) -> None:
     await spend(store, session_limit(None), 10)
     estimated = Limit("session:a:estimated", None, rolling=False)
-    await store.settle("t", dict.fromkeys([session_limit(None), estimated], 4), NOW)
+    await settle(store, "t", dict.fromkeys([session_limit(None), estimated], 4), NOW)
     found = await store.load("a", NOW)
     assert (found.used, found.estimated) == (14, 4)
 
@@ -216,18 +192,18 @@ async def test_what_is_estimated_is_told_apart(store: Store) -> None:
 async def test_a_commit_that_settles(store: Store) -> None:
     limits = [session_limit(100), hour_limit(100)]
     await store.reserve("t", limits, 60, NOW, NOW + 60)
-    before = await store.commit("a", ONE_TURN, NOW, Settlement("t", dict.fromkeys(limits, 12)))
+    before = await commit(store, "a", ONE_TURN, NOW, Settlement("t", dict.fromkeys(limits, 12)))
     assert before == {"session:a": 0, "hour": 0}
     found = await store.load("a", NOW, limits)
     assert (found.turns, found.used, found.reserved) == (1, 12, 0)
     assert found.counts == {"session:a": 12, "hour": 12}
     sticky = {"auto": Sticky("standard", NOW + 300)}
-    delta = SessionDelta(turns=1, sticky=sticky)
-    before = await store.commit("a", delta, NOW, Settlement("u", dict.fromkeys(limits, 1)))
+    delta = Change(turns=1, sticky=sticky)
+    before = await commit(store, "a", delta, NOW, Settlement("u", dict.fromkeys(limits, 1)))
     assert before == {"session:a": 12, "hour": 12}
     found = await store.load("a", NOW)
     assert (found.turns, found.used, found.sticky) == (2, 13, sticky)
-    assert await store.commit("a", ONE_TURN, NOW) == {}
+    assert await commit(store, "a", ONE_TURN, NOW) == {}
 
 
 # Breakers and events
@@ -235,9 +211,9 @@ async def test_a_commit_that_settles(store: Store) -> None:
 
 async def test_breakers(store: Store) -> None:
     assert await store.breakers() == {}
-    await store.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
-    await store.save_breaker("standard", BreakerState(1))
-    await store.save_breaker("fast", BreakerState())
+    await save_breaker(store, "fast", BreakerState(3, NOW + 30, 30.0))
+    await save_breaker(store, "standard", BreakerState(1))
+    await save_breaker(store, "fast", BreakerState())
     assert await store.breakers() == {"fast": BreakerState(), "standard": BreakerState(1)}
 
 
@@ -277,20 +253,20 @@ EVENTS = [
     ],
 )
 async def test_events_are_found(store: Store, query: EventQuery, places: list[int]) -> None:
-    await store.add_events(EVENTS[:3])
-    await store.add_events(EVENTS[3:])
+    await add_events(store, EVENTS[:3])
+    await add_events(store, EVENTS[3:])
     assert [found for _, found in await store.events(query)] == [EVENTS[at] for at in places]
 
 
 async def test_events_of_a_session_by_the_beginning_of_its_hash(store: Store) -> None:
     names = ["0123456789abcdef", "0123456789abffff", "0123456789", "fedcba9876543210"]
-    await store.add_events([event("k", name) for name in names])
+    await add_events(store, [event("k", name) for name in names])
     found = await store.events(EventQuery(session="0123456789ab"))
     assert [one["session"] for _, one in found] == names[:2]
 
 
 async def test_events_are_read_on_from_a_number(store: Store) -> None:
-    await store.add_events(EVENTS)
+    await add_events(store, EVENTS)
     numbers = [number for number, _ in await store.events(EventQuery())]
     assert numbers == sorted(set(numbers))
     following = await store.events(EventQuery(after=numbers[0], limit=2))
@@ -300,14 +276,14 @@ async def test_events_are_read_on_from_a_number(store: Store) -> None:
     assert [number for number, _ in earlier] == numbers[1:3]  # those right before it
     between = await store.events(EventQuery(after=numbers[0], before=numbers[2]))
     assert [number for number, _ in between] == numbers[1:2]
-    await store.add_events([event("late")])
+    await add_events(store, [event("late")])
     ((number, late),) = await store.events(EventQuery(after=numbers[-1]))
     assert number > numbers[-1] and late["kind"] == "late"
 
 
 async def test_what_a_session_spent_on_tiers_goes_with_it(store: Store) -> None:
     within, other = Limit("session:a:tier:fast", None, False), Limit("session:ab", None, False)
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     for limit in (within, other):
         await spend(store, limit, 7)
     await store.delete("a")
@@ -324,10 +300,6 @@ async def test_a_count_that_nobody_touches_is_forgotten_as_a_session_is(
     assert await used(store, limit, NOW + idle) == left
     await spend(store, limit, 1, NOW + idle)
     assert await used(store, limit, NOW + idle) == left + 1
-
-
-async def test_a_backend_that_works_has_no_trouble(store: Store) -> None:
-    assert store.trouble is None
 
 
 async def test_a_count_beyond_all_numbers_stops_nothing(store: Store) -> None:

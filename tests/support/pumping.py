@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-SMALL, LARGE = 500, 4_000  # characters of a pumped text
+SMALL, LARGE = 250, 2_000  # characters of a pumped text
 # Eight times the text may cost so many times as much: linear is 8, quadratic is 64.
 MOST_GROWTH = 32
 # … unless it costs less than this for each character anyhow.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import BreakerState, StoreError
+from mlx_stack_proxy.state.store import BreakerState, Change, StoreError
 from mlx_stack_proxy.telemetry.journal import Journal
 
 
@@ -20,17 +20,13 @@ class SlowStore:
         self.let = asyncio.Event()
         self.fails = False
 
-    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        await self._write([event["kind"] for event in events])
-
-    async def save_breaker(self, tier: str, state: BreakerState) -> None:
-        await self._write((tier, state.failures))
-
-    async def _write(self, what: Any) -> None:
+    async def write(self, change: Change, now: float) -> Mapping[str, int]:
         await self.let.wait()
         if self.fails:
             raise StoreError("full")
-        self.calls.append(what)
+        failures = {tier: state.failures for tier, state in change.breakers.items()}
+        self.calls.append(failures or [event["kind"] for event in change.events])
+        return {}
 
 
 def event(kind: str) -> dict[str, Any]:
@@ -44,14 +40,12 @@ async def store() -> SlowStore:
 
 @pytest.fixture
 def journal(store: SlowStore) -> Journal:
-    return Journal(store)  # type: ignore[arg-type]
+    return Journal(store, lambda: 1.0)  # type: ignore[arg-type]
 
 
 async def test_what_comes_while_one_call_runs_is_the_next_one(
     journal: Journal, store: SlowStore
 ) -> None:
-    kept: list[int] = []
-    journal.on_events = lambda: kept.append(len(store.calls))
     journal.add([event("a"), event("b")])
     journal.add([event("c")])
     await asyncio.sleep(0)  # the first call begins
@@ -60,7 +54,6 @@ async def test_what_comes_while_one_call_runs_is_the_next_one(
     store.let.set()
     await journal.written()
     assert store.calls == [["a", "b", "c"], ["d"]]
-    assert kept == [1, 2]
     await journal.written()  # there is nothing to wait for
 
 
@@ -71,7 +64,7 @@ async def test_of_a_breaker_only_the_last_state_is_written(
     for failures in (1, 2, 3):
         journal.set_breaker("fast", BreakerState(failures))
     await journal.written()
-    assert store.calls == [("fast", 3)]
+    assert store.calls == [{"fast": 3}]
 
 
 async def test_a_store_that_fails_is_told_and_the_next_events_are_kept(
@@ -87,7 +80,7 @@ async def test_a_store_that_fails_is_told_and_the_next_events_are_kept(
     store.fails = False
     journal.add([event("kept")])
     await journal.written()
-    assert (told, store.calls) == (["full", "full"], [["kept"]])
+    assert (told, store.calls) == (["full"], [["kept"]])
 
 
 async def test_who_gives_up_waiting_takes_nothing_along(journal: Journal, store: SlowStore) -> None:
@@ -102,15 +95,16 @@ async def test_who_gives_up_waiting_takes_nothing_along(journal: Journal, store:
 
 
 async def test_a_fault_of_ours_keeps_nobody_waiting(journal: Journal, store: SlowStore) -> None:
-    def fault() -> None:
+    def fault(_: StoreError) -> None:
         raise KeyError("a bug")
 
     store.let.set()
-    journal.on_events = fault
+    store.fails = True
+    journal.on_failure = fault
     journal.add([event("a")])
     async with asyncio.timeout(5):
         await journal.written()
-        journal.on_events = lambda: None
+        store.fails = False
         journal.add([event("b")])
         await journal.written()
-    assert store.calls == [["a"], ["b"]]
+    assert store.calls == [["b"]]

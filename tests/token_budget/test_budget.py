@@ -26,25 +26,13 @@ def tool(*parameters: str) -> Json:
     return {"type": "function", "function": function}
 
 
-CALLS = [tool("city"), tool("path", "limit")]
-WRITES = [*CALLS, tool("path", "content")]
-LIMITS = {
-    "max_output_tokens": 1000,
-    "tool_calls": {"default_max_tokens": 200, "max_tokens": 400},
-}
+CALLS = [tool("city"), tool("path", "content")]
 
 
-def stage(apply: str = "auto", tiers: Json | None = None, limits: Json | None = None) -> Budget:
-    budget = {**LIMITS, **(limits or {})}
-    budget["tool_calls"] = {**budget["tool_calls"], "apply": apply}
-    return Budget(
-        from_mapping(
-            {
-                "tiers": tiers or {"fast": {}, "thinks": {"reasoning": True}},
-                "reliability": {"token_budget": budget},
-            }
-        )
-    )
+def stage(tiers: Json | None = None) -> Budget:
+    budget = {"max_output_tokens": 1000, "tool_calls": {"default_max_tokens": 200}}
+    given = {"tiers": tiers or {"fast": {}}, "reliability": {"token_budget": budget}}
+    return Budget(from_mapping(given))
 
 
 def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
@@ -53,32 +41,14 @@ def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
     return request.body
 
 
-def limit_for(
-    apply: str = "auto",
-    *,
-    limits: Json | None = None,
-    **body: Any,
-) -> int:
-    whole = exchange(client_request(**body))
-    found: int = sent(stage(apply, limits=limits), whole)["max_tokens"]
-    return found
-
-
 @pytest.mark.parametrize(
     ("asked", "limit"), [(None, 1000), (1, 1), (999, 999), (1000, 1000), (5000, 1000)]
 )
-@pytest.mark.parametrize("apply", ["auto", "always", "never"])
-def test_without_tools(asked: int | None, limit: int, apply: str) -> None:
-    assert limit_for(apply, max_tokens=asked) == limit
-    assert limit_for(apply, max_tokens=asked, tools=[]) == limit
-
-
-@pytest.mark.parametrize(("asked", "limit"), [(None, 1000), (100, 100), (500, 500), (5000, 1000)])
-@pytest.mark.parametrize("apply", ["auto", "always", "never"])
-@pytest.mark.parametrize("tools", [CALLS, WRITES], ids=["calls", "writes"])
-def test_with_tools_it_is_the_same(apply: str, tools: Any, asked: int | None, limit: int) -> None:
+@pytest.mark.parametrize("tools", [None, [], CALLS], ids=str)
+def test_the_smaller_one_with_and_without_tools(tools: Any, asked: int | None, limit: int) -> None:
     """A limit for calls would cut one in the midst: an agent that has only `bash` writes files."""
-    assert limit_for(apply, tools=tools, max_tokens=asked) == limit
+    whole = exchange(client_request(max_tokens=asked, tools=tools))
+    assert sent(stage(), whole)["max_tokens"] == limit
 
 
 # Where it is written
@@ -181,7 +151,7 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
 
     nothing = cut_reply("length", text="")
     assert verdict(nothing, tools=CALLS, max_tokens=300) == OutputTruncated("unseen")
-    assert verdict(nothing, tools=WRITES) == OutputTruncated("unseen")
+    assert verdict(nothing, tools=CALLS) == OutputTruncated("unseen")
     assert verdict(nothing, max_tokens=300) is None
     thought = cut_reply("length", text="")
     thought.choice(0).add_reasoning("Let me see")

@@ -167,30 +167,26 @@ def test_usage_is_upstreams_own_or_an_estimate_that_is_never_zero() -> None:
     assert budgets.spent_by(request, reply(Usage(0, 0)), count_cached=True).estimated
 
 
-def test_estimates_are_counted_beside_the_session_that_pays() -> None:
-    assert budgets.estimated_in("0f").scope == "session:0f:estimated"
-
-
 # Refusals
 
 
 def test_when_to_come_again() -> None:
     limit = Limit("hour", 100, rolling=True)
-    refused = budgets.refusal(limit, 120, 59.2, waited=False)
+    refused = budgets.refusal(limit, 120, 59.2, waited=False).error
     assert (refused.status, refused.type, refused.retry_after) == (429, "budget_exceeded", 60)
     assert refused.extra == {"scope": "hour", "used": 120, "limit": 100, "retry_after": 60}
     assert refused.message == "the token budget of this hour is used up: 120 of 100"
-    assert budgets.refusal(limit, 120, 0.0, waited=False).retry_after == 1
+    assert budgets.refusal(limit, 120, 0.0, waited=False).error.retry_after == 1
 
 
 def test_a_sessions_refusal_names_the_command_that_resets_it() -> None:
     limit = Limit("session:" + "2405ae7d6c6b" * 5, 100, rolling=False)
-    refused = budgets.refusal(limit, 120, 1, waited=False)
+    refused = budgets.refusal(limit, 120, 1, waited=False).error
     assert "`mlx-stack-proxy sessions 2405ae7d6c6b --delete`" in refused.message
 
 
 def test_who_waited_for_others_is_not_told_that_all_is_used() -> None:
-    refused = budgets.refusal(Limit("hour", 100, rolling=True), 20, 3000.0, waited=True)
+    refused = budgets.refusal(Limit("hour", 100, rolling=True), 20, 3000.0, waited=True).error
     assert refused.retry_after == refused.extra["retry_after"] == 5
     assert "used up" not in refused.message
     assert "20 of 100" in refused.message

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
-from mlx_stack_proxy.wire.field_forms import is_delta, is_usage
-from mlx_stack_proxy.wire.reply import Reply
+from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events
+from mlx_stack_proxy.wire.completion import CompletionBuilder
 from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
     DONE,
@@ -123,7 +125,7 @@ def said(payloads: list[Json]) -> list[Any]:
             found.append((delta, choice["finish_reason"]))
         if one.get("usage"):
             assert {key: one["usage"][key] for key in USAGE} == USAGE
-            assert is_usage(one["usage"])
+            assert {type(one["usage"][key]) for key in USAGE} == {int}
     return [one for one in found if one != ({}, None)]
 
 
@@ -181,39 +183,6 @@ FORMED_CALL = {"index": 0, "id": "call_a", "type": "function", "function": WEATH
 def test_calls_are_a_list_of_functions(calls: Any) -> None:
     call = out(ROLE, chunk({"tool_calls": calls}), chunk({}, "tool_calls"))[1]
     assert call["choices"][0]["delta"]["tool_calls"] == [FORMED_CALL]
-
-
-def last_message(text: str | None, **more: Any) -> Json:
-    message = {"role": "assistant", "content": text, **more}
-    reason = "tool_calls" if more else "stop"
-    return {**CHUNK, "choices": [{"index": 0, "message": message, "finish_reason": reason}]}
-
-
-@pytest.mark.parametrize("text", ["Hello there.", "Hello there. Bye."])
-def test_a_whole_message_after_its_deltas_is_not_said_again(text: str) -> None:
-    payloads = [ROLE, A, B, last_message(text)]
-    assert "".join(one["choices"][0]["delta"].get("content") or "" for one in out(*payloads)) == (
-        text
-    )
-    assert whole(*payloads)["choices"][0]["message"]["content"] == text
-
-
-def test_nor_are_its_calls_and_its_reasoning() -> None:
-    payloads = [
-        chunk({"role": "assistant", "content": None, "reasoning_content": "Hm."}),
-        chunk({"tool_calls": [CALL]}),
-        last_message(None, tool_calls=[WEATHER], reasoning_content="Hm."),
-    ]
-    assert out(*payloads)[2]["choices"][0]["delta"].get("tool_calls") is None
-    message = whole(*payloads)["choices"][0]["message"]
-    assert (message["tool_calls"], message["reasoning_content"]) == ([WEATHER], "Hm.")
-
-
-def test_messages_piece_by_piece_may_say_the_same_twice() -> None:
-    piece = {**CHUNK, "choices": [{"index": 0, "message": {"content": "ha"}}]}
-    assert whole(ROLE, piece, piece, last_message("ha"))["choices"][0]["message"]["content"] == (
-        "hahaha"
-    )
 
 
 @pytest.mark.parametrize("usage", [{}, "many", [1], dict.fromkeys(USAGE), {"prompt_tokens": True}])
@@ -284,9 +253,9 @@ def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_chunk_in_its_form_is_itself(name: str) -> None:
-    form = ChunkForm(Reply(), "i", "m")
+    form = ChunkForm("i", "m")
     for payload in [*KINDS[name].chunks, usage_chunk(), {**usage_chunk(), "usage": None}]:
-        assert form.formed(payload) is payload
+        assert orjson.dumps(form.formed(payload)) == orjson.dumps(payload)
 
 
 JSON_BODIES: dict[str, Json] = {
@@ -310,29 +279,46 @@ def test_a_whole_reply_in_another_form(name: str, streamed: bool) -> None:
         return
     *events, _, _ = one.rest().split(b"\n\n")
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events]
-    assert [delta.get("content") for delta, _ in said(chunks)] == ["Hi", None]
-    assert said(chunks)[0][0]["role"] == "assistant"
+    assert said(chunks) == [({"role": "assistant", "content": "Hi"}, None), ({}, "stop")]
 
 
 @given(ODD)
 def test_no_chunk_is_too_odd(odd: Any) -> None:
-    form = ChunkForm(Reply(), "i", "m")
+    """Neither to be brought into its form, nor for those who count on that."""
+    form, builder = ChunkForm("i", "m"), CompletionBuilder()
     for payload in ({"choices": odd}, {"choices": [odd]}, odd, {**usage_chunk(), "usage": odd}):
-        formed = form.formed(payload) if isinstance(payload, dict) else None
-        if formed is None or "error" in formed:
+        if not isinstance(payload, dict):
             continue
-        assert {type(formed[key]) for key in ("id", "model", "object")} == {str}
-        assert formed.get("usage") is None or is_usage(formed["usage"])
-        for choice in formed["choices"]:
-            assert type(choice["index"]) is int
-            content = choice["delta"].get("content")
-            assert is_delta(without(choice["delta"], "content"))
-            assert content is None or isinstance(content, (str, list, dict))
+        for one in chunks_of_completion(payload, form):
+            check_formed(one.payload)
+        before = copy.deepcopy(payload)
+        formed = check_formed(form.formed(payload))
+        assert payload == before
+        builder.add(formed)
+        read_events(formed)
+    orjson.dumps(builder.build())
+
+
+def check_formed(formed: Json | None) -> Json:
+    if formed is None or "error" in formed:
+        return formed or {}
+    assert {type(formed[key]) for key in ("id", "model", "object")} == {str}
+    usage = formed.get("usage")
+    assert usage is None or {type(usage[key]) for key in USAGE} == {int}
+    for choice in formed["choices"]:
+        assert type(choice["index"]) is int
+        delta = choice["delta"]
+        assert isinstance(delta.get("content"), str | list | dict | None)
+        for key in ("refusal", "reasoning", "reasoning_content", "thinking"):
+            assert isinstance(delta.get(key), str | None)
+        for call in delta.get("tool_calls") or ():
+            assert isinstance(call.get("function"), dict | None)
+    return formed
 
 
 def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     many = [{"index": i, "delta": {"content": "x"}, "finish_reason": None} for i in range(20_000)]
-    form = ChunkForm(Reply(), "id", "model")
+    form = ChunkForm("id", "model")
     formed = form.formed({**CHUNK, "choices": many})
     assert formed is not None
     assert len(formed["choices"]) == MAX_CHOICES

@@ -103,16 +103,6 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
             {"role": "user", "content": "<system-reminder>\nN.\n</system-reminder>\n\nOn."},
         ],
     ),
-    "two of the user's": (
-        None,
-        [ASKED, user(text("Well?"))],
-        [{"role": "user", "content": "Hi\n\nWell?"}],
-    ),
-    "results go first": (
-        None,
-        [ASKED, USED, user(text("And?"), result("x"))],
-        [SAID, CALLED, tool_message("x"), {"role": "user", "content": "And?"}],
-    ),
     "a result of several texts": (
         None,
         [ASKED, USED, user(result([text("a"), text("b")]))],
@@ -123,11 +113,6 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
         None,
         [ASKED, USED, user(result("No such file", is_error=True))],
         [SAID, CALLED, tool_message("Error: No such file")],
-    ),
-    "a failed one that says so by itself": (
-        None,
-        [ASKED, USED, user(result("an ERROR", is_error=True))],
-        [SAID, CALLED, tool_message("Error: an ERROR")],
     ),
     "an image in a result": (
         None,
@@ -239,6 +224,7 @@ def test_fields(given_fields: Json, expected: Json) -> None:
     assert chat(ASKED, **given_fields) == {"model": "m", "messages": [SAID], **expected}
 
 
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
 REFUSED: list[tuple[Json, str]] = [
     (
         {"messages": [user({"type": "document", "source": {"type": "base64"}})]},
@@ -252,7 +238,15 @@ REFUSED: list[tuple[Json, str]] = [
     ({"messages": [ASKED, user(5)]}, "messages[1].content[0]"),
     ({"tools": [{"type": "memory_20250818", "name": "memory"}, TOOL]}, "tools[0]"),
     ({"tools": [5]}, "tools[0]"),
-    ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),
+    ({"tools": [SEARCH]}, "tools"),
+    (
+        {"tools": [SEARCH, TOOL], "tool_choice": {"type": "tool", "name": "web_search"}},
+        "tools",
+    ),
+    ({"mcp_servers": [{"type": "url", "url": "https://localhost/", "name": "some"}]}, "tools"),
+    ({"thread": {"type": "create"}}, "thread"),
+    ({"messages": ["Hello"]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
     ({"system": [5]}, "system[0]"),
 ]
 

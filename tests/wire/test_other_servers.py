@@ -7,7 +7,6 @@ we answer otherwise than they do, the case says so.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -18,8 +17,6 @@ from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
 from tests.support.replies import TOP, chunk, usage_chunk
-from tests.wire.responses.made import call, streamed
-from tests.wire.responses.made import events as events_of
 
 Json = dict[str, Any]
 
@@ -297,22 +294,3 @@ def test_cached_tokens_are_no_fresh_ones(cached: int | None, fresh: int) -> None
     whole = {**TOP, "choices": [choice], "usage": usage}
     found = MESSAGES.whole(whole, Context("req_1", "m", None, lambda: 7))["usage"]
     assert (found["input_tokens"], found["cache_read_input_tokens"]) == (fresh, cached or 0)
-
-
-def test_the_events_of_a_text_and_of_a_call() -> None:
-    """Ollama, llama.cpp: which events, in which order, and the same ids throughout."""
-    of_text = events_of(streamed([{"content": "Hello"}, {"content": " World"}]))
-    names = [event["type"].removeprefix("response.") for event in of_text]
-    assert names == [
-        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
-        "output_text.delta", "output_text.done", "content_part.done", "output_item.done",
-        "completed",
-    ]  # fmt: skip
-    ids = {event["item_id"] for event in of_text if "item_id" in event}
-    assert ids == {event["item"]["id"] for event in of_text if "item" in event}
-    of_call = events_of(streamed([call("f", '{"a":1}')], "tool_calls"))
-    assert [event["type"].removeprefix("response.") for event in of_call] == [
-        "created", "in_progress", "output_item.added", "function_call_arguments.delta",
-        "function_call_arguments.done", "output_item.done", "completed",
-    ]  # fmt: skip
-    assert json.loads(of_call[-1]["response"]["output"][0]["arguments"]) == {"a": 1}

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
 from mlx_stack_proxy.wire.prompt_size import (
     BYTES_PER_TOKEN,
     TOKENS_PER_IMAGE,
     TOKENS_PER_MESSAGE,
-    estimate_of,
     estimate_prompt_tokens,
 )
 from tests.engine.exchanges import ODD
@@ -64,12 +62,3 @@ def test_no_body_raises(odd: Any) -> None:
 @pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "text"}])
 def test_nothing_to_count(body: dict[str, Any]) -> None:
     assert estimate_prompt_tokens(body) == 0
-
-
-def test_messages_that_came_before_count_the_same() -> None:
-    messages = [user("ü" * number) for number in range(2 * BLOCK)]
-    messages[5] = {"role": "assistant", "content": None, "tool_calls": [WEATHER]}
-    messages[7] = user([{"type": "image_url", "image_url": {"url": "data:"}}])
-    for count in (0, 9, BLOCK, 2 * BLOCK, 2 * BLOCK):
-        expected = estimate_prompt_tokens({"messages": messages[:count], "tools": TOOLS})
-        assert estimate_of(Blocks(messages[:count]), TOOLS) == expected

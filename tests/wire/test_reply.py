@@ -14,8 +14,8 @@ def piece(
     return ToolCallDelta(0, index, id, name, arguments, odd=odd)
 
 
-def calls(*pieces: ToolCallDelta, offered: tuple[str, ...] = ()) -> list[ToolCall]:
-    choice = ChoiceReply(lambda: offered)
+def calls(*pieces: ToolCallDelta) -> list[ToolCall]:
+    choice = ChoiceReply()
     for one in pieces:
         choice.add_call(one)
     return choice.tool_calls
@@ -101,42 +101,6 @@ def test_a_call_that_leaves_a_gap_before_it_is_odd() -> None:
     one, two = piece("{}", "f", "a"), piece("{}", "g", "b", index=1)
     assert [call.odd for call in calls(one, two)] == [False, False]
     assert [call.odd for call in calls(one, piece("{}", "g", "b", index=2))] == [False, True]
-
-
-TOOLS = ("get_weather", "get_time", "get", "weather_of")
-
-
-@pytest.mark.parametrize("id", ["", "a"])
-@pytest.mark.parametrize(
-    "names", [("get_", "weather"), ("ge", "t_wea", "ther"), ("get_weathe", "r")]
-)
-def test_a_name_in_pieces_is_joined_to_a_tools(names: tuple[str, ...], id: str) -> None:
-    first, *more = names
-    pieces = [piece(name=first, id="a"), *(piece(name=name, id=id) for name in more)]
-    assert calls(*pieces, piece('{"x":'), piece("1}"), offered=TOOLS) == [
-        ToolCall("a", "get_weather", '{"x":1}', odd=True)
-    ]
-    *pieces, last = pieces
-    assert calls(*pieces, piece("{}", last.name, id), offered=TOOLS) == [
-        ToolCall("a", "get_weather", "{}", odd=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (piece(name="get"), piece(name="_weather")),  # itself a tool
-        (piece(name="get_"), piece(name="weather_of")),
-        (piece(name="get_"), piece(name="snow")),  # together none
-        (piece(name="get_", id="a"), piece(name="weather", id="b")),
-        (piece("{}", "get_"), piece("", "weather")),  # there are arguments between
-    ],
-)
-def test_names_that_are_no_tools_together_are_not_joined(
-    first: ToolCallDelta, second: ToolCallDelta
-) -> None:
-    found = calls(first, second, piece("{}"), offered=TOOLS)
-    assert [call.name for call in found] == [first.name, second.name]
 
 
 def test_a_reply_is_finished_when_each_choice_is() -> None:

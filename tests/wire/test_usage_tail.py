@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 
 import pytest
 
@@ -67,8 +66,8 @@ ANTHROPIC = b"".join(
 )
 
 
-def tokens(body: bytes, encoding: str = "", *, count_cached: bool = True, size: int = 1000) -> int:
-    tail = UsageTail(encoding)
+def tokens(body: bytes, *, count_cached: bool = True, size: int = 1000) -> int:
+    tail = UsageTail()
     for at in range(0, len(body), size):
         tail.feed(body[at : at + size])
     return sum(tail.usage(MOST, count_cached=count_cached) or ())
@@ -123,23 +122,8 @@ def test_cached_tokens(usage: dict[str, object], counted: int, without_cached: i
     assert tokens(body, count_cached=False) == without_cached
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_compressed_bodies_are_read(size: int) -> None:
-    body = b'{"text": "' + b"x" * 100_000 + b'", "usage": {"total_tokens": 9}}'
-    assert tokens(gzip.compress(body), "gzip", size=size) == 9
-    assert tokens(zlib.compress(body), "deflate", size=size) == 9
-    assert tokens(gzip.compress(ANTHROPIC), "gzip", size=size) == 1140
-
-
-def test_what_is_not_what_it_says_counts_nothing_and_harms_nobody() -> None:
-    assert tokens(b'{"usage": {"total_tokens": 9}}', "gzip") == 0
-    assert tokens(gzip.compress(b'{"usage": {"total_tokens": 9}}')[:-15], "gzip") == 0
-
-
-def test_a_body_that_unpacks_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlx_stack_proxy.wire.usage_tail.MOST_UNPACKED", 1000)
-    bomb = gzip.compress(b"x" * 10_000_000 + b'{"usage": {"total_tokens": 9}}')
-    assert tokens(bomb, "gzip") == 0
+def test_a_packed_body_counts_nothing_and_harms_nobody() -> None:
+    assert tokens(gzip.compress(b'{"usage": {"total_tokens": 9}}')) == 0
 
 
 @pytest.mark.parametrize("name", ["prompt_tokens", "input_tokens", "output_tokens", "total_tokens"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -24,43 +25,31 @@ _PASSED = (b"content-type", b"retry-after")
 _KEEPALIVE = comment_frame("keep-alive")
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
-    """One client's response.
+    """One client's response."""
 
-    ``memory``: whose pressure our headers tell. ``metadata``: the last chunk, or the object, also
-    carries what our headers say. ``running``: the attempt of now.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        downstream: Downstream,
-        memory: MemoryProbe,
-        *,
-        metadata: bool,
-    ) -> None:
-        self._exchange = exchange
-        self._memory = memory
-        self._downstream = downstream
-        self._metadata = metadata
-        self._said: dict[str, str] = {}
-        self._late_writes: list[asyncio.Task[None]] = []
-        self._unsent = b""  # bytes whose write a timer interrupted; they go out first
-        self.running: Attempt | None = None
-        self.headers_sent = False
+    exchange: Exchange
+    downstream: Downstream
+    memory: MemoryProbe  # whose pressure our headers tell
+    metadata: bool  # the last chunk, or the object, also carries what our headers say
+    running: Attempt | None = None  # the attempt of now
+    _said: dict[str, str] = field(default_factory=dict)
+    _late_writes: list[asyncio.Task[None]] = field(default_factory=list)
+    _unsent: bytes = b""  # bytes whose write a timer interrupted; they go out first
 
     @property
     def busy(self) -> bool:
         """Whether the client is still to take what it was sent."""
-        return self._downstream.writing or bool(self._late_writes)
+        return self.downstream.writing or bool(self._late_writes)
 
     @property
     def last_write(self) -> float:
-        return self._downstream.last_write
+        return self.downstream.last_write
 
     @last_write.setter
     def last_write(self, now: float) -> None:
-        self._downstream.last_write = now
+        self.downstream.last_write = now
 
     async def send(self, data: bytes) -> None:
         """Send what the reply brought; where that is cancelled, it waits for what goes out next."""
@@ -90,73 +79,72 @@ class Answer:
             await asyncio.wait(self._late_writes)
 
     async def _write(self, data: bytes) -> None:
-        if not self._downstream.started:
+        if not self.downstream.started:
             running = self.running
             said = running.remarks() if running is not None else Remarks()
             await self._start_stream(said, running.public if running is not None else [])
-        await self._downstream.write(data)
+        await self.downstream.write(data)
 
     async def _start_stream(self, running: Remarks | None, public: RawHeaders) -> None:
         headers = [*EVENT_STREAM, *self._own_headers(running), *public]
-        await self._downstream.start(200, headers)
-        self.headers_sent = True
+        await self.downstream.start(200, headers)
 
     def _own_headers(self, running: Remarks | None = None) -> RawHeaders:
-        self._said = response_headers.values(self._exchange, running, self._memory.pressure)
+        self._said = response_headers.values(self.exchange, running, self.memory.pressure)
         return response_headers.encode(self._said)
 
     async def deliver(self, attempt: Attempt) -> None:
         """Send what is left of a reply."""
         await self._late_writes_end()
-        if not self._exchange.request.stream:
+        if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
-            metadata = response_headers.as_fields(self._said) if self._metadata else None
+            metadata = response_headers.as_fields(self._said) if self.metadata else None
             completion = attempt.completion(metadata)
-            if (outgoing := self._exchange.outgoing) is not None:
+            if (outgoing := self.exchange.outgoing) is not None:
                 completion = outgoing.whole(completion)
-            await self._downstream.whole(200, headers, orjson.dumps(completion))
+            await self.downstream.whole(200, headers, orjson.dumps(completion))
             return
         fields, note = self._closing_words()
-        metadata = fields if self._metadata else None
-        if not self._downstream.started:
+        metadata = fields if self.metadata else None
+        if not self.downstream.started:
             await self._start_stream(None, attempt.public)
             note = b""
-        await self._downstream.end(self._unsent + attempt.rest(note, metadata))
+        await self.downstream.end(self._unsent + attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
-        if self._downstream.started or self._exchange.outgoing is not None:
-            await self._fail(refusal_passed_on(self._exchange, step), step.headers)
+        if self.downstream.started or self.exchange.outgoing is not None:
+            await self._fail(refusal_passed_on(self.exchange, step), step.headers)
             return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
         headers += [h for h in response_headers.relayed(step.headers) if h[0] in _PASSED]
         headers.append((b"x-should-retry", b"false"))
-        await self._downstream.whole(step.status, headers, step.body)
+        await self.downstream.whole(step.status, headers, step.body)
 
     async def _fail(self, error: ProxyError, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         """``more``: upstream's headers."""
-        outgoing = self._exchange.outgoing
-        if self._downstream.started:
+        outgoing = self.exchange.outgoing
+        if self.downstream.started:
             _, note = self._closing_words()
             if outgoing is not None:
                 last = note + outgoing.encoder.error(error)
             else:
                 last = data_frame(error.encoded()) + note + DONE_FRAME
-            await self._downstream.end(self._unsent + last)
+            await self.downstream.end(self._unsent + last)
             return
         if outgoing is not None:
             reply = outgoing.error(error)
         else:
             reply = ErrorReply(error.status, error.headers(), error.body())
         headers = [*reply.headers, *self._own_headers(), *response_headers.public(more)]
-        await self._downstream.whole(reply.status, headers, orjson.dumps(reply.body))
+        await self.downstream.whole(reply.status, headers, orjson.dumps(reply.body))
 
     def _sign_of_life(self) -> bytes:
-        outgoing = self._exchange.outgoing
+        outgoing = self.exchange.outgoing
         return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
     def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
         """What our headers would say now, and a comment of it if those sent said otherwise."""
-        said = response_headers.values(self._exchange, None, self._memory.pressure)
+        said = response_headers.values(self.exchange, None, self.memory.pressure)
         fields = response_headers.as_fields(said)
         if said == self._said:
             return fields, b""

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from ..errors import INVALID_REQUEST
+from ..errors import invalid
 from ..token_budget.budgets import spent_by
-from ..wire import sse, surrogates
+from ..wire import sse
 from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from ..wire.client_view import ClientView
@@ -51,8 +51,6 @@ class Attempt:
         request: UpstreamRequest,
         stages: Sequence[Stage],
         report: FaultReport,
-        *,
-        hold_whole: bool,
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
@@ -62,7 +60,7 @@ class Attempt:
         self.notes: dict[str, str] = {}
         self.public: RawHeaders = []
         self._content = b""
-        self.reply = Reply(offered=exchange.request.offered)
+        self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
@@ -74,17 +72,16 @@ class Attempt:
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = self._new_gate(report, hold_whole=hold_whole)
+        self._gate = self._new_gate(report, exchange)
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
-        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
-        self._halves: surrogates.Halves = {}
+        self._form = ChunkForm(f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
-    def _new_gate(self, report: FaultReport, *, hold_whole: bool) -> Gate:
-        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
+    def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
+        hold_whole = exchange.hold_whole or self._after_text or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
         told = functools.partial(report, "text_hold")
         return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)
@@ -144,7 +141,7 @@ class Attempt:
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
-            return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
+            return Rejected(invalid("the request is nested too deeply"))
         return None
 
     def take_content(self) -> bytes:
@@ -234,7 +231,7 @@ class Attempt:
         return self._view.completion(whole)
 
     def _read(self, frame: sse.Frame) -> Chunk:
-        return read_frame(frame, self._halves, self._form)
+        return read_frame(frame, self._form)
 
     def _take(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:

@@ -9,8 +9,8 @@ or the client, may end it at any moment, and it is closed at once, so that the m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..escalation import ladder
 from ..escalation.breaker import TierCall
@@ -22,11 +22,11 @@ from ..token_budget.books import Books
 from . import response_headers, upstream_answers
 from .answer import Answer
 from .attempt import Attempt
+from .deadlines import opinion_until
 from .decisions import Decisions
 from .exchange import Exchange
 from .headers import RawHeaders
 from .services import Services
-from .time_left import time_to_ask
 from .timers import Timers
 from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .verdicts import LeftOpen, UpstreamFailed, Verdict
@@ -35,64 +35,49 @@ from .watch import Watch
 _MAX_ERROR_BODY = 1024 * 1024
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Calls:
     """The calls of one exchange, one after the other. Times are the event loop's."""
 
-    def __init__(
-        self,
-        services: Services,
-        exchange: Exchange,
-        headers: RawHeaders,  # for LiteLLM
-        *,
-        our_key: bool,  # the key in them is ours
-        arrived: float,  # when the request was whole
-        answer: Answer,
-        books: Books,
-        decisions: Decisions,
-        watch: Watch,
-        observer: Observer | None,
-    ) -> None:
-        self._services = services
-        self._exchange = exchange
-        self._headers = headers
-        self._our_key = our_key
-        self._answer = answer
-        self._books = books
-        self._decisions = decisions
-        self._watch = watch
-        self._observer = observer
-        self._clock = clock = asyncio.get_running_loop().time
-        self.timers = Timers(services, exchange, answer=answer, decisions=decisions, clock=clock)
-        self._response: Response | None = None
-        self._whole = False  # the response's last event has come
-        # When the request was whole, later by the wait in a queue; None: our part is measured.
-        self._ours: float | None = arrived
-        self.began: float | None = None  # when the call that runs began; None: none runs
-        self.of_tier: TierCall | None = None  # that call, for the tier's breaker
-        self.first_byte: float | None = None  # when its reply began
-        self.waited = 0.0  # seconds for a place on the tier
-        self.placed = True  # that place came
+    services: Services
+    exchange: Exchange
+    headers: RawHeaders  # for LiteLLM
+    our_key: bool  # the key in them is ours
+    # When the request was whole, later by the wait in a queue; None: our part is measured.
+    arrived: float | None
+    answer: Answer
+    books: Books
+    decisions: Decisions
+    watch: Watch
+    timers: Timers
+    observer: Observer | None
+    clock: Callable[[], float]
+    began: float | None = None  # when the call that runs began; None: none runs
+    of_tier: TierCall | None = None  # that call, for the tier's breaker
+    first_byte: float | None = None  # when its reply began
+    waited: float = 0.0  # seconds for a place on the tier
+    placed: bool = True  # that place came
+    _response: Response | None = None
+    _whole: bool = False  # the response's last event has come
 
     async def make(self, attempt: Attempt, after: float) -> Verdict | None:
         """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""
         self.waited, self.placed = 0.0, True
-        seconds = time_to_ask(self._exchange, self._services.settings, self._clock())
+        settings = self.services.settings
+        self.timers.opinion_until = opinion_until(self.exchange, settings, self.clock())
         try:
-            async with asyncio.timeout(seconds):
-                verdict = await self._make_in_turn(attempt, after)
-            await self._watch.settle()
+            verdict = await self._make_in_turn(attempt, after)
+            await self.watch.settle()
             return verdict
         except asyncio.CancelledError:
-            interruption = self._watch.interruption()
+            interruption = self.watch.interruption()
+            self.timers.end()
             await self.close()  # the client may be long in taking what it is told
             return None if isinstance(interruption, LeftOpen) else interruption
         except QueueTimeout as error:
             self.waited, self.placed = error.seconds, False
             message = f"tier {attempt.request.tier}: {error}"
             return UpstreamFailed(error.reason, message, retry_after=error.seconds)
-        except TimeoutError:
-            await self.close()
-            return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
         finally:
             self.timers.end()
 
@@ -111,74 +96,61 @@ class Calls:
         """The tier's breaker has been told all of the call."""
         call, self.of_tier = self.of_tier, None
         if call is not None:
-            self._services.tier_states.end(call)
+            self.services.tier_states.end(call)
 
     # Before the call
 
     async def _make_in_turn(self, attempt: Attempt, after: float) -> Verdict | None:
         """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
-        tier, services = attempt.request.tier, self._services
-        refusal = await self._books.set_aside(tier, attempt.request.body)
-        attempt.notes["Budget-Warning"] = self._books.warning
+        tier, services = attempt.request.tier, self.services
+        refusal = await self.books.set_aside(tier, attempt.request.body)
+        attempt.notes["Budget-Warning"] = self.books.warning
         if refusal is not None:
             return refusal
         await self.close()  # that of the attempt before
         if after:
             await asyncio.sleep(after)
-        async with self._place(tier):
-            if failure := await self._decisions.before_call(self._clock()):
+        asked = self.clock()
+        async with services.queues.place(tier, self.exchange.session.hash):
+            self.waited = self.clock() - asked
+            if self.arrived is not None:
+                self.arrived += self.waited
+            if failure := await self.decisions.before_call(self.clock()):
                 return failure
-            if self._exchange.route.is_cloud(tier, services.settings):
+            if self.exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
             self.of_tier = services.tier_states.begin(tier)
             cloud = services.cloud
             if cloud is not None and self._is_direct:  # LiteLLM doesn't list it
                 return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
-            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
-
-    @asynccontextmanager
-    async def _place(self, tier: str) -> AsyncIterator[None]:
-        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
-        queue = self._services.queues[tier]
-        if queue is None:
-            yield
-            return
-        asked = self._clock()
-        ticket = await queue.enter(self._exchange.session.hash)
-        try:
-            self.waited = self._clock() - asked
-            if self._ours is not None:
-                self._ours += self.waited
-            yield
-        finally:
-            queue.leave(ticket)
+            return await self._call(attempt, services.upstream, CHAT_PATH, self.headers)
 
     @property
     def _is_direct(self) -> bool:
-        return self._exchange.tier in self._exchange.route.direct
+        return self.exchange.tier in self.exchange.route.direct
 
     # The call
 
     async def _call(
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
     ) -> Verdict | None:
-        now = self.began = self._clock()
+        now = self.began = self.clock()
         self.first_byte = None
         self.timers.begin(attempt, now)
         self._whole = False
         self._observe_overhead()
         verdict: Verdict | None
         try:
-            if self._observer is not None:
-                headers = self._observer.call_begins(attempt.request.tier, headers)
+            if self.observer is not None:
+                headers = self.observer.call_begins(attempt.request.tier, headers)
             # The cloud, asked directly, knows no such id.
-            call_id = self._exchange.id if upstream is self._services.upstream else None
+            call_id = self.exchange.id if upstream is self.services.upstream else None
             content = attempt.take_content()
             response = await upstream.send("POST", path, headers, content, call_id=call_id)
             del content
             self._response = response
-            if self._observer is not None:
-                self._observer.answered(response)
+            if self.observer is not None:
+                self.observer.answered(response)
             verdict = await self._read(attempt, response)
         except UpstreamError as error:
             # A reply that has its finish_reason is as whole as one that is left open.
@@ -190,10 +162,10 @@ class Calls:
 
     def _observe_overhead(self) -> None:
         """How long the request has been ours; once, and without the wait for others."""
-        if self._ours is not None:
-            spent = self._clock() - self._ours - self._books.waited
-            self._services.metrics.overhead.observe(spent)
-            self._ours = None
+        if self.arrived is not None:
+            spent = self.clock() - self.arrived - self.books.waited
+            self.services.metrics.overhead.observe(spent)
+            self.arrived = None
 
     async def _read(self, attempt: Attempt, response: Response) -> Verdict | None:
         if response.status >= 300:
@@ -201,9 +173,9 @@ class Calls:
                 response.status,
                 response.headers,
                 await response.read(_MAX_ERROR_BODY, cut=True),
-                our_key=self._our_key or self._is_direct,
-                our_choice=bool(self._exchange.route.tiers),
-                needs=ladder.needs(self._exchange.request),
+                our_key=self.our_key or self._is_direct,
+                our_choice=bool(self.exchange.route.tiers),
+                needs=ladder.needs(self.exchange.request),
                 speaks_behind_result=attempt.speaks_behind_result,
             )
         attempt.public = response_headers.public(response.headers)
@@ -216,20 +188,20 @@ class Calls:
         first = True
         while not attempt.over:
             data = await response.next_bytes()
-            now = self._clock()
+            now = self.clock()
             if first and data:
                 first = False
                 self._observe_first_byte(now)
             out = attempt.feed(data) if data else attempt.end()
             if out:
-                await self._answer.send(out)
-                now = self._answer.last_write  # a slow client is not a silent model
+                await self.answer.send(out)
+                now = self.answer.last_write  # a slow client is not a silent model
             self.timers.heard(now)
             del data, out  # what has gone by is not to be held until the next comes
         return attempt.verdict
 
     def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
-        self._observe_first_byte(self._clock())
+        self._observe_first_byte(self.clock())
         ours = attempt.speaks_behind_result
         completion = upstream_answers.completion_in(body, speaks_behind_result=ours)
         if isinstance(completion, UpstreamFailed):
@@ -238,9 +210,9 @@ class Calls:
         return attempt.verdict
 
     def _observe_first_byte(self, now: float) -> None:
-        began = self._exchange.started if self.began is None else self.began
-        tier = accounts.tier_label(self._exchange)
-        self._services.metrics.first_token.observe(now - began, tier)
+        began = self.exchange.started if self.began is None else self.began
+        tier = accounts.tier_label(self.exchange)
+        self.services.metrics.first_token.labels(tier).observe(now - began)
         self.first_byte = now
 
 

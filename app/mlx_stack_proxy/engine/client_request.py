@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import invalid
 from ..wire import legacy, surrogates
-from ..wire.blocks import Blocks, Remembered, messages_in
+from ..wire.blocks import messages_in
 from ..wire.chunk_form import MAX_CHOICES
 from .request import Request
 
@@ -40,7 +40,7 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
         size=size,
         failed=failed,
     )
-    _check_messages(request.blocks)
+    _check_messages(body["messages"])
     for name in ("tools", "functions"):
         if (tools := body.get(name)) is not None:
             _check_tools(tools, name)
@@ -78,34 +78,28 @@ def _check_list(body: Mapping[str, Any]) -> None:
         raise invalid(f"`messages` has more than {MAX_MESSAGES:,} messages", "messages")
 
 
-def _check_messages(blocks: Blocks) -> None:
-    for start, problem in _problems.parts(blocks):
-        if problem is not None:
-            position, key, what = problem
-            where = f"messages[{start + position}]{key}"
+def _check_messages(messages: Sequence[Any]) -> None:
+    for position, message in enumerate(messages):
+        if (problem := _problem(message)) is not None:
+            key, what = problem
+            where = f"messages[{position}]{key}"
             raise invalid(f"`{where}` {what}", where)
 
 
-def _first_problem(messages: Sequence[Any]) -> tuple[int, str, str] | None:
-    """Which message is the first with something wrong, where in it, and what."""
-    for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            return position, "", "must be an object"
-        role = message.get("role")
-        if not isinstance(role, str) or not role:
-            return position, ".role", "must be a string such as `user`"
-        content = message.get("content")
-        if content is not None and not isinstance(content, (str, list)):
-            return position, ".content", "must be a string, an array of parts or null"
-        calls = message.get("tool_calls")
-        if calls is None:
-            continue
-        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            return position, ".tool_calls", "must be an array of objects"
-    return None
-
-
-_problems = Remembered(_first_problem)
+def _problem(message: Any) -> tuple[str, str] | None:
+    """Where in a message something is wrong, and what."""
+    if not isinstance(message, dict):
+        return "", "must be an object"
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        return ".role", "must be a string such as `user`"
+    content = message.get("content")
+    if content is not None and not isinstance(content, (str, list)):
+        return ".content", "must be a string, an array of parts or null"
+    calls = message.get("tool_calls")
+    if calls is None or (isinstance(calls, list) and all(isinstance(one, dict) for one in calls)):
+        return None
+    return ".tool_calls", "must be an array of objects"
 
 
 def _check_tools(tools: Any, name: str) -> None:

@@ -7,80 +7,80 @@ has none left for the tier they chose, they are asked again without that tier.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..escalation import ladder
 from ..escalation.ladder import TierView
+from ..settings import Settings
 from ..token_budget.books import Books
+from .deadlines import out_of_patience, time_left
 from .exchange import Exchange
-from .next_step import leaves_silent, next_step
+from .next_step import next_step
 from .services import Services
-from .steps import Move, Retry, Start, Step
-from .time_left import after_waiting
+from .steps import DeliverEarlier, Move, Retry, Start, Step
 from .verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 
 
+@dataclass(slots=True, eq=False)
 class Decisions:
     """Those about one exchange. Times are on the clock of ``exchange.started``."""
 
-    def __init__(self, services: Services, exchange: Exchange, books: Books) -> None:
-        self._services = services
-        self._settings = services.settings
-        self._exchange = exchange
-        self._books = books
+    services: Services
+    exchange: Exchange
+    books: Books
 
     async def start(self) -> Start | Rejected:
         """Where to start; the refusal, where the cloud's cap leaves no tier."""
         while True:
             start = self._start()
-            asked_before = start.tier in self._books.capped_tiers
-            refusal = await self._books.set_aside_for_cloud(start.tier)
+            asked_before = start.tier in self.books.capped_tiers
+            refusal = await self.books.set_aside_for_cloud(start.tier)
             if refusal is None:
                 return start
             if asked_before:  # no other is left
                 return refusal
 
     def _start(self) -> Start:
-        exchange, settings, view = self._exchange, self._settings, self._view()
-        start = ladder.start(exchange, settings, view, self._books.sticky)
-        if self._books.downgrades(start.tier):
+        exchange, settings, view = self.exchange, self.services.settings, self._view()
+        start = ladder.start(exchange, settings, view, self.books.sticky)
+        if self.books.downgrades(start.tier):
             cheaper = ladder.downgraded(exchange, settings, view)
             if cheaper is not None:
                 return replace(cheaper, stays=True)
-        sustained = self._services.memory.pressure.sustained
+        sustained = self.services.memory.pressure.sustained
         return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
 
     async def next_step(self, exchange: Exchange, now: float) -> Step:
         """What follows the attempt that has just ended."""
         while True:
             view = self._view_after(exchange.outcomes[-1].verdict)
-            step = next_step(exchange, self._settings, view, now)
+            step = next_step(exchange, self.services.settings, view, now)
             if not isinstance(step, (Retry, Move)):
                 return step
             tier = step.tier if isinstance(step, Move) else exchange.tier
-            if await self._books.set_aside_for_cloud(tier) is None:
+            if await self.books.set_aside_for_cloud(tier) is None:
                 return step
 
     async def before_call(self, now: float) -> UpstreamFailed | None:
         """Why a call that has waited for its turn is not made; None: it is."""
-        exchange = self._exchange
-        failure = after_waiting(exchange, self._settings, self._view(), now)
+        exchange = self.exchange
+        failure = after_waiting(exchange, self.services.settings, self._view(), now)
         if failure is None or failure.reason != "tier_degraded":
             return failure
         step = await self.next_step(exchange.ended_with(failure, called=False), now)
         # Where the cap forbids the only other tier, this one is tried.
         return failure if isinstance(step, Move) else None
 
-    def ends_silent_call(self, verdict: UpstreamFailed, now: float) -> bool:
+    def leaves_silent(self, verdict: UpstreamFailed, now: float) -> bool:
         """Whether the call that runs is to end with this verdict, for something better follows."""
-        return leaves_silent(
-            self._exchange, verdict, self._settings, self._view_after(verdict), now
-        )
+        ended = self.exchange.ended_with(verdict, called=True)
+        step = next_step(ended, self.services.settings, self._view_after(verdict), now)
+        return isinstance(step, (Move, DeliverEarlier))
 
     def _view(self) -> TierView:
         """What is known of the tiers now, for this exchange."""
-        view = self._services.tier_states.view()
-        closed = self._books.closed_tiers
+        view = self.services.tier_states.view()
+        closed = self.books.closed_tiers
         return view.without(closed) if closed else view
 
     def _view_after(self, verdict: Verdict | None) -> TierView:
@@ -88,11 +88,37 @@ class Decisions:
         view = self._view()
         match verdict:
             case InvalidToolCall(ask_next=True) | UpstreamFailed(silent=True):
-                tiers = self._exchange.route.tiers
+                tiers = self.exchange.route.tiers
                 return view.without(tier for tier in tiers if not self._has_place(tier))
             case _:
                 return view
 
     def _has_place(self, tier: str) -> bool:
-        queue = self._services.queues[tier]
+        queue = self.services.queues[tier]
         return queue is None or queue.has_room
+
+
+def after_waiting(
+    exchange: Exchange, settings: Settings, view: TierView, now: float
+) -> UpstreamFailed | None:
+    """Why a call is not made, now that it has waited for its turn; None: it is made.
+
+    The back-off or the tier's queue may have taken all the time there was, or as long as it took
+    the tier's breaker to open.
+    """
+    if impatient := out_of_patience(exchange, now):
+        return impatient
+    tier = exchange.tier
+    if time_left(exchange, settings, now) <= 0:
+        known = settings.tiers.get(tier)
+        return UpstreamFailed(
+            "tier_busy",
+            f"tier {tier}: no free place before the time for this request was over",
+            retry_after=known.queue_timeout if known is not None else None,
+        )
+    # Once text is out the reply can't move any more; and the last one standing is always tried.
+    if tier not in view.passed_over or exchange.text_is_out:
+        return None
+    if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):
+        return None
+    return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")

@@ -16,24 +16,17 @@ EVENT_STREAM: RawHeaders = [
 ]
 
 
-def _nothing() -> None:
-    """A response that isn't ended is broken off by whoever serves the app."""
-
-
 class Downstream:
     """Writes one response. ``last_write`` is a time on the event loop's clock.
 
-    ``break_off``: ends the connection; a response that has begun and can't be ended has no other
-    way to say that it isn't whole.
+    A response that has begun and is never ended breaks off: the server closes its connection, and
+    so the client sees that it isn't whole.
     """
 
-    __slots__ = ("_clock", "break_off", "last_write", "send", "started", "writing")
+    __slots__ = ("_clock", "last_write", "send", "started", "writing")
 
-    def __init__(
-        self, send: Send, clock: Callable[[], float], break_off: Callable[[], None] = _nothing
-    ) -> None:
+    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
         self.send = send
-        self.break_off = break_off
         self._clock = clock
         self.started = False
         self.writing = False

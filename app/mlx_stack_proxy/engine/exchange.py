@@ -57,7 +57,6 @@ class Exchange:
     outcomes: list[Outcome] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     start: Start | None = None  # where it began; None: no tier has been chosen yet
-    window: tuple[bytes, ...] = ()  # the session's last turns, as the store had them
     began: Began | None = None  # when its session did; None: the store could not be asked
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
 
@@ -256,7 +255,8 @@ class Exchange:
         """Whether nothing may go out before the whole reply is accepted."""
         body = self.request.body
         return (
-            self.controls.stream == "buffered"
+            not self.request.stream
+            or self.controls.stream == "buffered"
             or self.second_opinion_on is not None
             or (body.get("n") or 1) != 1
             or bool(body.get("response_format"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import OVERFLOW, ProxyError, invalid, unreachable
-from . import overflow
 from .exchange import Exchange
 from .steps import PassOn
-from .upstream_answers import quoted_error
+from .upstream_answers import MAX_READ, is_overflow, quoted_error, window_in
 from .verdicts import (
     InvalidToolCall,
     LoopDetected,
@@ -57,10 +56,9 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
         case Rejected():
-            refused = rejection(verdict)
             if exchange.attempts:
-                refused.extra = {**refused.extra, **_attempts(exchange)}
-            return refused
+                verdict.error.extra |= _attempts(exchange)
+            return verdict.error
         case UpstreamFailed():
             return _upstream_error(exchange, verdict)
         case OutputTruncated():
@@ -69,23 +67,12 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
             return _all_failed(exchange, "an empty reply")
 
 
-def rejection(verdict: Rejected) -> ProxyError:
-    """The error of a request that is refused before any upstream call."""
-    return ProxyError(
-        verdict.status,
-        verdict.type,
-        verdict.message,
-        extra=verdict.extra,
-        retry_after=verdict.retry_after,
-    )
-
-
 def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyError:
     """Upstream's refusal of what the client asks, in our shape. ``text``: all that it said."""
     error = invalid(message, status=status)
-    if overflow.is_overflow(text):
+    if is_overflow(text):
         error.code = OVERFLOW
-        window = overflow.window_in(text)
+        window = window_in(text)
         error.extra = {"context_window": window, "prompt_tokens": exchange.request.prompt_tokens}
     return error
 
@@ -93,7 +80,7 @@ def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyEr
 def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
     """The same of an answer that can't go out as it came."""
     said = quoted_error(step.body) or f"status {step.status}"
-    text = step.body[: overflow.MAX_READ].decode("utf-8", "replace")
+    text = step.body[:MAX_READ].decode("utf-8", "replace")
     return refusal(exchange, step.status, said, text)
 
 

@@ -14,6 +14,7 @@ Order is kept: once something is held, everything after it waits too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 from ..wire.chunks import Chunk, split_text
@@ -30,37 +31,21 @@ class TextHold(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Gate:
-    """Holds and releases the chunks of one attempt.
+    """Holds and releases the chunks of one attempt."""
 
-    ``flowed``: characters of the (only) choice's text that were released while it came.
-    ``report``: is given the fault of a ``text_hold``, after which the rest is held.
-    """
+    hold_whole: InitVar[bool] = False
+    text_hold: TextHold | None = None
+    report: Callable[[Exception], None] | None = None  # a fault of it, after which the rest is held
+    flowed: int = 0  # characters of the (only) choice's text that were released while it came
+    _held: list[Chunk] = field(default_factory=list)
+    _closed: bool = field(default=False, init=False)
+    _committed: bool = False
+    _allowed: int = 0  # characters of held text that may flow
 
-    __slots__ = (
-        "_allowed",
-        "_closed",
-        "_committed",
-        "_held",
-        "_report",
-        "_text_hold",
-        "flowed",
-    )
-
-    def __init__(
-        self,
-        *,
-        hold_whole: bool = False,
-        text_hold: TextHold | None = None,
-        report: Callable[[Exception], None] | None = None,
-    ) -> None:
-        self._report = report
-        self._held: list[Chunk] = []
+    def __post_init__(self, hold_whole: bool) -> None:
         self._closed = hold_whole
-        self._committed = False
-        self._text_hold = text_hold
-        self._allowed = 0  # characters of held text that may flow
-        self.flowed = 0
 
     def push(self, chunk: Chunk) -> list[Chunk]:
         """Take a chunk; the chunks that may go out now, in order."""
@@ -79,15 +64,15 @@ class Gate:
             flows = True
             if isinstance(event, TextDelta):
                 text += len(event.text)
-                if self._text_hold is None:
+                if self.text_hold is None:
                     self._allowed += len(event.text)
                     continue
                 try:
-                    self._allowed += len(self._text_hold.feed(event.text))
+                    self._allowed += len(self.text_hold.feed(event.text))
                 except Exception as error:
                     self._closed = True
-                    if self._report is not None:
-                        self._report(error)
+                    if self.report is not None:
+                        self.report(error)
                     return []
         if not flows and not self._committed and _is_empty(chunk):
             return []

@@ -39,19 +39,17 @@ class ModelList:
         self._clock = clock
         self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
 
-    def known(self, authorization: str | None) -> frozenset[str] | None:
-        """The names as last heard; None if never. Asks anew in the background when that is old."""
-        answer = self._answer(authorization)
-        if answer.names is not None and answer.asking is None and self._clock() >= answer.next_ask:
-            self._ask(answer, authorization)
-        return answer.names
-
     async def get(self, authorization: str | None) -> frozenset[str] | None:
-        """The names, asking for them if they aren't known; ``authorization``: the client's."""
+        """The names, None where they can't be had; ``authorization``: the client's.
+
+        Those that are old are given once more, while they are asked for in the background.
+        """
         answer = self._answer(authorization)
-        if answer.names is None and self._clock() >= answer.next_ask:
-            await asyncio.shield(answer.asking or self._ask(answer, authorization))
-        return self.known(authorization)
+        if answer.asking is None and self._clock() >= answer.next_ask:
+            answer.asking = asyncio.create_task(self._refresh(answer, authorization))
+        if answer.names is None and answer.asking is not None:
+            await asyncio.shield(answer.asking)
+        return answer.names
 
     def _answer(self, authorization: str | None) -> _Answer:
         whose = b""
@@ -63,10 +61,6 @@ class ModelList:
                 self._answers.popitem(last=False)
             answer = self._answers[whose] = _Answer()
         return answer
-
-    def _ask(self, answer: _Answer, authorization: str | None) -> asyncio.Task[None]:
-        answer.asking = asyncio.create_task(self._refresh(answer, authorization))
-        return answer.asking
 
     async def _refresh(self, answer: _Answer, authorization: str | None) -> None:
         names = None
@@ -88,11 +82,7 @@ class ModelList:
     async def ask(self, headers: RawHeaders) -> tuple[int, bytes]:
         """The same for a client, with the headers that are sent up for it."""
         async with asyncio.timeout(ASK_SECONDS):
-            response = await self._upstream.send("GET", "/v1/models", headers)
-            try:
-                return response.status, await response.read()
-            finally:
-                await response.aclose()
+            return await self._upstream.fetch("GET", "/v1/models", headers)
 
 
 def names_in(body: bytes) -> frozenset[str] | None:

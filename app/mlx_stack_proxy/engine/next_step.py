@@ -17,7 +17,7 @@ from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from .exchange import Exchange
-from .steps import Deliver, DeliverEarlier, Move, Step
+from .steps import Deliver, Step
 from .tries import (
     Failure,
     deliver,
@@ -111,17 +111,6 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
         if (step := attempt(at)) is not None:
             return step
     return row.at_last(at)
-
-
-def leaves_silent(
-    exchange: Exchange, verdict: UpstreamFailed, settings: Settings, view: TierView, now: float
-) -> bool:
-    """Whether the call that runs is to end with this verdict: something better follows.
-
-    ``view`` without tiers that have no place free: what may yet be answered isn't left for a queue.
-    """
-    step = next_step(exchange.ended_with(verdict, called=True), settings, view, now)
-    return isinstance(step, (Move, DeliverEarlier))
 
 
 def kind_of(at: Failure) -> str:

@@ -64,14 +64,12 @@ class Remarks:
     notes: dict[str, str] = field(default_factory=dict)  # of the exchange, from here on
     reply_notes: dict[str, str] = field(default_factory=dict)  # of this attempt's reply alone
     incidents: list[Incident] = field(default_factory=list)
-    turn: bytes = b""  # this turn of the session, for the store
     inquiry: Inquiry | None = None
 
     def add(self, other: Remarks) -> None:
         self.notes |= other.notes
         self.reply_notes |= other.reply_notes
         self.incidents += other.incidents
-        self.turn = other.turn or self.turn
         self.inquiry = other.inquiry or self.inquiry
 
 

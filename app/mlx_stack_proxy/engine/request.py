@@ -8,7 +8,7 @@ attempt has an :class:`UpstreamRequest`, which the stages may rewrite.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from ..frozen import frozen, frozen_with_dict
 from ..settings import Settings
 from ..wire.blocks import Blocks, messages_in
 from ..wire.dialect import Dialect
-from ..wire.prompt_size import estimate_of
+from ..wire.prompt_size import estimate_prompt_tokens
 from .session_id import SessionId
 
 
@@ -116,7 +116,7 @@ class Request:
     @cached_property
     def prompt_tokens(self) -> int:
         """An estimate; asked for by many, and a long history is long to go through."""
-        return estimate_of(self.blocks, self.body.get("tools"))
+        return estimate_prompt_tokens(self.body)
 
     def is_within(self, tokens: int) -> bool:
         """Whether the prompt, as estimated, has no more tokens than that."""
@@ -127,10 +127,6 @@ class Request:
     def blocks(self) -> Blocks:
         """The messages, in blocks that are recognised when they come again."""
         return Blocks(messages_in(self.body) or ())
-
-    def blocks_of(self, messages: Sequence[Any]) -> Blocks:
-        """Those of an attempt's messages, which mostly are the client's own."""
-        return self.blocks if messages is self.blocks.messages else Blocks(messages)
 
     @cached_property
     def max_tokens(self) -> int | None:

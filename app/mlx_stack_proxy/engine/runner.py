@@ -29,6 +29,7 @@ from .headers import RawHeaders
 from .outcome import Outcome
 from .services import Services
 from .steps import Deliver, DeliverEarlier, Fail, LastStep, Move, PassOn, Retry, outcome_of
+from .timers import Timers
 from .tries import JITTER
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict, is_doubt, reason_of
 from .watch import ClientLeft, Watch
@@ -57,21 +58,23 @@ class Run:
         self._books = Books(services, exchange)
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
-        self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
+        self._answer = Answer(exchange, downstream, services.memory, metadata)
         self._observer = observers.of(exchange, services.observers, self._report)
         self._calls = Calls(
-            services,
-            exchange,
-            headers,
+            services=services,
+            exchange=exchange,
+            headers=headers,
             our_key=our_key,
             arrived=arrived,
             answer=self._answer,
             books=self._books,
             decisions=self._decisions,
             watch=watch,
+            timers=Timers(services, exchange, self._answer, self._decisions, self._clock),
             observer=self._observer,
+            clock=self._clock,
         )
-        self._hourly = accounts.HourlyCount(services, exchange)
+        self._closed = False
         self._attempt: Attempt | None = None  # the one of now
         self._doubted: Attempt | None = None  # an earlier one, whose reply may be delivered yet
         self.outcome = "error"  # how it ended, in a word for metrics
@@ -86,9 +89,8 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
-            counts = self._hourly.told(outcome_of(step))
             delivers = isinstance(step, (Deliver, DeliverEarlier))
-            await self._books.close(delivered=delivers, counts=counts)
+            await self._close_books(outcome_of(step), delivered=delivers)
             await self._carry_out(step)
             self.outcome = outcome_of(step)
             if delivers:
@@ -105,8 +107,7 @@ class Run:
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
-            counts = self._hourly.told(self.outcome)
-            await self._books.close(delivered=False, counts=counts)
+            await self._close_books(self.outcome, delivered=False)
             if self._observer is not None:
                 self._observer.ended(self.outcome)
 
@@ -133,7 +134,6 @@ class Run:
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
-            exchange.window = session.window
             exchange.began = Began(session.first_seen, stored=bool(session.turns))
         start = await self._decisions.start()
         if isinstance(start, Rejected):
@@ -148,11 +148,7 @@ class Run:
         """One attempt, from the request that it sends to the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
-            exchange,
-            build(exchange, settings),
-            self._services.stages,
-            self._report,
-            hold_whole=exchange.hold_whole or not exchange.request.stream,
+            exchange, build(exchange, settings), self._services.stages, self._report
         )
         verdict = attempt.on_request()
         if verdict is not None:
@@ -202,6 +198,13 @@ class Run:
                 self._observer.call_ended(attempt, outcome)
         return outcome
 
+    async def _close_books(self, outcome: str, *, delivered: bool) -> None:
+        """Before the client has its last byte; only the first time."""
+        if not self._closed:
+            self._closed = True
+            counts = accounts.count_end(self._services, self._exchange, outcome)
+            await self._books.close(counts, delivered=delivered)
+
     async def _carry_out(self, step: LastStep) -> None:
         """Do the last step."""
         if isinstance(step, (PassOn, Fail)):
@@ -231,6 +234,4 @@ class Run:
 
     def end(self) -> None:
         """The process ends: the client is told, in the stream if one has begun."""
-        error = shutting_down()
-        verdict = Rejected(error.status, error.type, error.message, retry_after=error.retry_after)
-        self._watch.end(verdict)
+        self._watch.end(Rejected(shutting_down()))

@@ -16,7 +16,6 @@ from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
 from ..settings import Settings
 from ..state.store import Store
-from ..telemetry.event_feed import EventFeed
 from ..telemetry.failure_capture import FailureCapture
 from ..telemetry.journal import Journal
 from ..telemetry.metrics import Metrics
@@ -63,7 +62,8 @@ class RunningExchange(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``started``: by the wall clock.
+    """The process's own. ``running``: requests on their way; ``followers``: streams of events;
+    ``started``: by the wall clock.
 
     ``refused``: what is wrong with the configuration that was given last, if it can't be used.
     ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
@@ -72,6 +72,7 @@ class Life:
 
     stopping: bool = False
     running: int = 0
+    followers: int = 0
     started: float = field(default_factory=time.time)
     refused: list[str] = field(default_factory=list)
     restart_due: list[str] = field(default_factory=list)
@@ -100,7 +101,6 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     life: Life = field(default_factory=Life)
     background: Background = field(default_factory=Background)
-    feed: EventFeed = field(default_factory=EventFeed)
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None

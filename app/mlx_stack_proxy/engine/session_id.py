@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 
 from ..frozen import frozen
-from ..wire.blocks import Blocks, Remembered
 from ..wire.chunks import text_of
 from ..wire.dialect import SessionName
 
@@ -59,13 +58,13 @@ def identify(
     headers: Mapping[str, str],
     body: Mapping[str, Any],
     owner: str,
-    blocks: Blocks,
+    messages: Sequence[Any],
     named: SessionName | None = None,
 ) -> SessionId:
     """The session of a request.
 
     ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: what keeps the
-    sessions of different API keys apart; empty where keys are not told apart. ``blocks``: of the
+    sessions of different API keys apart; empty where keys are not told apart. ``messages``: the
     request's messages. ``named``: what its dialect says; only our own header is stronger.
     """
     if named is not None and not _usable(headers.get("x-mlx-stack-session")):
@@ -74,7 +73,7 @@ def identify(
     parent = ""
     found = _from_headers(headers)
     if found is None:
-        found = _from_body(body, owner, headers, blocks)
+        found = _from_body(body, owner, headers, messages)
     elif found[0] not in ("x-mlx-stack-session", *_LITELLM):
         parent = headers.get("x-parent-session-id", "")
     source, name = found
@@ -117,12 +116,12 @@ def _usable(value: str | None) -> str:
 
 
 def _from_body(
-    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks
+    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], messages: Sequence[Any]
 ) -> tuple[str, str]:
     if ("metadata" in body or "litellm_session_id" in body) and (found := _named_in(body)):
         return found
     sent = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
-    derived = _derived(blocks, owner or sent or "")
+    derived = _derived(messages, owner or sent or "")
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):
         return "prompt_cache_key", f"{name}\0{derived}"
@@ -218,26 +217,13 @@ def _steady_digest(text: str) -> bytes:
     return found
 
 
-def _derived(blocks: Blocks, key: str) -> str:
+def _derived(messages: Sequence[Any], key: str) -> str:
+    """Of what the system and the user say, up to the user's first message."""
     whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
-    for _, (digests, is_whole) in _openings.parts(blocks):
-        for digest_ in digests:
-            whole.update(digest_)
-        if is_whole:
-            break
-    return whole.hexdigest()
-
-
-def _opening(messages: Sequence[Any]) -> tuple[tuple[bytes, ...], bool]:
-    """Digests of what the system and the user say, up to the user's first, if that is there."""
-    digests = []
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         if role in ("system", "developer", "user"):
-            digests.append(_steady_digest(text_of(message.get("content"))))
+            whole.update(_steady_digest(text_of(message.get("content"))))
         if role == "user":
-            return tuple(digests), True
-    return tuple(digests), False
-
-
-_openings = Remembered(_opening)
+            break
+    return whole.hexdigest()

@@ -11,10 +11,10 @@ from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from . import hints
+from .deadlines import time_left
 from .exchange import LASTING, Exchange
 from .failures import error_of, refusal
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from .time_left import time_left
 from .verdicts import (
     InvalidToolCall,
     LoopDetected,

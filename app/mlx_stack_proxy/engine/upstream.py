@@ -21,6 +21,7 @@ import os
 import re
 import select
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -125,29 +126,16 @@ class Response:
         """Read what little is left, so that the connection can serve the next request."""
         if self._response.content.at_eof():
             return
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        patience = loop.call_later(DRAIN_SECONDS, task.cancel)
-        try:
-            while await self.next_bytes():
-                pass
-        except UpstreamError:
-            pass
-        except asyncio.CancelledError:
-            if not patience.when() <= loop.time():
-                raise  # somebody else's
-            task.uncancel()
-        finally:
-            patience.cancel()
+        with suppress(UpstreamError, TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while await self.next_bytes():
+                    pass
 
     async def aclose(self) -> None:
         """Give the connection back, or end it where the body was not read to its end."""
-        try:
+        with suppress(*_FAILURES):
             self._response.release()
             await self._response.wait_for_close()
-        except _FAILURES:
-            pass
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -225,6 +213,16 @@ class Upstream:
             await response.aclose()
             raise UpstreamError("an answer in a transfer coding that nobody asked for")
         return response
+
+    async def fetch(
+        self, method: str, target: str, headers: RawHeaders, content: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of a whole answer. Raises as :meth:`send`."""
+        response = await self.send(method, target, headers, content)
+        try:
+            return response.status, await response.read()
+        finally:
+            await response.aclose()
 
     def _failure(self, error: Exception) -> UpstreamError:
         failure = translated(error)

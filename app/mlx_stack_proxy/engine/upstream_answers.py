@@ -1,4 +1,9 @@
-"""What LiteLLM's answers mean: whose fault a status is, and what an error says."""
+"""What LiteLLM's answers mean: whose fault a status is, and what an error says.
+
+The wordings of a prompt that is too long are those of OpenAI, LiteLLM, vLLM, llama.cpp, LM Studio,
+Ollama, Anthropic and Gemini, and of the MLX servers that have a limit at all (mlx-lm's own has
+none).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ from typing import Any
 import orjson
 
 from ..wire import surrogates
-from . import overflow
 from .verdicts import LoopDetected, UpstreamFailed
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
@@ -45,9 +49,47 @@ _OF_TEMPLATE = re.compile(
 )
 # LiteLLM's `raise_on_model_repetition`, at 100 equal pieces of a stream.
 _REPETITION = "the model is repeating the same chunk"
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|contextwindowexceeded|context_window_exceeded|exceed_context_size"
+    r"|context (?:length|window|limit|size)[^.]{0,40}\bexceed"
+    r"|exceed[^.]{0,60}\bcontext (?:length|window|limit|size)"
+    r"|maximum context (?:length|limit|window)"
+    r"|maximum model length"
+    r"|(?:longer|larger|greater) than the (?:model'?s? )?(?:maximum )?context"
+    r"|prompt is too long|prompt too long|input is too long"
+    r"|prompt \(\d+ tokens?\) exceeds"
+    r"|exceeds the maximum number of tokens allowed"
+    r"|input tokens exceed the configured limit"
+    r"|context the overflows|context overflow"
+)
+_WINDOW = (
+    re.compile(
+        r"(?:maximum|max|model'?s?|available)[^.\d]{0,40}?(?:context|model)[^.\d]{0,20}?"
+        r"(?:length|window|limit|size)[^\d]{0,20}?(\d{3,8})"
+    ),
+    re.compile(r"\bn_ctx\D{0,6}(\d{3,8})"),
+    re.compile(r"tokens? (?:>|exceeds?)[^\d]{0,60}?(\d{3,8})"),
+    re.compile(r"tokens allowed \(?(\d{3,8})"),
+    re.compile(r"context (?:length|window|limit|size) (?:of |is |= ?|\()(?:only )?(\d{3,8})"),
+)
+MAX_READ = 4000  # characters of an answer
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
+
+
+def is_overflow(text: str) -> bool:
+    """Whether an error's text, or its type, says that the prompt does not fit."""
+    return _OVERFLOW.search(text[:MAX_READ].lower()) is not None
+
+
+def window_in(text: str) -> int | None:
+    """The context window in tokens that such a text speaks of, if it does."""
+    lower = text[:MAX_READ].lower().replace(",", "")
+    for pattern in _WINDOW:
+        if found := pattern.search(lower):
+            return int(found[1])
+    return None
 
 
 def failure_of_status(
@@ -69,10 +111,10 @@ def failure_of_status(
     """
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
-    text = body[: overflow.MAX_READ].decode("utf-8", "replace")
+    text = body[:MAX_READ].decode("utf-8", "replace")
     came = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
-    if status != 429 and overflow.is_overflow(text):  # a rate limit speaks of tokens, too
-        said, window = f"the prompt does not fit: {message}", overflow.window_in(text)
+    if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
+        said, window = f"the prompt does not fit: {message}", window_in(text)
         return replace(came, reason="context_overflow", message=said, window=window)
     came = replace(came, message=_with(status, message), retry_after=_retry_after(headers))
     if status < 400:  # to https, or to another path than `upstream.base_url` has
@@ -143,8 +185,8 @@ def failure_inside(what: str, *, speaks_behind_result: bool = False) -> Upstream
     ``speaks_behind_result``: as in :func:`failure_of_status`.
     """
     said = _one_line(what)
-    if overflow.is_overflow(what):
-        window = overflow.window_in(what)
+    if is_overflow(what):
+        window = window_in(what)
         return UpstreamFailed("context_overflow", f"the prompt does not fit: {said}", window=window)
     about_ours = speaks_behind_result and _OF_TEMPLATE.search(what.lower()) is not None
     message = f"an error inside the answer: {said}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Any, Literal
 
+from ..errors import ProxyError
 from ..frozen import frozen
 
 FailureReason = Literal[
@@ -86,13 +87,9 @@ class Cut:
 
 @frozen
 class Rejected:
-    """The request is refused before an upstream call; the fields make the error body."""
+    """The request is refused before an upstream call, with this error."""
 
-    status: int
-    type: str
-    message: str
-    extra: dict[str, Any] = field(default_factory=dict)
-    retry_after: float | None = None  # seconds
+    error: ProxyError
     tier_only: bool = False  # it is the tier's affair alone: another one may take the request
 
 
@@ -186,7 +183,7 @@ def reason_of(verdict: Verdict | None) -> str | None:
         case EmptyResponse():
             return "empty_response"
         case Rejected():
-            return verdict.type
+            return verdict.error.type
 
 
 def is_doubt(verdict: Verdict | None) -> bool:

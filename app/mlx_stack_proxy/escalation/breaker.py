@@ -34,8 +34,7 @@ class TierCall:
 class Breakers:
     """The breakers of all tiers.
 
-    ``health``: of those that have failed since they last answered. ``answered``: those that ever
-    did. Both are only read from outside.
+    ``health``: of those that have failed since they last answered; only read from outside.
     """
 
     def __init__(self, settings: DegradeSettings) -> None:
@@ -43,7 +42,7 @@ class Breakers:
         self.health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()
         self._recovered: dict[str, float] = {}  # when
-        self.answered: frozenset[str] = frozenset()
+        self._answered: set[str] = set()
         self._forgiven: set[str] = set()
 
     def adapt(self, settings: DegradeSettings) -> None:
@@ -59,8 +58,6 @@ class Breakers:
 
     def passed_over(self, now: float) -> dict[str, float]:
         """The tiers that requests go past now, each with the time of its next probe."""
-        if not self.health:
-            return {}
         return {
             tier: health.degraded_until
             for tier, health in self.health.items()
@@ -69,18 +66,8 @@ class Breakers:
 
     def proven(self) -> frozenset[str]:
         """The tiers that have answered, have failed at most once since, and aren't degraded."""
-        if not self.health:
-            return self.answered
         doubtful = [t for t, known in self.health.items() if known.failures > 1 or known.degraded]
-        return self.answered.difference(doubtful)
-
-    def cooling(self, tier: str, now: float) -> bool:
-        """Whether the tier's cool-down is not over."""
-        return now < self[tier].until(now)
-
-    def failing(self) -> list[str]:
-        """The tiers that have failed since they last answered, degraded or not."""
-        return list(self.health)
+        return frozenset(self._answered.difference(doubtful))
 
     def answers_again(self, tier: str, now: float) -> bool:
         """The tier's server was gone and is back; whether that changes anything.
@@ -136,8 +123,7 @@ class Breakers:
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""
-        if tier not in self.answered:
-            self.answered |= {tier}
+        self._answered.add(tier)
         self._forgiven.discard(tier)
         old = self.health.pop(tier, None)
         if old is None or not old.degraded:

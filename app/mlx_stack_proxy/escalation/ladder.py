@@ -15,7 +15,6 @@ from ..engine.request import Request
 from ..engine.steps import Start
 from ..frozen import frozen
 from ..settings import Settings
-from ..wire.blocks import Remembered
 
 ABILITIES = ("tools", "images", "response_format")
 
@@ -199,7 +198,7 @@ def needs(request: Request) -> frozenset[str]:
         found.add("tools")
     if request.body.get("response_format"):
         found.add("response_format")
-    if any(has_images for _, has_images in _images.parts(request.blocks)):
+    if any(map(_has_image, request.body["messages"])):
         found.add("images")
     return frozenset(found)
 
@@ -221,9 +220,6 @@ def _has_image(message: Mapping[str, Any]) -> bool:
         isinstance(part, dict) and part.get("type") in ("image_url", "input_image", "image")
         for part in content
     )
-
-
-_images = Remembered(lambda messages: any(map(_has_image, messages)))
 
 
 def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:

@@ -25,11 +25,6 @@ class LearnedLimits:
         self._windows: dict[str, tuple[int, float]] = {}
         self._lacks: dict[tuple[str, str], float] = {}
 
-    @property
-    def anything(self) -> bool:
-        """Whether anything was learned, whether or not it still counts."""
-        return bool(self._windows or self._lacks)
-
     def take(self, tier: str, failure: UpstreamFailed, request: Request, now: float) -> None:
         """Learn from a call that failed; most teach nothing."""
         until = now + FORGET_SECONDS
@@ -45,15 +40,11 @@ class LearnedLimits:
 
     def windows(self, now: float) -> Mapping[str, int]:
         """Context windows in tokens, by tier."""
-        if not self._windows:
-            return {}
         known = self._windows.items()
         return {tier: tokens for tier, (tokens, until) in known if _lasts(until, now)}
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
         """The abilities that tiers have not, of ``ladder.ABILITIES``."""
-        if not self._lacks:
-            return {}
         found: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
             if _lasts(until, now):

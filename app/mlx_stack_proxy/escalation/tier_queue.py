@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Literal
 
 from ..settings import TierSettings
@@ -31,39 +32,33 @@ class _Waiting(Ticket):
 
     __slots__ = ("future",)
 
-    future: asyncio.Future[None]
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.future: asyncio.Future[None] | None = None
+
+    def grant(self) -> None:
+        super().grant()
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
 
-class TierQueue:
+class TierQueue(FairQueue):
     """One tier's slots and the line before them. ``together``: its limit with other tiers."""
 
     def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
+        super().__init__(tier.max_concurrency, together)
         self.local = together is not None
-        self._together = together or Together()
-        self._queue = FairQueue(tier.max_concurrency, self._together)
         self._timeout = tier.queue_timeout
-
-    @property
-    def depth(self) -> int:
-        return self._queue.waiting
-
-    @property
-    def in_flight(self) -> int:
-        return self._queue.in_use
-
-    @property
-    def has_room(self) -> bool:
-        return self._queue.has_room
 
     def adapt(self, tier: TierSettings) -> None:
         """Take the tier's new limits; who waits already, waits as long as it was told."""
         self._timeout = tier.queue_timeout
-        _wake(self._queue.set_slots(tier.max_concurrency))
+        self.set_slots(tier.max_concurrency)
 
     async def enter(self, session: str) -> Ticket:
         """Wait for a slot; :meth:`leave` gives it back. Raises :class:`QueueTimeout`."""
         ticket = _Waiting(session)
-        self._queue.enter(ticket)
+        self.join(ticket)
         if not ticket.granted:
             try:
                 await self._wait(ticket)
@@ -72,10 +67,6 @@ class TierQueue:
                 raise
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """Give a slot back; whoever is next gets it."""
-        _wake(self._queue.leave(ticket))
-
     async def _wait(self, ticket: _Waiting) -> None:
         ticket.future = asyncio.get_running_loop().create_future()
         try:
@@ -83,16 +74,8 @@ class TierQueue:
                 await ticket.future
         except TimeoutError:
             if not ticket.granted:  # a slot that came in the same moment is taken
-                shedding = self._together.limit is not None
+                shedding = self.together.limit is not None
                 raise QueueTimeout(self._timeout, shedding=shedding) from None
-
-
-def _wake(tickets: Iterable[Ticket]) -> None:
-    """Tell those who wait that their turn has come."""
-    for ticket in tickets:
-        future = getattr(ticket, "future", None)
-        if future is not None and not future.done():
-            future.set_result(None)
 
 
 class TierQueues:
@@ -118,11 +101,24 @@ class TierQueues:
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
 
+    @asynccontextmanager
+    async def place(self, tier: str, session: str) -> AsyncIterator[None]:
+        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
+        queue = self._queues.get(tier)
+        if queue is None:
+            yield
+            return
+        ticket = await queue.enter(session)
+        try:
+            yield
+        finally:
+            queue.leave(ticket)
+
     def shed(self, on: bool) -> None:
         """Let the local tiers take one request at a time, all of them together; or no longer."""
-        _wake(self._local.set_limit(1 if on else None))
+        self._local.set_limit(1 if on else None)
 
     def readings(self) -> list[tuple[str, int, int]]:
         """Each tier with how many of its slots are in use, and how many wait."""
         found = ((name, self._queues[name]) for name in self._shown)
-        return [(name, queue.in_flight, queue.depth) for name, queue in found]
+        return [(name, queue.in_use, queue.waiting) for name, queue in found]

@@ -34,7 +34,6 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learned = LearnedLimits()
-        self._all_well = TierView()
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
@@ -48,18 +47,12 @@ class TierStates:
 
     def view(self) -> TierView:
         """What is known now, for the rules."""
-        learned = self._learned
-        breakers = self._breakers
-        if not breakers.health and not learned.anything:  # nearly always
-            if self._all_well.proven is not breakers.answered:
-                self._all_well = TierView(proven=breakers.answered)
-            return self._all_well
         now = self._clock()
         return TierView(
-            breakers.passed_over(now),
-            learned.windows(now),
-            learned.lacks(now),
-            proven=breakers.proven(),
+            self._breakers.passed_over(now),
+            self._learned.windows(now),
+            self._learned.lacks(now),
+            proven=self._breakers.proven(),
         )
 
     def __getitem__(self, tier: str) -> BreakerState:
@@ -109,12 +102,13 @@ class TierStates:
             log.get().info("tier_answers_again", tier=tier)
 
     def failing(self) -> list[str]:
-        """The tiers that have failed since they last answered."""
-        return self._breakers.failing()
+        """The tiers that have failed since they last answered, degraded or not."""
+        return list(self._breakers.health)
 
     def cooling(self, tier: str) -> bool:
         """Whether the tier is degraded, and its cool-down not over."""
-        return self._breakers.cooling(tier, self._clock())
+        now = self._clock()
+        return now < self[tier].until(now)
 
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}

@@ -84,7 +84,7 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
 
 
 def _count(services: Services, result: str) -> None:
-    services.metrics.judge_questions.inc(result)
+    services.metrics.judge_questions.labels(result).inc()
 
 
 class _Question:
@@ -107,7 +107,6 @@ class _Question:
             build(asked, settings),
             (),
             lambda stage, error: None,  # there are no stages
-            hold_whole=True,
         )
         self._spent: Spent | None = None
 
@@ -150,14 +149,8 @@ class _Question:
             await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
-        queue = self._services.queues[self._asked.tier]
-        if queue is None:
+        async with self._services.queues.place(self._asked.tier, _IN_QUEUE):
             return await self._call()
-        ticket = await queue.enter(_IN_QUEUE)
-        try:
-            return await self._call()
-        finally:
-            queue.leave(ticket)
 
     async def _call(self) -> tuple[str | None, str]:
         attempt = self._attempt

@@ -1,8 +1,8 @@
 """What is found in a history: loops by the detectors, and a call that is made again at once.
 
-A detector is a function of a history, seen from its newest turn: what its results are isn't known
-where that is a reply which is judged. They stand in the order in which a loop gets its name, and
-each can be left out by itself.
+A detector is a row that says how results are compared. A history is seen from its newest turn: what
+its results are isn't known where that is a reply which is judged. The detectors stand in the order
+in which a loop gets its name, and each can be left out by itself.
 
 A call whose result has just come and that is made again may be a wait, or the model is lost. A weak
 model that is told so goes astray more often than not; a stronger one that is asked in its place,
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
@@ -22,9 +22,6 @@ from .call_keys import digest
 from .history import History
 from .turn import Turn
 
-# Where results differ in numbers alone, it takes so many times the laps: it may be a poll that
-# gets on.
-NUMERIC_LAP_FACTOR: Final = 4
 # Characters of a result that may be a page, and how many times longer than its call it is.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
@@ -46,31 +43,25 @@ class Finding:
     reasoning: str = ""  # what the judge said to it, where that may be kept
 
 
-class Detector(Protocol):
-    def __call__(self, history: History, rules: LoopDetectionSettings) -> Finding | None: ...
+@frozen
+class Detector:
+    """``came``: how results are compared. ``patience``: so many times the settings' laps."""
 
-
-def repetition(history: History, rules: LoopDetectionSettings) -> Finding | None:
-    """The newest turns go round: the same actions bring the same."""
-    return _going_round(history, runs.newest(history, runs.exactly, rules), rules, 1)
-
-
-def numbers(history: History, rules: LoopDetectionSettings) -> Finding | None:
-    """The same, where the results differ in their numbers, and for longer."""
-    run = runs.newest(history, runs.but_for_numbers, rules)
-    return _going_round(history, run, rules, NUMERIC_LAP_FACTOR)
+    came: runs.Came
+    patience: int = 1
 
 
 DETECTORS: Final[dict[str, Detector]] = {
-    "repetition": repetition,
-    "numbers": numbers,
+    "repetition": Detector(runs.exactly),
+    # Results differ in their numbers alone: it may be a poll that gets on.
+    "numbers": Detector(runs.but_for_numbers, patience=4),
 }
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """What the detectors find in a history, seen from its newest turn."""
     for detector in DETECTORS.values() if history.turns else ():
-        if (found := detector(history, rules)) is not None:
+        if (found := _going_round(history, detector, rules)) is not None:
             yield found
 
 
@@ -81,19 +72,20 @@ def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may be one that has to be broken."""
-    for came, factor in ((runs.exactly, 1), (runs.but_for_numbers, NUMERIC_LAP_FACTOR)):
-        run = runs.newest(history, came, rules)
+    for detector in DETECTORS.values():
+        run = runs.newest(history, detector.came, rules)
         _, hard = laps_of(run.tools, rules)
-        if run.circle(factor * hard, rules.max_period, foreseen=True):
+        if run.circle(detector.patience * hard, rules.max_period, foreseen=True):
             return True
     return False
 
 
 def _going_round(
-    history: History, run: runs.Repeats, rules: LoopDetectionSettings, factor: int
+    history: History, detector: Detector, rules: LoopDetectionSettings
 ) -> Finding | None:
+    run = runs.newest(history, detector.came, rules)
     judged = not history.pending.known
-    limit = factor * laps_of(run.tools, rules)[judged]
+    limit = detector.patience * laps_of(run.tools, rules)[judged]
     circle = run.circle(limit, rules.max_period)
     if circle is None:
         return None
@@ -105,7 +97,7 @@ def _going_round(
         f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
         _hint(circle, laps),
         tuple([turn.place for turn in circle.turns[: -1 if judged else None]]),
-        sure=factor == 1,
+        sure=detector.patience == 1,
         length=len(circle.turns),
     )
 

@@ -1,33 +1,26 @@
-"""A session's history: the turns of a request's messages, or of the window that was stored.
+"""A session's history: the turns of a request's messages, or of the session's last exchanges.
 
-A client that resends its transcript pays only for what is new: the turns of its beginning are kept
-at the end of each block of messages (``wire/blocks.py``), and found again by what those say. So a
-branch, a parallel sub-agent, an edited or a compacted transcript each go on from the last block
-that was seen before; what is behind that is read again.
+A client that resends its transcript pays only for what is new: what a block of messages says
+(``wire/blocks.py``) is remembered, and its turns are put together anew for each request. So a
+branch, a parallel sub-agent, an edited or a compacted transcript each are what they say.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, takewhile
+from typing import Any, Final
 
-import orjson
-
-from ..kept import kept
 from ..wire.blocks import BLOCK, Blocks
-from .call_keys import Call, digest
-from .seen import MAX_BEFORE, MAX_TURNS, Before, Recent, Seen
+from ..wire.chunks import text_of
+from .call_keys import Call
+from .seen import Recent, Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import Transcript, output
+from .turns import Output, Step, is_given, joined, output, steps_in
 
-MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
-MAX_BYTES: Final = 128 * 1024 * 1024  # of all of them: agents that talk much have fewer sessions
-MAX_BEGINNINGS: Final = 24  # of one session, with its branches and sub-agents
-# Of one transcript: an agent may edit its last messages (a cache mark that moves, for one).
-_LAST_BLOCKS: Final = 2
+MAX_SESSIONS: Final = 256  # of which it is known what they were shown
+MAX_BLOCKS: Final = 4096  # of which it is known what they say: some 300 transcripts of 400 messages
 
 
 class History:
@@ -42,7 +35,7 @@ class History:
         place: int = 0,
         task_start: int = 0,
     ) -> None:
-        self.turns = turns  # oldest first, the last 512 at most
+        self.turns = turns  # oldest first
         self.pending = pending
         self.place = place  # names the transcript as it stands, the pending input included
         # The first turn of what the user asked for last; one past the end if none came yet.
@@ -59,132 +52,125 @@ class History:
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
         """The history with a reply as its newest turn."""
-        turn = output(text, calls, self.pending, self.turns[-1] if self.turns else None)
-        kept = self.turns[-MAX_TURNS + 1 :]
-        start = max(self.task_start - (len(self.turns) - len(kept)), 0)
-        return History((*kept, turn), NOTHING_YET, self.place, start)
+        reply = output(text, [(call, "") for call in calls])
+        turn = reply.turn(self.pending, self.turns[-1] if self.turns else None)
+        return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start)
+
+    def behind(self, turns: tuple[Turn, ...]) -> History:
+        """The history of a session whose client sends no transcript; ``turns``: its last ones.
+
+        A request with another input than the one before starts a count of its own.
+        """
+        same = turns[-1].inputs.digest == self.pending.digest
+        starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
+        pending = replace(self.pending, starts_task=not same)
+        return History(turns, pending, self.place, starts[-1] if starts else 0)
 
 
 class HistoryReader:
-    """Reads histories, and remembers by session what it has read. Bounded in both directions."""
+    """Reads histories. What blocks of messages say is remembered, and what sessions were shown."""
 
-    def __init__(self, max_sessions: int = MAX_SESSIONS, max_bytes: int = MAX_BYTES) -> None:
-        self._max_sessions = max_sessions
-        self._max_bytes = max_bytes
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._bytes = 0
+    def __init__(self) -> None:
+        self._blocks: Recent[int, Sequence[Step]] = Recent(MAX_BLOCKS)
+        self._sessions: Recent[str, Seen] = Recent(MAX_SESSIONS)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
         """The history that the messages of a request tell. ``session``: its hash.
 
         ``failed``: the ids of calls whose results are errors.
         """
-        known = self._taken(session)
-        transcript = known.read(blocks, failed)
-        self._keep(session, known)
-        inputs = transcript.pending()
-        turns = transcript.turns
-        place = hash((turns[-1].place if turns else 0, inputs.digest))
-        return History(turns, inputs, place, transcript.task_start)
+        steps = joined(self._parts(blocks), failed)
+        seen = self._seen_of(session)
+        return _Reading(seen, _turns_before(steps, blocks.said, seen)).history(steps)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
     ) -> None:
         """Keep where a reply was given, for a client that compacts its transcript behind it."""
-        dropped = max(len(history.turns) - MAX_BEFORE, 0)
-        start = max(history.task_start - dropped, 0)
-        before = Before(history.turns[dropped:], history.pending, start)
-        known = self._taken(session)
-        known.seen.replied(before, text, calls)
-        self._keep(session, known)
+        self._seen_of(session).replied(history.turns, history.pending, text, calls)
 
     def forget(self, session: str) -> None:
-        self._taken(session)
+        self._sessions.pop(session, None)
 
-    def _taken(self, session: str) -> _Session:
-        """What is known of a session, which is no longer kept."""
-        known = self._sessions.pop(session, None) or _Session()
-        self._bytes -= known.size
-        return known
+    def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
+        """The steps of each block, and of the messages behind them."""
+        said, names = blocks.said, blocks.names
+        for at, name in enumerate(names):
+            known = self._blocks.get(name)
+            steps = known or steps_in(said[at * BLOCK : (at + 1) * BLOCK])
+            self._blocks[name] = steps  # the last that is forgotten
+            yield steps
+        yield steps_in(said[len(names) * BLOCK :])
 
-    def _keep(self, session: str, known: _Session) -> None:
-        """As the one that was read last; the oldest go where it is too many, or too much."""
-        turns = sum([one.size for one in known.beginnings.values()])
-        known.size = known.seen.size + turns // _LAST_BLOCKS  # these have most turns in common
-        self._bytes += known.size
-        self._sessions[session] = known
-        while len(self._sessions) > 1 and (
-            len(self._sessions) > self._max_sessions or self._bytes > self._max_bytes
-        ):
-            self.forget(next(iter(self._sessions)))
+    def _seen_of(self, session: str) -> Seen:
+        seen = self._sessions[session] = self._sessions.get(session) or Seen()
+        return seen
 
 
-@dataclass(slots=True)
-class _Session:
-    """What is known of one."""
-
-    # What the first blocks of a transcript came to, by the hash of their names.
-    beginnings: Recent[int, Transcript] = field(default_factory=lambda: Recent(MAX_BEGINNINGS))
-    seen: Seen = field(default_factory=Seen)
-    size: int = 0  # bytes, about
-
-    def read(self, blocks: Blocks, failed: Collection[str]) -> Transcript:
-        """Read on behind the longest beginning that is known."""
-        names = list(accumulate(blocks.names, lambda before, name: hash((before, name))))
-        known = len(names)
-        while known and names[known - 1] not in self.beginnings:
-            known -= 1
-        transcript = Transcript(self.seen)
-        if known:
-            transcript = self.beginnings[names[known - 1]]
-            self.beginnings[names[known - 1]] = transcript  # the last that is forgotten
-            transcript = transcript.copy()
-        said = blocks.said
-        for end in range(known + 1, len(names) + 1):
-            for message in said[(end - 1) * BLOCK : end * BLOCK]:
-                transcript.add(message, failed)
-            if end > len(names) - _LAST_BLOCKS:
-                self.beginnings[names[end - 1]] = transcript.copy()
-        for message in said[len(names) * BLOCK :]:
-            transcript.add(message, failed)
-        for name in names[:-_LAST_BLOCKS]:
-            self.beginnings.pop(name, None)
-        return transcript
+def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) -> list[Turn]:
+    """What was done before a transcript that begins in the midst."""
+    first = steps[1].output if len(steps) > 1 else None
+    if first is not None and (
+        turns := seen.before_calls(zip(first.calls, first.ids, strict=False))
+    ):
+        return turns
+    begin = takewhile(lambda message: message.get("role") != "assistant", messages)
+    asked = list(filter(is_given, begin))
+    return seen.before_text(text_of(asked[-1].get("content"))) if asked else []
 
 
-# The stored window: for named sessions whose requests hold no transcript.
+class _Reading:
+    """Puts the turns together, each in the light of those before it."""
 
+    def __init__(self, seen: Seen, before: list[Turn]) -> None:
+        self._seen = seen
+        self._turns = before
+        starts = [at for at, turn in enumerate(before) if turn.inputs.starts_task]
+        self._task_start = starts[-1] if starts else 0
+        # Whether calls were made in the task at hand.
+        self._acts = any(turn.calls for turn in before[self._task_start :])
+        # Whether the last input that held tool results held words of the user's, too.
+        self._user_beside_results: bool | None = False if before else None
 
-def encoded(turn: Turn) -> bytes:
-    """A turn for the store: digests and the names of tools, no text."""
-    calls = [list(call) for call in turn.calls]
-    return kept(orjson.dumps([turn.inputs.digest, turn.action, calls]))
+    def history(self, steps: Sequence[Step]) -> History:
+        for step, following in pairwise(steps):
+            assert following.output is not None
+            self._take(self._as_shown(step.inputs), following.output)
+        given, inputs = steps[-1].given, steps[-1].inputs
+        inputs = self._as_shown(inputs) if len(steps) == 1 else self._in_context(inputs)
+        turns = self._turns
+        place = turns[-1].place if turns else 0
+        if given and turns and None not in inputs.results:
+            self._seen.new(place, inputs)
+        return History(tuple(turns), inputs, hash((place, inputs.digest)), self._task_start)
 
+    def _as_shown(self, inputs: Inputs) -> Inputs:
+        """What came after the newest turn, also where the client has cleared it since."""
+        inputs = self._in_context(inputs)
+        return self._seen.at(self._turns[-1].place, inputs) if self._turns else inputs
 
-def of_window(window: Sequence[bytes], asked: History) -> History:
-    """The history of a session whose last turns were stored; ``asked``: its request alone.
+    def _in_context(self, inputs: Inputs) -> Inputs:
+        if not inputs.user:
+            return inputs
+        beside = any(inputs.results) and self._user_beside_results is False
+        return replace(inputs, starts_task=self._begins(inputs.shape), interjected=beside)
 
-    Only turns with calls count: who asks the same single question again gets the same answer. A
-    request with another input than the one before starts a count of its own.
-    """
-    turns: list[Turn] = []
-    for entry in window:
-        if (turn := _decoded(entry, turns[-1] if turns else None)) is not None and turn.calls:
-            turns.append(turn)
-    same = bool(turns) and turns[-1].inputs.digest == asked.pending.digest
-    starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
-    pending = replace(asked.pending, starts_task=not same)
-    return History(tuple(turns), pending, asked.place, starts[-1] if starts else 0)
+    def _begins(self, shape: int) -> bool:
+        """Whether what the user says, of this shape, begins a task.
 
+        It does first of all, after an agent that made calls has ended without one, and where it
+        is asked once more what began the task at hand: a heartbeat.
+        """
+        if not self._turns:
+            return True
+        asked = self._turns[self._task_start].inputs
+        again = asked.starts_task and asked.shape == shape
+        return again or (self._acts and not self._turns[-1].calls)
 
-def _decoded(entry: bytes, before: Turn | None) -> Turn | None:
-    try:
-        asked, action, calls = orjson.loads(entry)
-        inputs = Inputs(int(asked), int(asked), user=True)
-        if before is None or before.inputs.digest != inputs.digest:
-            inputs = replace(inputs, starts_task=True)
-        read = tuple(Call(str(name), int(key)) for name, key in calls)
-        place = digest(str(before.place if before else 0), entry)
-        return Turn(inputs, int(action), read, place)
-    except (ValueError, TypeError):
-        return None  # another version's
+    def _take(self, inputs: Inputs, made: Output) -> None:
+        if any(inputs.results):
+            self._user_beside_results = inputs.user
+        if inputs.starts_task:
+            self._task_start = len(self._turns)
+        self._acts = bool(made.calls) or (self._acts and not inputs.starts_task)
+        self._turns.append(made.turn(inputs, self._turns[-1] if self._turns else None))

@@ -7,13 +7,13 @@ costs a hint given twice.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from ..engine.exchange import Began
 from .detectors import Finding
 from .history import History
 from .seen import Recent
+from .turn import Turn
 
 
 @dataclass(slots=True)
@@ -21,6 +21,8 @@ class SessionMemory:
     """One session."""
 
     has_transcript: bool = False  # its client resends what was said
+    # By exchange: its turn, where calls were made. Only of a client that sends no transcript.
+    turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw it; None: not known yet
     # By detector and turn of the run: the transcript as it stood when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
@@ -32,6 +34,17 @@ class SessionMemory:
     # broken.
     next_looks: Recent[int, int] = field(default_factory=Recent)
     judged: Recent[int, Finding] = field(default_factory=Recent)
+
+    def keep(self, exchange: str, turn: Turn, most: int) -> None:
+        """Keep the turn of an exchange; of several attempts the last one's, of all the last few."""
+        self.turns.pop(exchange, None)
+        self.turns[exchange] = turn
+        while len(self.turns) > most:
+            del self.turns[next(iter(self.turns))]
+
+    def turns_before(self, exchange: str) -> tuple[Turn, ...]:
+        """The turns of the exchanges before this one."""
+        return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
     def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
         """Whether a hint is given for the first time, and whether it is to be given at all.
@@ -58,8 +71,7 @@ class Sessions:
     """What is remembered, by session hash; the least recently used go first."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
+        self._sessions: Recent[str, SessionMemory] = Recent(most)
 
     def get(self, session: str, began: Began | None = None) -> SessionMemory:
         """What is remembered. ``began``: as the store has it; None: it could not be asked.
@@ -70,13 +82,9 @@ class Sessions:
         found = self._sessions.get(session)
         if found and began and found.began is not None and began.time > found.began:
             found = None
-        if found is None:
-            found = self._sessions[session] = SessionMemory()
-            while len(self._sessions) > self._most:
-                self._sessions.popitem(last=False)
+        found = self._sessions[session] = found or SessionMemory()
         if began is not None and began.stored:
             found.began = began.time
-        self._sessions.move_to_end(session)
         return found
 
     def forget(self, session: str) -> None:

@@ -1,6 +1,9 @@
-"""What is remembered of a session's transcripts, which its client may since have cut.
+"""What was seen of a session that its client may since have taken out of the transcript.
 
-All is bounded: what was set the longest ago goes first.
+Results that were cleared are found by the place of the turn that brought them. A transcript that
+begins in the midst of a task (it was compacted, or only its end is sent) goes on from where its
+first reply was given: that is found by the id of a call in it, or by a text of the model's that
+the user's message quotes, as compaction does with a summary. All is bounded: the oldest go first.
 """
 
 from __future__ import annotations
@@ -8,17 +11,15 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from .call_keys import Call
 from .turn import Inputs, Turn
 
-MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_SEEN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
+MAX_SEEN: Final = 1024  # turns of a session of which it is known what they were shown
 MAX_REPLIES: Final = 128  # calls of a session of which it is known what came before,
 MAX_BEFORE: Final = 48  # so many turns each: three laps of the longest circle
 MAX_TEXTS: Final = 4  # replies without calls of which that is known
-BEFORE_BYTES: Final = 600  # about what is kept of a call
 MAX_RUNS: Final = 256  # turns of one session's runs, of which something is remembered
 
 _K = TypeVar("_K", bound=Hashable)
@@ -50,35 +51,18 @@ class Recent(OrderedDict[_K, _V]):
         return None
 
 
-class Before(NamedTuple):
-    """Where a reply was given: the turns before it, the last few, and what it answered."""
-
-    turns: tuple[Turn, ...]
-    inputs: Inputs
-    task_start: int
-
-
 class Seen:
-    """What was seen of a session that its client may since have taken out of the transcript.
+    """Of one session."""
 
-    Results that were cleared are found by the place of the turn that brought them. A transcript
-    that begins in the midst of a task (it was compacted, or only its end is sent) goes on from
-    where its first reply was given: that is found by the id of a call in it, or by a text of the
-    model's that the user's message quotes, as compaction does with a summary. All is bounded: the
-    oldest go first.
-    """
-
-    __slots__ = ("_before", "_inputs", "_texts")
+    __slots__ = ("_inputs", "_replies", "_texts", "_turns")
 
     def __init__(self) -> None:
+        # By a turn's place: the turn, and what it was shown.
+        self._turns: Recent[int, Turn] = Recent(MAX_SEEN)
         self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)
-        self._before: Recent[int, Before | None] = Recent(MAX_REPLIES)
-        self._texts: deque[tuple[frozenset[int], Before]] = deque(maxlen=MAX_TEXTS)
-
-    @property
-    def size(self) -> int:
-        """Bytes, about, beside the turns."""
-        return BEFORE_BYTES * len(self._before)
+        # The place that a reply was given at, by its calls or by the lines of its text.
+        self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
+        self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)
 
     def new(self, place: int, inputs: Inputs) -> None:
         self._inputs[place] = inputs
@@ -87,31 +71,48 @@ class Seen:
         """What came after the turn at this place, where ``inputs`` is in its stead by now."""
         return self._inputs.get(place, inputs)
 
-    def replied(self, before: Before, text: str, calls: Iterable[tuple[Call, str]]) -> None:
-        """A reply was given: its text, its calls with their ids."""
+    def replied(
+        self, turns: Sequence[Turn], asked: Inputs, text: str, calls: Iterable[tuple[Call, str]]
+    ) -> None:
+        """A reply was given behind these turns: its text, its calls with their ids."""
+        for turn in turns[-MAX_BEFORE:]:
+            if turn.place not in self._turns:
+                self._turns[turn.place] = turn
+        place = turns[-1].place if turns else 0
         keys = [hash((id, call.key)) for call, id in calls if id]
         for key in keys:
-            known = self._before.get(key, before)
-            self._before[key] = before if known == before else None  # an id given twice is none
-        asked = before.inputs
-        if not keys and asked.user and any(asked.results) and (lines := _lines(text)):
+            known = self._replies.get(key, place)
+            self._replies[key] = place if known == place else None  # an id given twice is none
+        if not keys and turns and asked.user and any(asked.results) and (lines := _lines(text)):
             # A summary, perhaps: the work goes on where these results came, without this question.
-            asked = replace(asked, user=False, interjected=False)
-            self._texts.append((lines, before._replace(inputs=asked)))
+            self.new(place, replace(asked, user=False, interjected=False))
+            self._texts.append((lines, place))
 
-    def before_calls(self, calls: Iterable[tuple[Call, str]]) -> Before | None:
-        found = [self._before.get(hash((id, call.key))) for call, id in calls]
-        return next(filter(None, found), None)
+    def before_calls(self, calls: Iterable[tuple[Call, str]]) -> list[Turn]:
+        """The turns before the reply that made one of these calls."""
+        for call, id in calls:
+            key = hash((id, call.key))
+            if (place := self._replies.get(key)) is not None:
+                self._replies[key] = place  # the last that is forgotten
+                return self._turns_to(place)
+        return []
 
-    def quoted_in(self, text: str) -> Before | None:
-        """Where the reply was given that this text holds, most of its lines at least."""
-        if not self._texts:
-            return None
-        lines = _lines(text)
-        for quoted, before in reversed(self._texts):
-            if 2 * len(quoted & lines) > len(quoted):
-                return before
-        return None
+    def before_text(self, text: str) -> list[Turn]:
+        """The turns before the reply that this text holds, most of its lines at least."""
+        if self._texts:
+            lines = _lines(text)
+            for quoted, place in reversed(self._texts):
+                if 2 * len(quoted & lines) > len(quoted):
+                    return self._turns_to(place)
+        return []
+
+    def _turns_to(self, place: int) -> list[Turn]:
+        turns: list[Turn] = []
+        while place in self._turns and len(turns) < MAX_BEFORE:
+            turn = self._turns[place] = self._turns[place]
+            turns.append(turn)
+            place = turn.before
+        return turns[::-1]
 
 
 def _lines(text: str) -> frozenset[int]:

@@ -21,8 +21,8 @@ from ..wire.reply import ChoiceReply, Reply, ToolCall
 from . import call_keys, detectors, judge
 from .call_keys import Call
 from .detectors import Finding
-from .generation.reply_watch import ReplyWatch, watch_maker
-from .history import History, HistoryReader, encoded, of_window
+from .generation.reply_watch import ReplyWatch
+from .history import History, HistoryReader
 from .memory import SessionMemory, Sessions
 
 MESSAGE: Final = (
@@ -42,7 +42,7 @@ class LoopDetection:
         self.tiers = settings.tiers
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
-        self._make_watch = watch_maker(settings)
+        self._settings = settings
         self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
@@ -51,7 +51,7 @@ class LoopDetection:
         self.reader, self._sessions = before.reader, before._sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange, self._make_watch(exchange, self.rules))
+        return _State(self, exchange, ReplyWatch(exchange, self._settings))
 
     def forget(self, session: str) -> None:
         """Forget a session (its hash): what was read, told and broken. The store has the rest."""
@@ -62,7 +62,7 @@ class LoopDetection:
         return self._sessions.get(exchange.session.hash, exchange.began)
 
     def history(self, exchange: Exchange) -> History:
-        """What the request's messages tell; else what was stored, for sessions with a name."""
+        """What the request's messages tell; else what a session with a name has done so far."""
         session = exchange.session
         request = exchange.request
         history = self.reader.read(session.hash, request.blocks, request.failed)
@@ -70,12 +70,13 @@ class LoopDetection:
             if not history.turns:  # a new run of the same script
                 self._sessions.forget(session.hash)
             return history
+        remembered = self.remembered(exchange)
         # Clients of other dialects resend it by protocol: the same first request is a retry.
         if history.turns or exchange.outgoing is not None:
-            self.remembered(exchange).has_transcript = True
-        elif exchange.window and not self.remembered(exchange).has_transcript:
-            return of_window(exchange.window, history)
-        return history
+            remembered.has_transcript = True
+        if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
+            return history
+        return history.behind(turns)
 
     def judged(self, exchange: Exchange, history: History) -> Finding | None:
         """The loop that the judge has found in the task at hand."""
@@ -163,8 +164,9 @@ class _State(StageState):
             if not choice.tool_calls and not choice.text.strip():
                 continue
             closed = self._closed_by(choice)
-            if self._is_kept:
-                self.remarks.turn = encoded(closed.turns[-1])
+            if choice.tool_calls and self._is_kept:
+                remembered = self._stage.remembered(self._exchange)
+                remembered.keep(self._exchange.id, closed.turns[-1], self._rules.window_size)
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
@@ -276,7 +278,7 @@ class _State(StageState):
 
     @property
     def _is_kept(self) -> bool:
-        """Whether the turn goes to the store, for a client that will not send it again."""
+        """Whether the turn is kept, for a client that will not send it again."""
         exchange = self._exchange
         return not (exchange.session.derived or self._stage.remembered(exchange).has_transcript)
 

@@ -52,3 +52,4 @@ class Turn:
     # Names what the assistant has said up to and with this turn, whatever the client has since
     # taken out of its inputs; this process's own.
     place: int = 0
+    before: int = 0  # the place of the turn before

@@ -1,208 +1,149 @@
-"""A transcript as turns: its messages read, one after the other."""
+"""Messages as steps: what an assistant message does, and what has come behind it.
+
+Steps follow from the messages alone, so that a block of messages has to be read but once. Where
+two blocks meet, the last step of the one goes on in the other.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
-from .seen import MAX_TURNS, Before, Seen
 from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
-TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
+MAX_CALLS: Final = 128  # of a message that are told apart; all of them are its action
 
 
-def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None) -> Turn:
-    """The turn of an assistant message with this text and these calls; ``before``: the one before.
+class Output(NamedTuple):
+    """What an assistant message says and does."""
 
-    The first one's place is told by what the user asked.
-    """
-    action = digest(action_in(text))
-    made = tuple(sorted(calls))
-    place = hash((before.place if before else inputs.digest, action, made))
-    if made:
-        action = digest(*[call.key.to_bytes(8, "little") for call in made])
-    return Turn(inputs, action, made, place)
+    action: int  # a digest of the calls, else of the command in the text, else of the text
+    calls: tuple[Call, ...]  # sorted
+    ids: tuple[str, ...]  # of the calls; "" where there is none
+    name: int  # of all that it says, this process's own
+
+    def turn(self, inputs: Inputs, before: Turn | None) -> Turn:
+        """``before``: the turn before. The first one's place is told by what the user asked."""
+        place = hash((before.place if before else inputs.digest, self.name))
+        return Turn(inputs, self.action, self.calls, place, before.place if before else 0)
 
 
-class _Input(NamedTuple):
-    role: str
-    call_id: str
+class Given(NamedTuple):
+    """A message that is not the assistant's."""
+
+    call_id: str | None  # None: it is no tool's
     result: Result
 
 
-class Transcript:
-    """Makes turns of messages, one message at a time. Copies are cheap.
+class Step(NamedTuple):
+    """An assistant message, and what came behind it. The first one begins without a message."""
 
-    ``task_start``: the first turn of what the user asked for last. ``size``: about how many bytes
-    of memory the turns take.
-    """
+    output: Output | None
+    given: tuple[Given, ...]
+    inputs: Inputs  # what that comes to
 
-    __slots__ = (
-        "_acts",
-        "_came",
-        "_ids",
-        "_inputs",
-        "_quoted",
-        "_seen",
-        "_user_beside_results",
-        "size",
-        "task_start",
-        "turns",
+
+def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
+    """``made``: the calls, with their ids."""
+    said = digest(action_in(text))
+    pairs = sorted(made, key=lambda pair: pair[0])
+    action = digest(*[call.key.to_bytes(8, "little") for call, _ in pairs]) if pairs else said
+    calls = tuple([call for call, _ in pairs[:MAX_CALLS]])
+    return Output(action, calls, tuple([id for _, id in pairs]), hash((said, action, calls)))
+
+
+def is_given(message: Mapping[str, Any]) -> bool:
+    """Whether the assistant is shown this message: it is neither its own nor the system's."""
+    return message.get("role") not in ("assistant", "system", "developer")
+
+
+def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    """The steps that the messages make."""
+    steps: list[Step] = []
+    last: Output | None = None
+    given: list[Given] = []
+    for message in messages:
+        if message.get("role") == "assistant":
+            steps.append(_step(last, given))
+            last, given = _output(message), []
+        elif is_given(message):
+            given.append(_given(message))
+    return *steps, _step(last, given)
+
+
+def joined(parts: Iterable[Sequence[Step]], failed: Collection[str]) -> list[Step]:
+    """The steps of a transcript. ``failed``: the ids of calls whose results are errors."""
+    steps = [_step(None, ())]
+    for part in parts:
+        last = steps.pop()
+        steps.append(_step(last.output, (*last.given, *part[0].given)))
+        steps += part[1:]
+    if failed:
+        steps = [_with_errors(step, failed) for step in steps]
+    return steps
+
+
+def _with_errors(step: Step, failed: Collection[str]) -> Step:
+    """An error's numbers (a line, an id) are no news: it is its shape."""
+    if not any(one.call_id in failed for one in step.given):
+        return step
+    given = [
+        one._replace(result=one.result._replace(digest=one.result.shape))
+        if one.call_id in failed
+        else one
+        for one in step.given
+    ]
+    return _step(step.output, given)
+
+
+def _step(output: Output | None, given: Sequence[Given]) -> Step:
+    return Step(output, tuple(given), _inputs(output, given))
+
+
+def _inputs(output: Output | None, given: Sequence[Given]) -> Inputs:
+    results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
+    others: list[Result] = []
+    places = {id: at for at, id in enumerate(output.ids) if id} if output is not None else {}
+    for position, (call_id, result) in enumerate(given):
+        # Without ids (older forms, careless clients) answers come in the order of the calls.
+        at = position if call_id == "" else places.get(call_id or "", len(results))
+        if at < len(results) and results[at] is None:
+            results[at] = result
+        else:
+            others.append(result)
+    came = results if any(results) else others
+    return Inputs(
+        hash(tuple([one and one.digest for one in came])),
+        hash(tuple([one and one.shape for one in came])),
+        tuple(results),
+        user=any(one.call_id is None for one in given),
     )
 
-    def __init__(self, seen: Seen) -> None:
-        self.turns: tuple[Turn, ...] = ()
-        self.task_start = 0
-        self.size = 0
-        self._seen = seen
-        self._inputs: list[_Input] = []
-        self._quoted: Before | None = None  # by the user's last message before the first turn
-        self._acts = False  # whether calls were made in the task at hand
-        self._came: Inputs | None = None  # what they come to, once somebody has asked
-        self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
-        # Whether the last input that held tool results held words of the user's, too.
-        self._user_beside_results: bool | None = None
 
-    def copy(self) -> Transcript:
-        """As it stands now."""
-        new = copy.copy(self)
-        new._inputs = list(self._inputs)  # all else is never changed in place
-        return new
-
-    def add(self, message: Mapping[str, Any], failed: Collection[str] = ()) -> None:
-        """Take the next message. ``failed``: the ids of calls whose results are errors."""
-        role = message.get("role")
-        if role == "assistant":
-            self._take_output(message)
-        elif role not in ("system", "developer"):
-            identity = message.get("tool_call_id")
-            is_tool = role in ("tool", "function")
-            content = message.get("content")
-            call_id = identity if isinstance(identity, str) else ""
-            result = _result(content, is_error=call_id in failed)
-            if not self.turns:
-                self._quoted = self._seen.quoted_in(text_of(content))
-            self._inputs.append(_Input("tool" if is_tool else "user", call_id, result))
-            self._came = None
-
-    def pending(self) -> Inputs:
-        """What has come since the last assistant message, the transcript's last one."""
-        if not self.turns:
-            self._go_on_from(self._quoted)
-        inputs = self._read_inputs()
-        if self._inputs and self.turns and None not in inputs.results:
-            self._seen.new(self.turns[-1].place, inputs)
-        return inputs
-
-    def _read_inputs(self) -> Inputs:
-        if self._came is None:
-            self._came = self._inputs_read()
-        return self._came
-
-    def _inputs_read(self) -> Inputs:
-        last = self.turns[-1] if self.turns else None
-        results: list[Result | None] = [None] * (len(last.calls) if last is not None else 0)
-        others: list[Result] = []
-        user = answered = False
-        for position, one in enumerate(self._inputs):
-            at = self._place_of(one, position, results)
-            if at is not None and results[at] is None:
-                results[at] = one.result
-                answered = True
-            else:
-                others.append(one.result)
-                user = user or one.role == "user"
-        came = results if answered else others
-        shape = digest(*[str(one.shape if one else 0) for one in came])
-        return Inputs(
-            digest(*[str(one.digest if one else 0) for one in came]),
-            shape,
-            tuple(results),
-            user,
-            starts_task=user and self._begins(shape),
-            interjected=user and answered and self._user_beside_results is False,
-        )
-
-    def _begins(self, shape: int) -> bool:
-        """Whether what the user says, of this shape, begins a task.
-
-        It does first of all, after an agent that made calls has ended without one, and where it
-        is asked once more what began the task at hand: a heartbeat.
-        """
-        if not self.turns:
-            return True
-        asked = self.turns[self.task_start].inputs
-        again = asked.starts_task and asked.shape == shape
-        return again or (self._acts and not self.turns[-1].calls)
-
-    def _place_of(self, one: _Input, position: int, results: Sequence[Result | None]) -> int | None:
-        """Which call of the last assistant message an input answers."""
-        if one.role != "tool":
-            return None
-        if one.call_id in self._ids:
-            return self._ids[one.call_id]
-        # Without ids (older forms, careless clients) answers come in the order of the calls.
-        return position if not one.call_id and position < len(results) else None
-
-    def _take_output(self, message: Mapping[str, Any]) -> None:
-        text = text_of(message.get("content"))
-        made = _calls(message) or told_calls(text)
-        calls = [(_read(call), _id(call)) for call in made]
-        if len(calls) > 1:
-            calls.sort(key=lambda pair: pair[0])
-        if not self.turns:
-            self._go_on_from(self._seen.before_calls(calls) or self._quoted)
-        last = self.turns[-1] if self.turns else None
-        inputs = self._read_inputs()
-        if last is not None:
-            inputs = self._seen.at(last.place, inputs)
-        if any(inputs.results):
-            self._user_beside_results = inputs.user
-        self._take(output(text, [call for call, _ in calls], inputs, last))
-        self._ids = {id: at for at, (_, id) in enumerate(calls) if id}
-        self._inputs = []
-        self._came = None
-
-    def _go_on_from(self, before: Before | None) -> None:
-        """Begin behind what was done before; what the messages so far say of it is no input."""
-        if before is None or not before.turns:
-            return
-        self.turns, self.task_start = before.turns, before.task_start
-        self._acts = any(turn.calls for turn in before.turns[before.task_start :])
-        self.size = sum(map(_size, before.turns))
-        self._came = before.inputs
-        self._user_beside_results = False
-
-    def _take(self, turn: Turn) -> None:
-        self._acts = bool(turn.calls) or (self._acts and not turn.inputs.starts_task)
-        if len(self.turns) == MAX_TURNS:
-            self.size -= _size(self.turns[0])
-            self.turns = self.turns[1:]
-            self.task_start = max(self.task_start - 1, 0)
-        if turn.inputs.starts_task:
-            self.task_start = len(self.turns)
-        self.size += _size(turn)
-        self.turns += (turn,)
+def _output(message: Mapping[str, Any]) -> Output:
+    text = text_of(message.get("content"))
+    return output(text, [(_read(call), _id(call)) for call in _calls(message) or told_calls(text)])
 
 
-def _size(turn: Turn) -> int:
-    return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
+def _given(message: Mapping[str, Any]) -> Given:
+    id = message.get("tool_call_id")
+    is_tool = message.get("role") in ("tool", "function")
+    call_id = id if isinstance(id, str) else ""
+    return Given(call_id if is_tool else None, _result(message.get("content")))
 
 
-def _result(content: Any, *, is_error: bool) -> Result:
-    """A tool's answer. An error's numbers (a line, an id) are no news: it is its shape."""
+def _result(content: Any) -> Result:
     text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
-    shape = digest(without_numbers(text), *parts)
-    return Result(shape if is_error else digest(text, *parts), shape, len(text))
+    shape = hash((without_numbers(text), *parts))
+    return Result(hash((text, *parts)), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -3,25 +3,26 @@ pressure elsewhere, one line each."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
 import os
 import textwrap
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from ..engine.model_list import ModelList, names_in
+from ..engine.model_list import names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
 from ..escalation.tiers import is_listed
+from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
-from . import settings_shown
+from . import litellm_models, settings_shown
 from .local_stack import run_directory
 from .tier_probe import Mark, Probe
 
@@ -34,7 +35,27 @@ _ABOUT_TIERS = {
 _WIDTH = 80
 
 
-def run(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
+        "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--settings", action="store_true", help="only print every setting and where it comes from"
+    )
+    how.add_argument("--no-probe", action="store_true", help="ask no model anything")
+    how.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.settings:
+        return show(args.config)
+    return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+
+
+def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
     """Print the lines; 0 if all is well, 1 if something is not.
 
     ``probe``: whether the tiers are asked something; ``cloud``: also those that are not local.
@@ -53,23 +74,14 @@ def show(config: str | None) -> int:
     if read_in is None:
         return 1
     for line in settings_shown.lines(*read_in):
-        print(line)  # noqa: T201
+        print(line)
     return 0
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
-    """The settings and their sources; None where there are problems, which have been said.
-
-    Without a file of one's own they are those of an `mlx-stack-proxy up` that runs.
-    """
+    """The settings and their sources; None where there are problems, which have been said."""
     try:
-        sources = read(config)
-        if sources.path is None and (running := run_directory.running_config()) is not None:
-            sources = read(str(running))
-        settings = sources.settings()
-        if base_url := run_directory.litellm_beside(sources.path):
-            upstream = dataclasses.replace(settings.upstream, base_url=base_url)
-            settings = dataclasses.replace(settings, upstream=upstream)
+        settings, sources = _beside_up(read(config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
         workers.check_state(settings)
         return settings, sources
@@ -78,6 +90,21 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
             _say(("FAIL", f"{error.source}: {problem}"))
         _say((NEXT, "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"))
         return None
+
+
+def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
+    """Without a file of one's own they are those of the `up` that listens on the proxy's port."""
+    settings = sources.settings()
+    folder = run_directory.running_at(local_url(settings))
+    its_file = None if folder is None else folder / run_directory.PROXY_CONFIG
+    if its_file is None or (sources.path and sources.path.resolve() != its_file):
+        return settings, sources
+    sources = read(str(its_file))
+    settings = sources.settings()
+    if "upstream" not in sources.file:  # `up --inside`: LiteLLM listens where clients ask
+        upstream = dataclasses.replace(settings.upstream, base_url=local_url(settings))
+        settings = dataclasses.replace(settings, upstream=upstream)
+    return settings, sources
 
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
@@ -89,8 +116,6 @@ async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
 
 
 async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
-    for line in consistency(settings):
-        yield line
     upstream = Upstream(settings.upstream)
     try:
         names, found = await _litellm(settings, upstream)
@@ -126,47 +151,22 @@ def _say(line: Line) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    print("\n".join(lines), flush=True)  # noqa: T201
-
-
-def consistency(settings: Settings) -> Iterator[Line]:
-    """What each setting allows but the whole contradicts."""
-    total = settings.reliability.escalation.exchange_timeout
-    for name, tier in settings.tiers.items():
-        for key in ("first_token_timeout", "idle_timeout", "tool_silence_timeout"):
-            limit = getattr(tier, key)
-            if limit > total:
-                yield (
-                    "FAIL",
-                    f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
-                    f"exchange_timeout ({total:g} s), so it can never be reached",
-                )
-                yield NEXT, "lower the first, or raise the second"
+    print("\n".join(lines), flush=True)
 
 
 async def _litellm(
     settings: Settings, upstream: Upstream
 ) -> tuple[frozenset[str] | None, list[Line]]:
     """LiteLLM's models, None without them, and what there is to say."""
-    key = upstream_key(settings)
-    models = ModelList(upstream, key, time.monotonic)
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+    variable = settings.upstream.api_key_env
     try:
-        status, body = await models.fetch(None)
-    except (UpstreamError, TimeoutError) as error:
-        lines: list[Line] = [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
-        return None, [*lines, (NEXT, "start it, or say in upstream.base_url where it is")]
-    names = names_in(body) if status == 200 else None
-    if names is None:
-        # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
-        refused = key is not None and status in (400, 401, 403)
-        why = "refused the key" if refused else f"answered status {status}"
-        without = "" if key else " without a key"
-        key_is = _state_of_key(settings.upstream.api_key_env)
-        why = f"{why} when asked for its models{without} ({key_is})"
-        lines = [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
-        return None, [*lines, (NEXT, _how_to_give_the_key(settings.upstream.api_key_env))]
-    lines = [("ok", f"{where}: reachable, key right, {len(names)} models")]
+        names = names_in(await litellm_models.ask(upstream, upstream_key(settings), variable))
+    except litellm_models.NoModels as error:
+        reached: list[Line] = [("ok", f"{where}: reachable")] if error.reached else []
+        return None, [*reached, ("FAIL", f"{where}: {error}"), (NEXT, error.next_step)]
+    assert names is not None
+    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
         known = is_listed(tier.model, names)
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
@@ -193,18 +193,6 @@ async def _memory(url: str) -> Line:
 def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _state_of_key(name: str | None) -> str:
-    if name is None:
-        return "upstream.api_key_env names no variable"
-    return f"${name} is set" if os.environ.get(name) else f"${name} is not set"
-
-
-def _how_to_give_the_key(name: str | None) -> str:
-    if name is None:
-        return "name the variable that holds LiteLLM's key in upstream.api_key_env"
-    return f"export {name}=… with LiteLLM's master key, here and where the proxy runs"
 
 
 def _some(names: frozenset[str]) -> str:

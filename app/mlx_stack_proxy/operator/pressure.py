@@ -31,6 +31,14 @@ from ..telemetry import log
 SWAP_SECONDS = 1.0  # between two looks, which tell how fast the swap grows
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--serve", action="store_true", help="answer GET / with it, until Ctrl-C")
+    parser.add_argument("--host", default="127.0.0.1", help="with --serve; default: %(default)s")
+    parser.add_argument("--port", type=int, default=4110, help="with --serve; default: %(default)s")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=run)
+
+
 def run(args: argparse.Namespace) -> int:
     """The process's exit code: 1 where nothing tells the level."""
     settings = load(args.config)
@@ -75,12 +83,12 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
         await probe.close()
     status, body = told(probe)
     if as_json:
-        print(orjson.dumps(body).decode())  # noqa: T201
+        print(orjson.dumps(body).decode())
     elif status == 200:
         because = f", because of {body['cause']}" if body["cause"] else ""
-        print(f"{body['level']}{because} (read from: {body['source']})")  # noqa: T201
+        print(f"{body['level']}{because} (read from: {body['source']})")
     else:
-        print(body["error"], file=sys.stderr)  # noqa: T201
+        print(body["error"], file=sys.stderr)
     return 0 if status == 200 else 1
 
 
@@ -109,22 +117,17 @@ def serve(
     log.configure(observability)
     probe = probe_of(rules)
     if probe.source is None:
-        print(told(probe)[1]["error"], file=sys.stderr)  # noqa: T201
+        print(told(probe)[1]["error"], file=sys.stderr)
         return 1
-    server = uvicorn.Server(
-        uvicorn.Config(
-            build(probe),
-            host=host,
-            port=port,
-            loop="uvloop",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-        )
-    )
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run()
-    return 0 if server.started else 1
+    uvicorn.run(
+        build(probe),
+        host=host,
+        port=port,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    return 0

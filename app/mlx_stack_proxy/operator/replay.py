@@ -31,7 +31,6 @@ from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.next_step import next_step
 from ..engine.outcome import Outcome as Ended
-from ..engine.pipeline import Stage
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry
@@ -42,6 +41,7 @@ from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..printable import printable
 from ..settings import Settings
+from ..settings_source import load
 from ..wire import sse
 from ..wire.chunks import render
 
@@ -94,23 +94,20 @@ class Outcome:
         }.get(self.action, self.reason)
         if self.action == RESCUED and self.repairs:
             said += f"; repaired: {', '.join(self.repairs)}"
-        text = f"line {self.line}  {self.action}: {said}"
+        lines = [f"line {self.line}  {self.action}: {said}"]
         if self.differs:
-            text += f"\n    differs: recorded was {self.differs}"
-        if self.failures:
-            text += "".join(f"\n    {one['kind']}: {one['error']}" for one in self.failures)
-        if self.correction:
-            lines = self.correction.splitlines()[:CORRECTION_LINES]
-            text += "".join(f"\n    > {line}" for line in lines)
-        return text + "".join(f"\n    fault: {fault}" for fault in self.faults)
+            lines.append(f"differs: recorded was {self.differs}")
+        lines += [f"{one['kind']}: {one['error']}" for one in self.failures]
+        lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
+        return "\n    ".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
 
 class Replay:
     """The stages of a configuration, for any number of records."""
 
-    def __init__(self, settings: Settings, built: Sequence[Stage] | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stages = stages.build(settings) if built is None else built
+        self._stages = stages.build(settings)
         self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
 
     def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
@@ -135,33 +132,31 @@ class Replay:
             build(exchange, self._settings),
             self._stages,
             lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
-            hold_whole=True,
         )
         verdict = attempt.on_request()
         if verdict is None:
-            verdict = _play(attempt, record.get("reply")) or attempt.verdict
-            if verdict is None or isinstance(verdict, Cut):
-                # What a tier's other replies told of this one, it doesn't tell by itself.
-                verdict = attempt.settle() or _failure(record["reply"])
-        reason = reason_of(verdict)
-        ended = Ended(
-            exchange.tier, verdict, reason, remarks=attempt.remarks(), reply=attempt.reply
-        )
+            verdict = _verdict(attempt, record.get("reply"))
+        reason, remarks = reason_of(verdict), attempt.remarks()
+        ended = Ended(exchange.tier, verdict, reason, remarks=remarks, reply=attempt.reply)
         exchange.outcomes.append(ended)
         step = next_step(exchange, self._settings, TierView(), exchange.started)
-        common: dict[str, Any] = {
-            "line": line,
-            "request_id": str(record.get("request_id") or ""),
-            "faults": tuple(faults),
-            "verdict": as_data(verdict),
-            "differs": _difference(record, verdict),
-        }
         if isinstance(step, Deliver):
-            return _delivered(exchange, attempt, verdict, common)
-        said = ""
-        if retried := isinstance(step, (Retry, Move)):
-            said = self._correction(exchange, attempt, verdict, step)
-        return _not_delivered(RETRIED if retried else FAILED, verdict, said, common)
+            found = _delivered(exchange, attempt, verdict)
+        else:
+            found = {"action": FAILED, "reason": _reason(verdict)}
+            if isinstance(step, (Retry, Move)):
+                said = self._correction(exchange, attempt, verdict, step)
+                found |= {"action": RETRIED, "correction": said}
+        told = as_data(verdict)
+        return Outcome(
+            line,
+            request_id=str(record.get("request_id") or ""),
+            faults=tuple(faults),
+            failures=tuple((told or {}).get("failures", ())),
+            verdict=told,
+            differs=_difference(record, verdict),
+            **found,
+        )
 
     def _goes_on(self, record: Any) -> bool:
         """Whether this is the attempt that followed the last record's in the same exchange."""
@@ -190,7 +185,7 @@ class Replay:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
             request = parsed.asked_by(
                 id=_RECORDED,
-                session=identify(headers, parsed.body, "", parsed.blocks),
+                session=identify(headers, parsed.body, "", parsed.body["messages"]),
                 route=Route((tier,)),
                 controls=Controls(bypass=frozenset(context.get("bypass", ()))),
             )
@@ -199,7 +194,6 @@ class Replay:
                 request,
                 outcomes=[Ended(tier, called=False) for _ in retried],
                 steps=[Retry(reason, number) for reason, number in retried.items()],
-                window=tuple(map(bytes.fromhex, context.get("window", ()))),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
@@ -229,6 +223,15 @@ def _parsed(line: bytes) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise BadRecord(f"is not valid JSON: {error}") from None
+
+
+def _verdict(attempt: Attempt, reply: Any) -> Verdict | None:
+    """What is wrong with the recorded reply."""
+    verdict = _play(attempt, reply) or attempt.verdict
+    if verdict is None or isinstance(verdict, Cut):
+        # What a tier's other replies told of this one, it doesn't tell by itself.
+        verdict = attempt.settle() or _failure(reply)
+    return verdict
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:
@@ -297,73 +300,66 @@ def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
     return str(recorded.get("detector") or recorded.get("reason") or DELIVERED)
 
 
-def _delivered(
-    exchange: Exchange, attempt: Attempt, verdict: Verdict | None, common: dict[str, Any]
-) -> Outcome:
-    said = exchange.reply_notes.get("Repairs", "")
-    repairs = tuple(kind for kind in said.split(",") if kind and kind != "rescued")
-    formats = tuple(
+def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) -> dict[str, Any]:
+    notes = exchange.reply_notes
+    repairs = [kind for kind in notes.get("Repairs", "").split(",") if kind not in ("", "rescued")]
+    formats = [
         label
         for incident in exchange.outcomes[-1].remarks.incidents
         if incident.kind == "tool_call_rescued"
         for label in incident.labels
-    )
+    ]
     action = RESCUED if formats else REPAIRED if repairs else DELIVERED
     reason = reason_of(verdict) or ""
-    if truncated := exchange.reply_notes.get("Truncated"):
+    if truncated := notes.get("Truncated"):
         reason = f"cut: {truncated}"
-    elif loop := exchange.reply_notes.get("Loop"):  # `on_break: stop` delivers what is left
+    elif loop := notes.get("Loop"):  # `on_break: stop` delivers what is left
         reason = f"loop: {loop}"
     elif action == DELIVERED and attempt.reply.mended:
         reason = "half a call was dropped"
-    return Outcome(
-        action=action,
-        reason=reason,
-        repairs=repairs,
-        formats=formats,
-        failures=_failures(verdict),  # `on_exhausted: return_last` delivers them
-        reply=attempt.completion(),
-        **common,
-    )
+    return {
+        "action": action,
+        "reason": reason,
+        "repairs": tuple(repairs),
+        "formats": tuple(formats),
+        "reply": attempt.completion(),
+    }
 
 
-def _not_delivered(
-    action: str, verdict: Verdict | None, correction: str, common: dict[str, Any]
-) -> Outcome:
+def _reason(verdict: Verdict | None) -> str:
+    """Why a reply was not delivered."""
     reason = reason_of(verdict) or ""
     if isinstance(verdict, UpstreamFailed):
-        reason = f"{reason}: {verdict.message}"
-    elif isinstance(verdict, LoopDetected):
-        reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
-    failures = _failures(verdict)
-    return Outcome(action=action, reason=reason, failures=failures, correction=correction, **common)
-
-
-def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:
-    if not isinstance(verdict, InvalidToolCall):
-        return ()
-    return tuple(
-        {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
-    )
+        return f"{reason}: {verdict.message}"
+    if isinstance(verdict, LoopDetected):
+        return f"{reason}: {verdict.detector}, {verdict.repeats}x"
+    return reason
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many of each action; which rules, formats and failures."""
+    found = {
+        "actions": [one.action for one in outcomes],
+        "repairs": [kind for one in outcomes for kind in one.repairs],
+        "formats": [kind for one in outcomes for kind in one.formats],
+        "failures": [failure["kind"] for one in outcomes for failure in one.failures],
+    }
     return {
         "records": len(outcomes),
         "differing": sum(1 for one in outcomes if one.differs),
-        "actions": dict(Counter(one.action for one in outcomes).most_common()),
-        "repairs": dict(Counter(k for one in outcomes for k in one.repairs).most_common()),
-        "formats": dict(Counter(k for one in outcomes for k in one.formats).most_common()),
-        "failures": dict(
-            Counter(f["kind"] for one in outcomes for f in one.failures).most_common()
-        ),
+        **{name: dict(Counter(kinds).most_common()) for name, kinds in found.items()},
     }
 
 
-def run(args: argparse.Namespace, settings: Settings) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
     """The command: 0, or 1 if a line could not be read, or 2 if the file could not."""
-    out = sys.stdout
+    out, settings = sys.stdout, load(args.config)
     outcomes: list[Outcome] = []
     try:
         source = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")  # noqa: SIM115

@@ -157,10 +157,10 @@ class ChatCompletions:
         parsed = await _aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
-        blocks, named = parsed.blocks, translated.session
+        messages, named = parsed.body["messages"], translated.session
         return parsed.asked_by(
             id=request.id,
-            session=session_id.identify(request.headers, given, owner, blocks, named),
+            session=session_id.identify(request.headers, given, owner, messages, named),
             route=route or await self._route(services, parsed.body, controls, request),
             controls=controls,
             started=started,
@@ -194,13 +194,10 @@ class ChatCompletions:
         """The tiers for the model of a body; none where it is LiteLLM's alone."""
         model = body.get("model")
         model = model if isinstance(model, str) else ""
-        models = services.models
         authorization = request.headers.get("authorization")
         if authorization is None and (key := given_key(request)):
             authorization = f"Bearer {key}"
-        listed = models.known(authorization)
-        if listed is None:
-            listed = await models.get(authorization)
+        listed = await services.models.get(authorization)
         if self._routes.settings is not services.settings:
             self._routes = tiers.Routes(services.settings)
         try:

@@ -30,7 +30,6 @@ from .passthrough import Passthrough
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-BREAK_OFF = "mlx_stack.break_off"  # an extension of our own server's: ends the connection
 DISCARD_SECONDS = 2.0
 _SLASHES = re.compile("/+")
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
@@ -58,7 +57,7 @@ class Edge:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         services.life.running += 1
-        downstream = Downstream(send, asyncio.get_running_loop().time, *_break_off(scope))
+        downstream = Downstream(send, asyncio.get_running_loop().time)
         request: Incoming | None = None
         try:
             request = read_incoming(scope)
@@ -79,7 +78,6 @@ class Edge:
                 await self._refuse(shutting_down(), request, receive, send)
             else:
                 log.get().warning("broken_off", why="the proxy is shutting down")
-                downstream.break_off()
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error)
             if not downstream.started:
@@ -94,7 +92,7 @@ class Edge:
     ) -> None:
         """Answer what is no exchange with an error."""
         services = self._services
-        services.metrics.refused.inc(str(error.status))
+        services.metrics.refused.labels(str(error.status)).inc()
         if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",
@@ -166,12 +164,6 @@ def _refuse_websocket(request: Incoming) -> None:
     for name, value in request.raw_headers:
         if name == b"upgrade" and b"websocket" in value.lower():
             raise invalid("WebSockets are not served here; use HTTP", "upgrade", status=status)
-
-
-def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:
-    """What ends the connection, where the server offers it."""
-    extensions = scope.get("extensions")
-    return (extensions[BREAK_OFF],) if extensions and BREAK_OFF in extensions else ()
 
 
 def is_guarded(path: str) -> bool:

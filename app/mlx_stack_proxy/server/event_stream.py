@@ -1,8 +1,7 @@
 """``GET /mlx-stack/events`` as a stream of server-sent events.
 
-The store is asked again whenever this process keeps an event, and each second, for other replicas
-write there too. What a client has not taken yet is in the store, not here: a slow reader holds one
-page.
+The store is asked again each second, for whatever process keeps the events. What a client has not
+taken yet is in the store, not here: a slow reader holds one page.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from ..wire.sse import comment_frame
 POLL_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 15.0
 RETRY_MS: Final = 1000  # what clients are told to wait before they come back
+MAX_FOLLOWERS: Final = 32
 PAGE: Final = 200  # events read and sent at a time
 
 Events = list[tuple[int, Any]]
@@ -35,8 +35,8 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
 
     Raises :class:`ProxyError` where too many follow, :class:`StoreError`.
     """
-    if services.feed.is_full or services.life.stopping:
-        sentence = f"{services.feed.followers} clients follow the events; no more can"
+    if services.life.followers >= MAX_FOLLOWERS or services.life.stopping:
+        sentence = f"{services.life.followers} clients follow the events; no more can"
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
     newest = await newest_number(services)
     if query.after is not None and query.after <= newest:
@@ -52,21 +52,20 @@ async def _stream(
     services: Services, query: EventQuery, first: Events, position: int
 ) -> AsyncIterator[bytes]:
     """``position``: the number up to which all has been sent."""
-    feed = services.feed
-    feed.followers += 1
+    services.life.followers += 1
     try:
         yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
         clock = asyncio.get_running_loop().time
         last = clock()
-        while not feed.closed:
+        while not services.life.stopping:
             found, position = await _more(services, query, position)
             if found or clock() - last >= KEEPALIVE_SECONDS:
                 yield _frames(found) or comment_frame("keep-alive")
                 last = clock()
             if len(found) < PAGE:
-                await feed.wait(POLL_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
     finally:
-        feed.followers -= 1
+        services.life.followers -= 1
 
 
 async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:

@@ -21,6 +21,7 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..state.store import EventQuery
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..wire import sse
+from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import MalformedChunk, read_frame, text_of
 from ..wire.completion import CompletionBuilder
 from ..wire.field_forms import REASONING_FIELDS
@@ -121,7 +122,7 @@ def _request(body: Json) -> Json:
 
 def written(reply: Json) -> Json:
     """What the model wrote, out of the bytes that came: the first choice's message."""
-    builder = CompletionBuilder()
+    builder, form = CompletionBuilder(), ChunkForm("", "")
     if (stream := _bytes(reply, "stream")) is not None:
         reader = sse.FrameReader()
         frames = reader.feed(stream)
@@ -129,7 +130,7 @@ def written(reply: Json) -> Json:
             frames.append(rest)
         for frame in frames:
             try:
-                chunk = read_frame(frame)
+                chunk = read_frame(frame, form)
             except MalformedChunk:
                 continue  # what was wrong with it the verdict says
             if chunk.payload is not None:

@@ -14,20 +14,23 @@ behind it for something else.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-import weakref
-from functools import partial
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
-from .edge import BREAK_OFF, Edge
+from .edge import Edge
 from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The line, names, values and what stands between them; what is refused here is never kept.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
 HEAD_SECONDS = 30.0  # from a connection's beginning, and from a later head's first byte
+
+# A response that is never ended is how a client learns that it isn't whole; the log has said why.
+_NOT_ENDED = "ASGI callable returned without completing response."
+logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_ENDED)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -37,7 +40,6 @@ class BoundedProtocol(HttpToolsProtocol):
     # object has a dictionary of its own, of 1.5 kB.
     __slots__ = (
         "_data",
-        "_extensions",
         "_head_begun",
         "_head_bytes",
         "_head_due",
@@ -55,8 +57,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pipelined = False
         self._resuming = False
         self._data = b""
-        # Not bound to this connection: its scope, which holds this, would keep it alive.
-        self._extensions = {BREAK_OFF: partial(_break_off, weakref.ref(self))}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -85,7 +85,6 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_head = self._head_begun = True
         super().on_message_begin()
-        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
         if self._pipelined or self._resuming:
@@ -169,11 +168,3 @@ _REASONS = {
     408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
 }
-
-
-def _break_off(connection: weakref.ref[BoundedProtocol]) -> None:
-    """End a connection within a reply: for uvicorn as if the client had."""
-    protocol = connection()
-    if protocol is not None:
-        protocol.cycle.disconnected = True
-        protocol.transport.close()

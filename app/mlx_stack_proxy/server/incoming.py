@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from typing import Any
 
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..frozen import frozen
 from ..settings import ServerSettings
-from ..unique import unique
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
@@ -115,7 +115,7 @@ def read_incoming(scope: Any) -> Incoming:
         raise invalid("only chunks are understood", "transfer-encoding", status=501)
     _check_path(scope["path"])
     given = headers.get("x-request-id", "")
-    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + unique(96)
+    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + secrets.token_hex(12)
     target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     query = scope.get("query_string") or b""
     if query:

@@ -2,12 +2,15 @@
 
 The body is JSON with ``text``, which Slack and most webhooks show; ntfy reads the same by the
 headers, which the others pass over. Of each kind one goes out at once; what follows within five
-minutes is counted, and told in one. No prompt, reply, key or address is in it.
+minutes is counted, and told in one. Each process tells of its own events. The nightly report is
+all processes' together: of those that share a store, the one that comes first sends it. No prompt,
+reply, key or address is in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -21,6 +24,7 @@ from ..engine.headers import RawHeaders
 from ..engine.services import Services
 from ..engine.upstream import Upstream, UpstreamError
 from ..settings import NotifySettings, UpstreamSettings
+from ..state.store import Limit, Reserved
 from ..telemetry import log
 from ..telemetry.report import Asked
 from .report import report_of
@@ -29,6 +33,7 @@ QUIET_SECONDS: Final = 300.0
 ANSWER_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 5.0
 NIGHT_SECONDS: Final = 12 * 3600.0
+FIRST_SECONDS: Final = 3600.0
 MOST_CHARACTERS: Final = 3500  # ntfy takes 4096 bytes
 _HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
@@ -113,13 +118,31 @@ class Notifier:
             now = time.time()
             await asyncio.sleep(next_at(now, self._report_at) - now)
             try:
-                until = services.wall_clock()
-                found = await report_of(services, Asked(until - NIGHT_SECONDS, until))
-                lines = [line for part in found["said"] for line in part["lines"]]
-                lines += [one["says"] for one in found["advice"]]
-                await self._post("report", "The last 12 hours", "\n".join(lines))
+                if await _is_first(services):
+                    await self._post_report(services)
             except Exception as error:
                 log.fault("notify_fault", error)
+
+    async def _post_report(self, services: Services) -> None:
+        until = services.wall_clock()
+        found = await report_of(services, Asked(until - NIGHT_SECONDS, until))
+        lines = [line for part in found["said"] for line in part["lines"]]
+        lines += [one["says"] for one in found["advice"]]
+        await self._post("report", "The last 12 hours", "\n".join(lines))
+
+
+async def _is_first(services: Services) -> bool:
+    """Whether no other process on this store sends today's report.
+
+    The store gives a single token to the first who sets it aside. It is never spent, and free
+    again after an hour: clocks of several machines differ by less.
+    """
+    now = services.wall_clock()
+    only_one = Limit("report", 1, rolling=True)
+    found = await services.store.reserve(
+        f"report:{secrets.token_hex(8)}", [only_one], 1, now, now + FIRST_SECONDS
+    )
+    return isinstance(found, Reserved)
 
 
 def next_at(now: float, time_of_day: str) -> float:

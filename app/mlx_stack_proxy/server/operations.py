@@ -62,13 +62,14 @@ def _add_state(app: FastAPI, services: Services) -> None:
         return as_json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")
-    async def prometheus() -> Response:
+    async def prometheus(request: Request) -> Response:
         try:
             count = await services.store.count_sessions(services.wall_clock())
             services.metrics.sessions.set(count)
         except StoreError:
             services.metrics.store_errors.inc()
-        return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
+        text = services.metrics.render(agents=admin.is_operator(services, request))
+        return Response(text, media_type=metrics.CONTENT_TYPE)
 
 
 def _add_models(app: FastAPI, services: Services) -> None:

@@ -24,8 +24,6 @@ from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
-from ..wire.blocks import Blocks
-from ..wire.usage_tail import READABLE
 from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
@@ -40,8 +38,17 @@ _FREE = re.compile(
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
 )
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
-    {b"host", b"expect", b"cookie", b"origin", b"content-length", b"x-litellm-call-id"}
+    {
+        b"accept-encoding",
+        b"content-length",
+        b"cookie",
+        b"expect",
+        b"host",
+        b"origin",
+        b"x-litellm-call-id",
+    }
 )
+_NOT_PACKED = (b"accept-encoding", b"identity")  # else a reply's usage could not be read
 
 
 @frozen
@@ -90,7 +97,7 @@ class Passthrough:
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
                 del content  # it is needed no more, and a reply may stream for long
-            self._services.metrics.passthrough.inc(str(response.status))
+            self._services.metrics.passthrough.labels(str(response.status)).inc()
             await self._relay(request, response, downstream, watch, books)
         except asyncio.CancelledError:
             try:
@@ -108,7 +115,7 @@ class Passthrough:
         return PassthroughBooks(
             self._services.in_force(),
             request.id,
-            session_id.identify(request.headers, {}, owner, Blocks(())),
+            session_id.identify(request.headers, {}, owner, ()),
             given_key(request),
             uses=_uses(request),
             asks=_asks(request),
@@ -120,8 +127,8 @@ class Passthrough:
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
-        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
-        headers, our_key = self._access.upstream_headers(up)
+        up = passed_on(request.raw_headers, _NOT_SENT_UP)
+        headers, our_key = self._access.upstream_headers([*up, _NOT_PACKED])
         if our_key and not self._allowed.has(request.method, request.path):
             raise _not_open(request)
         asks_model = request.method in _CHANGING or _has_body(request)
@@ -191,7 +198,7 @@ class Passthrough:
             *request.id_headers,
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
-        books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
+        books.read(response.status)
         left = _length(request, response)
         if left != 0:
             await downstream.start(response.status, headers)
@@ -200,10 +207,8 @@ class Passthrough:
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
-            # The status is out: only a connection that breaks off, as it does where a response
-            # isn't ended, says that this isn't all.
+            # The status is out: only a response that is never ended says that this isn't all.
             log.get().warning("upstream_broke_off", why=str(error))
-            downstream.break_off()
             return
         watch.stop()
         books.whole()
@@ -256,20 +261,6 @@ def _writes(request: Incoming) -> bool:
     return _uses(request) and request.path.endswith(_WRITTEN)
 
 
-def _readable(headers: RawHeaders) -> RawHeaders:
-    """The headers without an offer of compressions that hide a reply's usage from us."""
-    return [(n, _offered(v) if n == b"accept-encoding" else v) for n, v in headers]
-
-
-def _offered(value: bytes) -> bytes:
-    offers = [part.strip() for part in value.decode("latin-1").split(",")]
-    return ", ".join(filter(_is_readable, offers)).encode("latin-1") or b"identity"
-
-
-def _is_readable(offer: str) -> bool:
-    return offer.partition(";")[0].strip().lower() in READABLE
-
-
 def _length(request: Incoming, response: Response) -> int | None:
     """How many bytes a reply's body has, where the client is told before it comes."""
     if request.method == "HEAD" or response.status in (204, 304):
@@ -283,7 +274,6 @@ def _end_early(verdict: Verdict, downstream: Downstream) -> None:
     assert isinstance(verdict, UpstreamFailed)
     if not downstream.started:
         raise ProxyError(504, "all_tiers_failed", verdict.message) from None
-    downstream.break_off()
 
 
 def _has_body(request: Incoming) -> bool:

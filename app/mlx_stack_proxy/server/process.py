@@ -123,9 +123,8 @@ class Server(uvicorn.Server):
             self._services.life.running == 0 or time.monotonic() >= self._deadline
         ):
             self.should_exit = True
-        if self._services.life.stopping or self.should_exit:
-            self._services.feed.close()
         if self.should_exit:
+            self._services.life.stopping = True
             for exchange in list(self._services.exchanges):
                 exchange.end()
         if counter % GC_TICKS == 0:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypedDict
 
 from ..settings import Settings
 from .sqlite import SqliteStore
-from .store import Store
+from .store import Sizes, Store
 
 _DAY = 86_400.0
 MOST_EVENTS_IN_MEMORY = 10_000  # whatever the settings say
-
-
-class _Sizes(TypedDict):
-    max_sessions: int
-    window_size: int
-    session_ttl: float
-    events_ttl: float
-    max_events: int
 
 
 def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
@@ -27,21 +18,18 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
-    loops = settings.reliability.loop_detection
-    sizes = _Sizes(
-        max_sessions=loops.max_sessions,
-        window_size=loops.window_size,
+    state, most_events = settings.state, settings.observability.events_max
+    if state.backend == "memory":
+        most_events = min(most_events, MOST_EVENTS_IN_MEMORY)
+    sizes = Sizes(
+        max_sessions=settings.reliability.loop_detection.max_sessions,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
         events_ttl=settings.observability.events_retention_days * _DAY,
-        max_events=settings.observability.events_max,
+        max_events=most_events,
     )
-    state = settings.state
-    if state.backend == "memory":
-        sizes["max_events"] = min(sizes["max_events"], MOST_EVENTS_IN_MEMORY)
-        return SqliteStore(None, **sizes, clock=clock)
-    if state.backend == "sqlite":
-        return SqliteStore(state.path, **sizes, clock=clock)
+    if state.backend != "redis":
+        return SqliteStore(state.path if state.backend == "sqlite" else None, sizes, clock)
     from .redis import RedisStore
 
     assert state.redis_url is not None  # the settings see to it
-    return RedisStore(state.redis_url, **sizes, clock=clock)
+    return RedisStore(state.redis_url, sizes, clock)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from . import rows
-from .hourly import HourKey, Hourly
+from .hourly import Agents, HourKey, merge
 from .ledger import Ledger
 from .rows import Batch
-from .store import StoreError
+from .store import Change
 
 # In one transaction: they are made in the event loop, and are parameters of one statement, of which
 # SQLite before 3.32 takes 999.
@@ -26,36 +25,34 @@ class Image:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.hourly = Hourly()  # of the last hours, as far as they are held
+        self._counts: dict[HourKey, dict[str, float]] = {}  # to be added to those of the file
+        self._agents = Agents()
         self.next_event = 1
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
 
-    def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Raises StoreError for what can't be kept."""
-        for event in events:
-            try:
-                row = rows.event(self.next_event, event)
-            except (TypeError, KeyError) as error:
-                raise StoreError(f"no event to keep: {type(error).__name__}") from error
-            self._events.append(row)
-            self.next_event += 1
+    def write(self, change: Change, now: float) -> dict[str, int]:
+        """As the store's. Raises TypeError for an event that is no JSON; then all is as before."""
+        events = [rows.event(n, event) for n, event in enumerate(change.events, self.next_event)]
+        self._events += events
+        self.next_event += len(events)
+        for key, counts in change.counts.items():
+            merge(self._counts, {self._agents.bounded(key): counts})
+        return self.ledger.write(change, now)
 
     def all_changed(self) -> None:
         """The file is new: it has nothing of this."""
         for table in self.ledger.tables.values():
             table.all_changed()
-        self.hourly.rows.all_changed()
 
     def is_dirty(self) -> bool:
         """Whether anything is still to be written."""
         tables = self.ledger.tables.values()
-        changed = self.hourly.rows.changed or any(table.changed for table in tables)
-        return bool(changed or self._events)
+        return bool(self._counts or self._events) or any(table.changed for table in tables)
 
     def take(self) -> Batch:
         """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
         batch = Batch()
-        tables, counts = self.ledger.tables, self.hourly.rows
+        tables = self.ledger.tables
         for kind, table in tables.items():
             for name in islice(table.changed, MOST_ENTRIES - len(batch.names)):
                 batch.names.append((kind, name))
@@ -67,15 +64,13 @@ class Image:
             del tables[kind].changed[name]
         while self._events and len(batch.events) < MOST_EVENTS:
             batch.events.append(self._events.popleft())
-        for key in list(islice(counts.changed, MOST_COUNT_ROWS)):
-            batch.counts.append(rows.counts(key, counts[key]))
-            del counts.changed[key]
+        for key in list(islice(self._counts, MOST_COUNT_ROWS)):
+            batch.counts[key] = self._counts.pop(key)
         return batch
 
     def put_back(self, batch: Batch) -> None:
         """The batch was not written: its entries are to be, as they will stand then."""
         for kind, name in batch.names:
             self.ledger.tables[kind].changed[name] = None
-        for row in batch.counts:
-            self.hourly.rows.changed[HourKey(*row[:3])] = None
+        merge(self._counts, batch.counts)
         self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)

@@ -18,7 +18,7 @@ from ..telemetry import log
 from .hourly import hour_of
 from .image import Image
 from .state_file import FileUnusable, StateFile
-from .store import StoreError
+from .store import Sizes, StoreError
 from .worker import Worker
 
 RETRY_SECONDS = 1.0  # between two tries of a file that fails
@@ -32,21 +32,18 @@ Result = TypeVar("Result")
 
 
 class Keeper:
-    """``events``: for how many seconds they are kept, and how many.
-
-    ``clock``: seconds since the epoch, for the housekeeping alone.
-    """
+    """``clock``: seconds since the epoch, for the housekeeping alone."""
 
     def __init__(
         self,
         file: StateFile,
         image: Image,
-        events: tuple[float, int],
+        sizes: Sizes,
         clock: Callable[[], float],
     ) -> None:
         self._file = file
         self._image = image
-        self._events_ttl, self._max_events = events
+        self._sizes = sizes
         self._clock = clock
         self.trouble: str | None = f"{file.path} is not open yet"
         self.known = False  # the file was read, so that memory has the truth
@@ -153,9 +150,6 @@ class Keeper:
             for kind, table in self._image.ledger.tables.items():
                 table.restore(contents[kind])
             self._image.next_event = last_event + 1
-            hour = hour_of(self._clock())
-            counts = await self._do(partial(self._file.find_counts, hour - 1, hour))
-            self._image.hourly.restore(counts, hour - 1)
             self.known = True
         elif new:
             self._image.all_changed()
@@ -170,10 +164,9 @@ class Keeper:
         if self._image.ledger.forget_idle(now, STEP):
             return True
         self._image.ledger.forget_empty_hours(now)
-        before = now - self._events_ttl
-        self._image.hourly.forget(hour_of(now) - 1)
+        before = now - self._sizes.events_ttl
         await self._do(partial(self._file.forget_counts, hour_of(before)))
-        forget = partial(self._file.forget_events, before, self._max_events, STEP)
+        forget = partial(self._file.forget_events, before, self._sizes.max_events, STEP)
         if await self._do(forget) == STEP:
             return True
         await self._do(self._file.sync)

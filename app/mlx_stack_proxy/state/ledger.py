@@ -15,12 +15,12 @@ from .store import (
     ESTIMATED,
     MOST_TOKENS,
     BreakerState,
+    Change,
     Limit,
     Refused,
     Reserved,
-    SessionDelta,
     SessionState,
-    Settlement,
+    Sizes,
     Sticky,
 )
 from .table import Table
@@ -51,14 +51,13 @@ class Purse:
 class Ledger:
     """Bounded: the least recently used sessions and counts go first.
 
-    ``session_ttl``: seconds. ``sessions``, ``purses``: by last use, oldest first. ``tables``: what
-    is to outlive the process, by kind.
+    ``sessions``, ``purses``: by last use, oldest first. ``tables``: what is to outlive the process,
+    by kind.
     """
 
-    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
-        self._max_sessions = max_sessions
-        self._window_size = window_size
-        self._ttl = session_ttl
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._ttl = sizes.session_ttl
         self.sessions: Table[str, SessionState] = Table()
         self.purses: Table[str, Purse] = Table()
         self.hours: Table[str, RollingHour] = Table()
@@ -85,28 +84,31 @@ class Ledger:
         state = state or SessionState(session, first_seen=now, last_seen=now)
         return self._counted(state, now, counts)
 
-    def commit(
-        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
-    ) -> dict[str, int]:
-        self.forget_idle(now, STEP)
+    def write(self, change: Change, now: float) -> dict[str, int]:
+        """As the store's, but for the events and the hours' counters."""
         before = {}
-        if settlement is not None:
+        if (settlement := change.settlement) is not None:
             before = self.settle(settlement.ticket, settlement.amounts, now)
+        if change.session:
+            self._add_to_session(change, now)
+        self.breakers.update(change.breakers)
+        return before
+
+    def _add_to_session(self, change: Change, now: float) -> None:
+        self.forget_idle(now, STEP)
+        session, sticky = change.session, change.sticky
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
-        window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
         self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
             session,
-            turns=old.turns + delta.turns,
-            tier=delta.tier or old.tier,
-            window=window,
-            sticky=_lasting({**old.sticky, **delta.sticky}, now) if delta.sticky else old.sticky,
+            turns=old.turns + change.turns,
+            tier=change.tier or old.tier,
+            sticky=_lasting({**old.sticky, **sticky}, now) if sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)
-        while len(self.sessions) > self._max_sessions:
+        while len(self.sessions) > self._sizes.max_sessions:
             self._forget(next(iter(self.sessions.values())))
-        return before
 
     def delete(self, session: str) -> bool:
         """Forget a session with its counts; whether there was one."""
@@ -187,7 +189,7 @@ class Ledger:
         for limit, used in amounts.items():
             spend = self._spend_in_hour if limit.rolling else self._spend
             before[limit.scope] = spend(limit.scope, used, now)
-        while len(self.purses) > self._max_sessions + SPARE_PURSES:
+        while len(self.purses) > self._sizes.max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
         return before
 
@@ -215,7 +217,6 @@ class Ledger:
             counts or {},
             state.turns,
             state.tier,
-            state.window,
             _lasting(sticky, now) if sticky else sticky,
             state.first_seen,
             state.last_seen,

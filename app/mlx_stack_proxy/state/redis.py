@@ -22,20 +22,21 @@ import orjson
 from .. import tasks
 from ..frozen import frozen
 from . import redis_link
-from .hourly import MOST_AGENTS, MOST_COUNTERS, Counts, Deltas, HourKey
+from .hourly import MOST_COUNTERS, Agents, Counts, HourKey
 from .redis_link import RedisLink
 from .store import (
     MOST_TOKENS,
     BreakerState,
+    Change,
     EventQuery,
     Limit,
     NotSent,
     Refused,
     Reserved,
-    SessionDelta,
     Sessions,
     SessionState,
     Settlement,
+    Sizes,
     Sticky,
     StoreError,
 )
@@ -50,7 +51,7 @@ STEP = 200  # what one step of the housekeeping forgets, at most
 
 # A call whose answer was lost is made again only while the server surely remembers it: ten minutes.
 SURE_SECONDS = 500.0
-MOST_DEBTS = 10_000  # settlements and commits kept for a server that is away, the newest
+MOST_DEBTS = 10_000  # writes kept for a server that is away, the newest
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
@@ -60,13 +61,13 @@ _Read = TypeVar("_Read")
 class _Debt:
     """What is still to be added. ``sure_until``: monotonic seconds; None: it was never sent."""
 
-    script: str
-    args: tuple[str | bytes | int, ...]
+    call: str
+    change: Change
     sure_until: float | None
 
 
 class RedisStore:
-    """``url``: ``redis://``, ``rediss://`` or ``unix://``; the TTLs are seconds.
+    """``url``: ``redis://``, ``rediss://`` or ``unix://``.
 
     ``clock``: seconds since the epoch, for what expires in the background. Raises ``ValueError``
     for a URL that is none.
@@ -75,22 +76,22 @@ class RedisStore:
     def __init__(
         self,
         url: str,
-        *,
-        max_sessions: int,
-        window_size: int,
-        session_ttl: float,
-        events_ttl: float,
-        max_events: int,
+        sizes: Sizes,
         clock: Callable[[], float] = time.time,
+        *,
         prefix: str = PREFIX,
     ) -> None:
         self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
-        self._max_sessions = max_sessions
-        self._window_size = window_size
-        self._ttl = repr(float(session_ttl))
-        self._events_ttl = repr(float(events_ttl))
-        self._max_events = max_events
+        self._sizes = sizes
+        self._ttl = _time(sizes.session_ttl)
+        self._bounds = {  # beyond which a change forgets what is old
+            "most_sessions": sizes.max_sessions,
+            "most_events": sizes.max_events,
+            "most_counters": MOST_COUNTERS,
+            "keep_events": sizes.events_ttl,
+        }
+        self._agents = Agents()
         self._clock = clock
         me = secrets.token_hex(8)
         self._calls = (f"{me}:{n}" for n in itertools.count())
@@ -125,21 +126,17 @@ class RedisStore:
             raise StoreError(f"what Redis has of a session makes no sense: {error}") from None
         return replace(state, counts=_by_scope(limits, counts)) if limits else state
 
-    async def commit(
-        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
-    ) -> Mapping[str, int]:
-        args: list[str | bytes | int] = [session, delta.turns, delta.tier, self._window_size]
-        args += (self._max_sessions, len(delta.window), *(one.hex() for one in delta.window))
-        args.append(len(delta.sticky))
-        for model, entry in delta.sticky.items():
-            args += (model, f"{entry.until!r} {entry.tier}")
-        counts = self._counts(delta.counts) if delta.counts else []
-        args += (len(counts), *counts)
-        if settlement is None:
-            await self._add(now, "commit", *args)
-            return {}
-        args += (settlement.ticket, *_amounts(settlement.amounts))
-        return _by_scope(settlement.amounts, await self._add(now, "commit", *args))
+    async def write(self, change: Change, now: float) -> Mapping[str, int]:
+        """What fails is added later, once, but for the breakers. Raises StoreError all the same."""
+        call, settlement = next(self._calls), change.settlement
+        try:
+            before = await self._add(call, change, now)
+        except StoreError as error:
+            sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
+            self._debts.append(_Debt(call, replace(change, breakers={}), sure_until))
+            self._owes.set()
+            raise
+        return _by_scope(settlement.amounts, before) if settlement is not None else {}
 
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
@@ -152,7 +149,7 @@ class RedisStore:
         return sessions
 
     async def count_sessions(self, now: float) -> int:
-        oldest = now - float(self._ttl)
+        oldest = now - self._sizes.session_ttl
         key = f"{self._prefix}:sessions"
         return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
 
@@ -179,31 +176,11 @@ class RedisStore:
         used, fits_alone, resets_in = rest
         return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
 
-    async def settle(
-        self, ticket: str, amounts: Mapping[Limit, int], now: float
-    ) -> Mapping[str, int]:
-        before = await self._add(now, "settle", ticket, *_amounts(amounts))
-        return _by_scope(amounts, before)
-
     # Breakers and events
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         found = await self._link.command("HGETALL", f"{self._prefix}:breakers")
         return dict(_readable(_breaker, _pairs(found)))
-
-    async def save_breaker(self, tier: str, state: BreakerState) -> None:
-        values = (state.failures, state.degraded_until, state.cooldown)
-        await self._run("save_breaker", tier, orjson.dumps(values))
-
-    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        given: list[str | bytes] = []
-        for event in events:
-            try:
-                given += (_time(event["time"]), orjson.dumps(event))
-            except (TypeError, KeyError) as error:
-                raise StoreError(f"no event to keep: {type(error).__name__}") from error
-        if given:
-            await self._run("add_events", self._max_events, self._events_ttl, *given)
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         key, upwards = f"{self._prefix}:events", query.after is not None
@@ -229,12 +206,9 @@ class RedisStore:
         return found if upwards else found[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
-        return len(await self.events(replace(query, limit=self._max_events)))
+        return len(await self.events(replace(query, limit=self._sizes.max_events)))
 
     # The hours' counters
-
-    async def add_counts(self, deltas: Deltas) -> None:
-        await self._add(self._clock(), "add_counts", *self._counts(deltas))
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         found: dict[HourKey, Counts] = {}
@@ -243,30 +217,15 @@ class RedisStore:
             found |= _readable(_counters, await self._run("counts", start, end))
         return found
 
-    def _counts(self, deltas: Deltas) -> list[str | int]:
-        """As the scripts take them."""
-        given: list[str | int] = [self._events_ttl, MOST_AGENTS, MOST_COUNTERS]
-        for key, counts in deltas.items():
-            given += (*key, len(counts))
-            for name, number in counts.items():
-                given += (name, repr(number))
-        return given
-
     # Its own
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
         return await self._link.run(name, *args)
 
-    async def _add(self, now: float, name: str, *args: str | bytes | int) -> Any:
-        """Add something; what fails is added later, once. Raises StoreError all the same."""
-        call = next(self._calls)
-        try:
-            return await self._run(name, _time(now), self._ttl, call, *args)
-        except StoreError as error:
-            sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
-            self._debts.append(_Debt(name, (call, *args), sure_until))
-            self._owes.set()
-            raise
+    async def _add(self, call: str, change: Change, now: float) -> Any:
+        """``call``: of two with the same one, the second adds nothing."""
+        content = orjson.dumps({**_content(change, self._agents), **self._bounds})
+        return await self._run("write", _time(now), self._ttl, call, content)
 
     async def _keep_paying(self) -> None:
         while True:
@@ -280,7 +239,7 @@ class RedisStore:
         while self._debts:
             debt = self._debts[0]
             if debt.sure_until is None or time.monotonic() < debt.sure_until:
-                await self._run(debt.script, _time(self._clock()), self._ttl, *debt.args)
+                await self._add(debt.call, debt.change, self._clock())
             # Else it may have been added, and nobody remembers: better once too few than twice.
             if self._debts and self._debts[0] is debt:
                 self._debts.popleft()
@@ -300,14 +259,11 @@ class RedisStore:
 
     async def tidy(self) -> int:
         """Forget some of what is too old; how much. Raises StoreError."""
-        times = (_time(self._clock()), self._ttl, self._events_ttl)
-        return int(await self._run("tidy", *times, STEP, self._max_events))
+        times = (_time(self._clock()), self._ttl, _time(self._sizes.events_ttl))
+        return int(await self._run("tidy", *times, STEP, self._sizes.max_events))
 
 
-_SCRIPTS = (
-    *("load", "commit", "delete", "sessions", "reserve", "settle"),
-    *("save_breaker", "add_events", "tidy", "add_counts", "counts"),
-)
+_SCRIPTS = ("load", "write", "delete", "sessions", "reserve", "tidy", "counts")
 
 
 def _time(seconds: float) -> str:
@@ -321,11 +277,29 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
     return given
 
 
-def _amounts(amounts: Mapping[Limit, int]) -> list[str | int]:
-    given: list[str | int] = []
-    for limit, tokens in amounts.items():
-        given += (limit.scope, int(limit.rolling), min(tokens, MOST_TOKENS))
-    return given
+def _content(change: Change, agents: Agents) -> dict[str, Any]:
+    """As JSON for the script. Times and counters are text, which says them exactly."""
+    settlement = change.settlement or Settlement("", {})
+    return {
+        "session": change.session,
+        "turns": change.turns,
+        "tier": change.tier,
+        "sticky": {model: f"{one.until!r} {one.tier}" for model, one in change.sticky.items()},
+        "ticket": settlement.ticket,
+        "amounts": [
+            (limit.scope, limit.rolling, min(tokens, MOST_TOKENS))
+            for limit, tokens in settlement.amounts.items()
+        ],
+        "counts": [
+            ([*agents.bounded(key)], {name: repr(number) for name, number in counts.items()})
+            for key, counts in change.counts.items()
+        ],
+        "breakers": {
+            tier: orjson.dumps((one.failures, one.degraded_until, one.cooldown)).decode()
+            for tier, one in change.breakers.items()
+        },
+        "events": [(_time(event["time"]), orjson.dumps(event).decode()) for event in change.events],
+    }
 
 
 def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
@@ -354,7 +328,6 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

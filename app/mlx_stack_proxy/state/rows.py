@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from .hourly import Counts, HourKey
+from .hourly import HourKey
 from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
@@ -28,14 +28,14 @@ class Batch:
 
     ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
     the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
-    session, and all of it as JSON. ``counts``: hour, agent, tier, and the counters as JSON.
+    session, and all of it as JSON. ``counts``: to be added to those that are stored.
     """
 
     names: list[tuple[str, str]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     gone: list[tuple[str, str]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
-    counts: list[tuple[int, str, str, str]] = field(default_factory=list)
+    counts: dict[HourKey, dict[str, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.names or self.events or self.counts)
@@ -68,16 +68,11 @@ def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
     return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
 
 
-def counts(key: HourKey, counters: Counts) -> tuple[int, str, str, str]:
-    return *key, orjson.dumps(counters).decode()
-
-
 def _session(state: SessionState) -> Any:
-    """Without its counts, which its purse has; the digests in hexadecimal digits."""
+    """Without its counts, which its purse has."""
     return {
         "turns": state.turns,
         "tier": state.tier,
-        "window": [digest.hex() for digest in state.window],
         "sticky": state.sticky,
         "first_seen": state.first_seen,
         "last_seen": state.last_seen,
@@ -85,7 +80,7 @@ def _session(state: SessionState) -> Any:
 
 
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
-    content["window"] = tuple(map(bytes.fromhex, content["window"]))
+    content.pop("window", None)  # 0.1 kept turns for loop detection
     content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
     return SessionState(name.removeprefix("session:"), **content)
 

@@ -1,9 +1,9 @@
 """The store of one process, in a file that outlives it or in memory (``MemoryFile``).
 
 The process owns its file, so what it knows in memory is the truth: to load and to reserve costs no
-I/O, and reservations die with the process that made them. What changes is written as whole rows, so
-that to write it twice counts nothing twice; whoever changed something is told when it is written.
-While the file fails, counting goes on in memory, and all of it is written when the file is well.
+I/O, and reservations die with the process that made them. Whoever changed something is told when it
+is written. While the file fails, counting goes on in memory, and all of it is written when the file
+is well. Events and the hours' counters are in the file alone.
 """
 
 from __future__ import annotations
@@ -12,47 +12,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .hourly import Counts, Deltas, HourKey
+from .hourly import Counts, HourKey
 from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
 from .state_file import MemoryFile, StateFile
 from .store import (
     BreakerState,
+    Change,
     EventQuery,
     Limit,
     Refused,
     Reserved,
-    SessionDelta,
     Sessions,
     SessionState,
-    Settlement,
+    Sizes,
     StoreError,
 )
 
 
 class SqliteStore:
-    """``path``: the file, ``~`` allowed; None: in memory. ``session_ttl``, ``events_ttl``: seconds.
+    """``path``: the file, ``~`` allowed; None: in memory.
 
     ``clock``: seconds since the epoch, for what expires in the background.
     """
 
     def __init__(
-        self,
-        path: str | None,
-        *,
-        max_sessions: int,
-        window_size: int,
-        session_ttl: float,
-        events_ttl: float,
-        max_events: int,
-        clock: Callable[[], float] = time.time,
+        self, path: str | None, sizes: Sizes, clock: Callable[[], float] = time.time
     ) -> None:
-        self._image = Image(
-            Ledger(max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl)
-        )
+        self._image = Image(Ledger(sizes))
         file = MemoryFile() if path is None else StateFile(path)
-        self._keeper = Keeper(file, self._image, (events_ttl, max_events), clock)
+        self._keeper = Keeper(file, self._image, sizes, clock)
 
     @property
     def trouble(self) -> str | None:
@@ -67,11 +57,9 @@ class SqliteStore:
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         return self._ledger().load(session, now, limits)
 
-    async def commit(
-        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
-    ) -> Mapping[str, int]:
-        before = self._ledger().commit(session, delta, now, settlement)
-        self._image.hourly.add(delta.counts)
+    async def write(self, change: Change, now: float) -> Mapping[str, int]:
+        self._ledger()
+        before = self._image.write(change, now)
         await self._keeper.written()
         return before
 
@@ -98,24 +86,8 @@ class SqliteStore:
     ) -> Reserved | Refused:
         return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
 
-    async def settle(
-        self, ticket: str, amounts: Mapping[Limit, int], now: float
-    ) -> Mapping[str, int]:
-        before = self._ledger().settle(ticket, amounts, now)
-        await self._keeper.written()
-        return before
-
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._ledger().breakers)
-
-    async def save_breaker(self, tier: str, state: BreakerState) -> None:
-        self._ledger().breakers[tier] = state
-        await self._keeper.written()
-
-    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        self._ledger()
-        self._image.add_events(events)
-        await self._keeper.written()
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         self._ledger()
@@ -125,15 +97,10 @@ class SqliteStore:
         self._ledger()
         return await self._keeper.ask(lambda file: file.count_events(query))
 
-    async def add_counts(self, deltas: Deltas) -> None:
-        self._ledger()
-        self._image.hourly.add(deltas)
-        await self._keeper.written()
-
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         self._ledger()
-        found = await self._keeper.ask(lambda file: file.find_counts(first, last))
-        return {**found, **self._image.hourly.find(first, last)}
+        await self._keeper.written()
+        return await self._keeper.ask(lambda file: file.find_counts(first, last))
 
     def _ledger(self) -> Ledger:
         """What is known. Raises StoreError where the file has not been read yet."""

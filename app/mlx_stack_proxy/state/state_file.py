@@ -1,8 +1,8 @@
 """The SQLite file behind the store: opened, locked, written, read, set aside.
 
 One table has the events, one the hours' counters, one a row for each session, purse, rolling hour
-and breaker. One transaction replaces the rows that have changed and deletes those that are gone, so
-that to write it twice counts nothing twice. Synchronous, and to be called from one thread.
+and breaker. One transaction replaces the rows that have changed, deletes those that are gone, and
+adds to the counters. Synchronous, and to be called from one thread.
 Everything that goes wrong is a ``StoreError`` with a sentence; a file that no retry will make
 usable is a ``FileUnusable``.
 
@@ -18,7 +18,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import orjson
 
 from . import rows
-from .hourly import Counts, HourKey
+from .hourly import Counts, HourKey, add
 from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
@@ -168,7 +168,7 @@ class StateFile:
             if batch.events:
                 _all_at_once(connection, "REPLACE INTO events VALUES {}", batch.events)
             if batch.counts:
-                _all_at_once(connection, "REPLACE INTO counts VALUES {}", batch.counts)
+                _add_counts(connection, batch.counts)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileUnusable."""
@@ -191,12 +191,12 @@ class StateFile:
             found: int = self._open().execute(sql, given).fetchone()[0]
         return found
 
-    def find_counts(self, first: int, last: int) -> dict[HourKey, Counts]:
+    def find_counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         """As ``Store.counts``. Raises StoreError, FileUnusable."""
         sql = "SELECT hour, agent, tier, counters FROM counts WHERE hour BETWEEN ? AND ?"
         with self._said("can't be read"):
             found = self._open().execute(sql, (first, last)).fetchall()
-        return {HourKey(*row[:3]): orjson.loads(row[3]) for row in found}
+        return _counts(found)
 
     def forget_counts(self, before: int) -> None:
         """Delete the counters of the hours before that one. Raises StoreError, FileUnusable."""
@@ -338,9 +338,24 @@ def _identity(path: Path | int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _counts(found: Iterable[tuple[Any, ...]]) -> dict[HourKey, dict[str, float]]:
+    return {HourKey(*row[:3]): orjson.loads(row[3]) for row in found}
+
+
+def _add_counts(connection: sqlite3.Connection, deltas: Mapping[HourKey, Counts]) -> None:
+    where = "(hour, agent, tier) IN (VALUES {})"
+    sql = f"SELECT hour, agent, tier, counters FROM counts WHERE {where}"  # noqa: S608
+    stored = _counts(_all_at_once(connection, sql, [*deltas]))
+    added = [
+        (*key, orjson.dumps(add(stored.get(key, {}), counts)).decode())
+        for key, counts in deltas.items()
+    ]
+    _all_at_once(connection, "REPLACE INTO counts VALUES {}", added)
+
+
 def _all_at_once(
     connection: sqlite3.Connection, sql: str, given: Sequence[tuple[Any, ...]]
-) -> None:
+) -> sqlite3.Cursor:
     """Run one statement for all tuples, whose marks go into ``sql``.
 
     Python's module lets go of the interpreter's lock for each statement; getting it back from a
@@ -348,4 +363,4 @@ def _all_at_once(
     """
     one = f"({', '.join('?' * len(given[0]))})"
     marks = ", ".join([one] * len(given))
-    connection.execute(sql.format(marks), list(chain.from_iterable(given)))
+    return connection.execute(sql.format(marks), list(chain.from_iterable(given)))

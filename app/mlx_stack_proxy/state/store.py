@@ -73,8 +73,7 @@ class SessionState:
 
     ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``estimated``: how
     many of those used no upstream has counted. ``counts``: tokens settled by scope, of the scopes
-    that were asked for. ``window``: the last turns' digests, oldest first, for clients that don't
-    send their transcript. ``sticky``: what has not ended yet.
+    that were asked for. ``sticky``: what has not ended yet.
     """
 
     session: str
@@ -84,7 +83,6 @@ class SessionState:
     counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     tier: str = ""
-    window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
@@ -97,25 +95,30 @@ class Sessions(list[SessionState]):
 
 
 @frozen
-class SessionDelta:
-    """What one exchange adds. Deltas of parallel exchanges may be committed in any order.
-
-    ``counts``: to the hours' counters, which are not the session's alone.
-    """
-
-    turns: int = 0
-    tier: str = ""
-    window: tuple[bytes, ...] = ()
-    sticky: Mapping[str, Sticky] = field(default_factory=dict)
-    counts: Deltas = field(default_factory=dict)
-
-
-@frozen
 class Settlement:
     """What ends a reservation: the tokens that were really used, in each of the scopes."""
 
     ticket: str
     amounts: Mapping[Limit, int]
+
+
+@frozen
+class Change:
+    """What is to be added, all in one. Changes of parallel exchanges may be written in any order.
+
+    ``session``: whose ``turns``, ``tier`` and ``sticky`` these are; "" for nobody's.
+    ``settlement``: of a reservation, which may have expired. ``counts``: to the hours' counters.
+    ``breakers``: by tier. ``events``: each has ``time``, ``kind``, ``session``.
+    """
+
+    session: str = ""
+    turns: int = 0
+    tier: str = ""
+    sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    settlement: Settlement | None = None
+    counts: Deltas = field(default_factory=dict)
+    breakers: Mapping[str, BreakerState] = field(default_factory=dict)
+    events: Sequence[Mapping[str, Any]] = ()
 
 
 @frozen
@@ -168,8 +171,18 @@ class EventQuery:
         )
 
 
+@frozen
+class Sizes:
+    """How much a store keeps, and for how many seconds."""
+
+    max_sessions: int
+    session_ttl: float
+    events_ttl: float
+    max_events: int
+
+
 class Store(Protocol):
-    """Load at the start of an exchange, commit deltas at its end."""
+    """Load at the start of an exchange, write what changed at its end."""
 
     @property
     def trouble(self) -> str | None:
@@ -191,12 +204,11 @@ class Store(Protocol):
         """
         ...
 
-    async def commit(
-        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
-    ) -> Mapping[str, int]:
-        """Add to a session, and settle, in one. As with all that changes: on return, it is stored.
+    async def write(self, change: Change, now: float) -> Mapping[str, int]:
+        """Add all of it in one. As with all that changes: on return, it is stored.
 
-        Gives what :meth:`settle` gives.
+        Gives the tokens before it of each scope that it settles: of those who settle at once, one
+        crosses a threshold.
         """
         ...
 
@@ -234,22 +246,7 @@ class Store(Protocol):
         """
         ...
 
-    async def settle(
-        self, ticket: str, amounts: Mapping[Limit, int], now: float
-    ) -> Mapping[str, int]:
-        """End a reservation (which may have expired) and count the tokens that were really used.
-
-        Gives each scope's tokens before it: of those who settle at once, one crosses a threshold.
-        """
-        ...
-
     async def breakers(self) -> Mapping[str, BreakerState]: ...
-
-    async def save_breaker(self, tier: str, state: BreakerState) -> None: ...
-
-    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Keep events; each has ``time``, ``kind``, ``session``."""
-        ...
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Events with their numbers, oldest first."""
@@ -257,10 +254,6 @@ class Store(Protocol):
 
     async def count_events(self, query: EventQuery) -> int:
         """How many events the query would give, were it not for its ``limit``."""
-        ...
-
-    async def add_counts(self, deltas: Deltas) -> None:
-        """Add to the hours' counters."""
         ...
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:

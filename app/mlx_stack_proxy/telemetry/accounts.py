@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..engine.exchange import Exchange
@@ -17,18 +17,9 @@ from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
-from .exchange_counts import RECOVERED, counts_of, difference, way_of
+from .exchange_counts import INCIDENTS, RECOVERED, amount_of, counts_of, way_of
 from .metrics import OTHER
 
-# What stages report → the event that is kept (docs/observability.md), and its labels there.
-_EVENTS = {
-    "tool_call_invalid": ("tool_call_invalid", ("failure",)),
-    "tool_call_repaired": ("tool_call_repaired", ("repair",)),
-    "tool_call_rescued": ("tool_call_repaired", ("format",)),
-    "loop_warning": ("loop_warning", ("detector", "action")),
-    "loop_break": ("loop_break", ("detector", "action")),
-    "truncated": ("loop_warning", ("truncated",)),
-}
 # Events that belong to no request, and the hour's counter of each.
 _COUNTED = {
     "started": "starts",
@@ -47,35 +38,16 @@ def tier_label(exchange: Exchange) -> str:
     return exchange.tier if exchange.route.tiers else OTHER
 
 
-class HourlyCount:
-    """What the hour's counters have of one exchange, by tier, and as which outcome."""
-
-    def __init__(self, services: Services, exchange: Exchange) -> None:
-        self._services = services
-        self._exchange = exchange
-        self._counted: Mapping[str, Counts] = {}
-        self._counted_as = ""
-
-    def told(self, outcome: str) -> Deltas:
-        """What to add to the counters for this end; it also keeps the exchange's last events.
-
-        A second call with another outcome gives the correction of the first.
-        """
-        if self._counted_as == outcome:
-            return {}
-        services, exchange = self._services, self._exchange
-        try:
-            found = counts_of(exchange, outcome)
-            hour = hour_of(services.wall_clock())
-            missing = difference(found, self._counted)
-            self._counted, self._counted_as = found, outcome
-            if told := _told_of_end(exchange, outcome):
-                keep(services, exchange, told)
-        except Exception as error:  # no reason to keep a reply back that was fine
-            stage_failed(services, "books", error)
-            return {}
-        agent = exchange.request.agent
-        return {HourKey(hour, agent, tier): counts for tier, counts in missing.items()}
+def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
+    """What the exchange adds to the hour's counters; it also keeps its last events."""
+    try:
+        found = counts_of(exchange, outcome)
+        keep(services, exchange, _told_of_end(exchange, outcome))
+    except Exception as error:  # no reason to keep a reply back that was fine
+        stage_failed(services, "books", error)
+        return {}
+    hour, agent = hour_of(services.wall_clock()), exchange.request.agent
+    return {HourKey(hour, agent, tier): counts for tier, counts in found.items()}
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
@@ -101,7 +73,7 @@ def count_attempt(
     """One upstream call has ended."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.attempts.inc(tier, outcome.reason or "ok")
+    metrics.attempts.labels(tier, outcome.reason or "ok").inc()
     if spent is not None:
         count_tokens(services, tier, spent)
         now = asyncio.get_running_loop().time()
@@ -111,15 +83,15 @@ def count_attempt(
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
     """Tokens that were used. ``tier``: a metric's label."""
     metrics = services.metrics
-    metrics.tokens.inc(tier, "input", by=spent.prompt)
-    metrics.tokens.inc(tier, "output", by=spent.output)
+    metrics.tokens.labels(tier, "input").inc(spent.prompt)
+    metrics.tokens.labels(tier, "output").inc(spent.output)
 
 
 def note_step(services: Services, exchange: Exchange, step: Step) -> None:
     """What follows an attempt has been decided; the exchange goes by it already."""
     match step:
         case Retry():
-            services.metrics.retries.inc(tier_label(exchange), step.reason)
+            services.metrics.retries.labels(tier_label(exchange), step.reason).inc()
         case Move():
             note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
         case Fail() if not isinstance(exchange.outcomes[-1].verdict, Rejected):
@@ -128,7 +100,7 @@ def note_step(services: Services, exchange: Exchange, step: Step) -> None:
 
 def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
     """A tier was left for that of now."""
-    services.metrics.escalations.inc(before, exchange.tier, reason)
+    services.metrics.escalations.labels(before, exchange.tier, reason).inc()
     detail = {"from": before, "to": exchange.tier, "reason": reason}
     keep(services, exchange, [("escalated", detail)])
 
@@ -158,35 +130,22 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
     """Count what the stages reported of an attempt, and keep it as events."""
     if not incidents:
         return
-    metrics = services.metrics
     tier = tier_label(exchange)
     tools = exchange.request.offered()  # what else a model calls a tool is its own text
     events = []
     for incident in incidents:
-        match incident.kind:
-            case "tool_call_invalid":
-                metrics.tool_call_failures.inc(tier, *incident.labels)
-            case "tool_call_repaired":
-                metrics.tool_call_repairs.inc(*incident.labels)
-            case "loop_warning" | "loop_break":
-                metrics.loops.inc(*incident.labels)
-            case "truncated":
-                metrics.truncations.inc(*incident.labels)
-            case "tokens_saved":
-                metrics.tokens_saved.inc(by=incident.detail["tokens"])
-                continue  # a figure, no event
-            case "tool_call_unchecked":
-                metrics.unchecked_tool_calls.inc()
-                continue
-            case "tool_call_rescued":
-                metrics.rescued_tool_calls.inc(*incident.labels)
-        kind, names = _EVENTS[incident.kind]
-        detail = dict(zip(names, incident.labels, strict=True))
+        row = INCIDENTS[incident.kind]
+        counter = getattr(services.metrics, row.metric)
+        labels = (tier, *incident.labels) if row.by_tier else incident.labels
+        (counter.labels(*labels) if labels else counter).inc(amount_of(incident))
+        if not row.event:
+            continue
+        detail = dict(zip(row.labels, incident.labels, strict=True))
         if incident.kind in _WITH_DETAIL:
             detail |= incident.detail
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
-        events.append((kind, detail))
+        events.append((row.event, detail))
     keep(services, exchange, events)
 
 
@@ -243,7 +202,7 @@ def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:
     """A bug of ours: counted and said, and the exchange goes on without."""
-    services.metrics.stage_faults.inc(stage)
+    services.metrics.stage_faults.labels(stage).inc()
     log.fault("stage_fault", error, stage=stage)
 
 
@@ -258,8 +217,9 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     """The exchange is over."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.requests.inc(tier, outcome)
-    metrics.request.observe(seconds, tier)
+    metrics.requests.labels(tier, outcome).inc()
+    metrics.count_agent(exchange.request.agent, outcome)
+    metrics.request.labels(tier).observe(seconds)
     said: dict[str, Any] = {}
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
     if failed:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..frozen import frozen
 from ..settings import Settings
 from .metrics import OTHER
+from .report_words import labels
 
 ENOUGH: Final = 10  # calls
 OFTEN: Final = 0.2
@@ -42,15 +43,9 @@ class Tier:
     def __getitem__(self, counter: str) -> float:
         return self.sums.get(counter, 0)
 
-    def labels(self, counter: str) -> dict[str, float]:
-        """A counter's numbers by their labels."""
-        prefix = f"{counter}:"
-        found = {k.removeprefix(prefix): n for k, n in self.sums.items() if k.startswith(prefix)}
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
-
 
 def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
-    invalid = tier.labels("invalid_calls")
+    invalid = labels(tier.sums, "invalid_calls")
     shares = {
         tool: (wrong, calls)
         for tool, wrong in invalid.items()
@@ -72,7 +67,7 @@ def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
     asked = tier["attempts"] - tier["retries"]
     if asked < ENOUGH or tier["left"] / asked <= MOSTLY:
         return None
-    why = next(iter(tier.labels("left")), "").replace("_", " ")
+    why = next(iter(labels(tier.sums, "left")), "").replace("_", " ")
     says = f"{tier.name} was left in {tier['left']:,.0f} of {asked:,.0f} requests, mostly for {why}"
     return _start_higher(tier, says)
 
@@ -117,18 +112,6 @@ def window_too_small(tier: Tier, settings: Settings) -> Advice | None:
     )
 
 
-def budget_used_up(tier: Tier, settings: Settings) -> Advice | None:
-    refused = tier["errors:budget_exceeded"]
-    if refused < ENOUGH:
-        return None
-    most = settings.reliability.token_budget.per_session
-    return Advice(
-        f"{refused:,.0f} requests were refused because a token budget was used up.",
-        "reliability.token_budget.per_session",
-        f"per_session: {2 * most}",
-    )
-
-
 Rule = Callable[[Tier, Settings], Advice | None]
 RULES: Final[tuple[Rule, ...]] = (
     tool_often_wrong,
@@ -136,7 +119,6 @@ RULES: Final[tuple[Rule, ...]] = (
     queue_always_full,
     limit_that_cuts,
     window_too_small,
-    budget_used_up,
 )
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
 from ..engine.verdicts import is_doubt
+from ..frozen import frozen
 from ..state.hourly import Counts
 from .metrics import OTHER
 
@@ -27,15 +28,56 @@ WAYS: Final = (
 )
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
-_LOOPS: Final = {
-    "second_opinion": "loops_doubted",
-    "warning": "loops_told",
-    "circuit_break": "loops_broken",
-}
 AT_ONCE: Final = 0.001  # seconds in which a free place is given
 _NO_FAILURE: Final = ("client_left", "client_error")  # of the tier's
 
 Row = defaultdict[str, float]
+
+
+@frozen
+class Account:
+    """Where something that stages report is counted, and what it is kept as.
+
+    ``metric``: of ``Metrics``; ``by_tier``: it has the tier as its first label. ``event``: the kind
+    of it, ``labels``: what the incident's labels are called there. ``hour``: the hour's counter;
+    where it depends on the incident's last label, that one's; "": any other.
+    """
+
+    metric: str
+    hour: Mapping[str, str]
+    event: str = ""
+    labels: tuple[str, ...] = ()
+    by_tier: bool = False
+
+
+_LOOP: Final = ("detector", "action")
+_LOOPS: Final = {
+    "": "loops_told",
+    "second_opinion": "loops_doubted",
+    "circuit_break": "loops_broken",
+}
+_CUTS: Final = {"": "loops_cut", "max_output_tokens": "replies_cut"}
+INCIDENTS: Final = {
+    "tool_call_invalid": Account(
+        "tool_call_failures", {"": "invalid_calls"}, "tool_call_invalid", ("failure",), by_tier=True
+    ),
+    "tool_call_repaired": Account(
+        "tool_call_repairs", {"": "repairs"}, "tool_call_repaired", ("repair",)
+    ),
+    "tool_call_rescued": Account(
+        "rescued_tool_calls", {"": "calls_found"}, "tool_call_repaired", ("format",)
+    ),
+    "tool_call_unchecked": Account("unchecked_tool_calls", {}),
+    "loop_warning": Account("loops", _LOOPS, "loop_warning", _LOOP),
+    "loop_break": Account("loops", _LOOPS, "loop_break", _LOOP),
+    "truncated": Account("truncations", _CUTS, "loop_warning", ("truncated",)),
+    "tokens_saved": Account("tokens_saved", {"": "tokens_saved"}),
+}
+
+
+def amount_of(incident: Incident) -> int:
+    """How much it counts."""
+    return incident.detail["tokens"] if incident.kind == "tokens_saved" else 1
 
 
 def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
@@ -66,18 +108,6 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
     return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
 
 
-def difference(new: Mapping[str, Counts], old: Mapping[str, Counts]) -> dict[str, Counts]:
-    """What is to be added where ``old`` has been added and ``new`` is right."""
-    if not old:
-        return dict(new)
-    found = {}
-    for tier in {**old, **new}:
-        before, now = old.get(tier, {}), new.get(tier, {})
-        changed = {name: now.get(name, 0) - before.get(name, 0) for name in {**before, **now}}
-        found[tier] = {name: number for name, number in changed.items() if number}
-    return {tier: counts for tier, counts in found.items() if counts}
-
-
 def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["attempts"] += 1
     row["model_seconds"] += attempt.seconds
@@ -94,20 +124,12 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
 
 
 def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> None:
-    match incident.kind:
-        case "tool_call_invalid":
-            row["invalid_calls"] += 1
-            row[f"invalid_calls:{_tool(incident.detail.get('tool'), offered)}"] += 1
-        case "tool_call_repaired":
-            row["repairs"] += 1
-        case "tool_call_rescued":
-            row["calls_found"] += 1
-        case "loop_warning" | "loop_break":
-            row[_LOOPS.get(incident.labels[-1], "loops_told")] += 1
-        case "truncated":
-            row["replies_cut" if incident.labels == ("max_output_tokens",) else "loops_cut"] += 1
-        case "tokens_saved":
-            row["tokens_saved"] += incident.detail["tokens"]
+    hour = INCIDENTS[incident.kind].hour
+    counter = hour.get(incident.labels[-1] if incident.labels else "") or hour.get("")
+    if counter is not None:
+        row[counter] += amount_of(incident)
+    if counter == "invalid_calls":
+        row[f"invalid_calls:{_tool(incident.detail.get('tool'), offered)}"] += 1
 
 
 def _tool(name: str | None, offered: Collection[str]) -> str:

@@ -115,19 +115,15 @@ class FailureCapture:
         if len(data) > self._most:
             raise OSError(f"{len(data)} bytes of one exchange are more than a file may hold")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / FILE
-        file = _open_alone(path)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(file).st_size + len(data) > self._most:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # the workers of one proxy share it
+            path = self._folder / FILE
+            if path.exists() and path.stat().st_size + len(data) > self._most:
                 path.replace(self._folder / OLD_FILE)
-                os.close(file)
-                file = -1
-                file = _open_alone(path)
-            os.fchmod(file, 0o600)
-            _append(file, data)
+            _append(path, data)
         finally:
-            if file >= 0:
-                os.close(file)
+            os.close(folder)
 
 
 class _Tape(Observer):
@@ -169,7 +165,6 @@ class _Tape(Observer):
                 "verdict": as_data(verdict),
                 "context": {
                     "named": not exchange.session.derived,
-                    "window": [one.hex() for one in exchange.window],
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
                 },
@@ -213,33 +208,19 @@ class _Recorded:
             self.cut_off = True
 
 
-def _open_alone(path: Path) -> int:
-    """The file, locked: the workers of one proxy share it."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        file = os.open(path, flags, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(file), os.stat(path)):
-                return file
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)  # another has put it aside meanwhile
-
-
-def _append(file: int, data: bytes) -> None:
+def _append(path: Path, data: bytes) -> None:
     """All of it or nothing: half a line would spoil the next one, too."""
-    before = os.fstat(file).st_size
-    left = memoryview(data)
-    try:
-        while left:
-            left = left[os.write(file, left) :]
-    except OSError:
-        os.ftruncate(file, before)
-        raise
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(path, "ab", buffering=0, opener=lambda name, _: os.open(name, flags, 0o600)) as file:
+        os.fchmod(file.fileno(), 0o600)
+        before = os.fstat(file.fileno()).st_size
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(file.fileno(), left) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def _json(record: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -7,24 +7,21 @@ call, in its order, and of a breaker only the last state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..state.hourly import Deltas, HourKey, merge
-from ..state.store import BreakerState, Store, StoreError
+from ..state.store import BreakerState, Change, Store, StoreError
 from . import log
 
 
 class Journal:
-    """``on_failure``: told what the store could not keep, which is lost.
+    """``clock``: seconds since the epoch. ``on_failure``: told why the store failed."""
 
-    ``on_events``: called when events have been kept.
-    """
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
+        self._clock = clock
         self.on_failure: Callable[[StoreError], None] = lambda error: None
-        self.on_events: Callable[[], None] = lambda: None
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
@@ -63,10 +60,10 @@ class Journal:
     async def _write(self) -> None:
         while self._next is not None:
             done = self._current = self._next
-            events, counts, breakers = self._events, self._counts, self._breakers
+            change = Change(counts=self._counts, breakers=self._breakers, events=self._events)
             self._next, self._events, self._counts, self._breakers = None, [], {}, {}
             try:
-                await self._write_down(events, counts, breakers)
+                await self._write_down(change)
             except Exception as error:  # or whoever ends an exchange would wait for ever
                 log.fault("journal_fault", error)
             finally:
@@ -74,28 +71,8 @@ class Journal:
                 done.set_result(None)
         self._task = None
 
-    async def _write_down(
-        self,
-        events: list[Mapping[str, Any]],
-        counts: Deltas,
-        breakers: Mapping[str, BreakerState],
-    ) -> None:
-        for tier, state in breakers.items():
-            await self._kept(self._store.save_breaker(tier, state))
-        # The counters are awaited here and in no task of their own, so that they reach the store
-        # before the session that is being written: both are one transaction of its.
-        adding = asyncio.ensure_future(self._add_events(events)) if events else None
-        if counts:
-            await self._kept(self._store.add_counts(counts))
-        if adding is not None:
-            await self._kept(adding)
-
-    async def _kept(self, write: Awaitable[None]) -> None:
+    async def _write_down(self, change: Change) -> None:
         try:
-            await write
+            await self._store.write(change, self._clock())
         except StoreError as error:
             self.on_failure(error)
-
-    async def _add_events(self, events: list[Mapping[str, Any]]) -> None:
-        await self._store.add_events(events)
-        self.on_events()

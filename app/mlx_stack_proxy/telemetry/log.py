@@ -10,7 +10,6 @@ import logging
 import sys
 import traceback
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,21 +23,14 @@ from ..settings import ObservabilitySettings
 class _CurrentStderr:
     """Standard error as it is when a line is written; a test or a host may have replaced it.
 
-    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange. Its
-    beginning may stand there, so that the next one, which tells of the end of it, begins anew.
+    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange.
     """
-
-    def __init__(self) -> None:
-        self._broken_off = False
 
     def write(self, text: str) -> int:
         try:
-            done = sys.stderr.write(f"\n{text}" if self._broken_off else text)
+            return sys.stderr.write(text)
         except (OSError, ValueError):
-            self._broken_off = True
             return 0
-        self._broken_off = False
-        return done
 
     def flush(self) -> None:
         try:
@@ -67,7 +59,7 @@ def configure(
     )
     shared: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=False) if console else _add_time,
+        structlog.processors.TimeStamper(fmt="iso", utc=not console),
         _add_request_id,
     ]
     plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
@@ -105,12 +97,6 @@ def _configure_libraries(
     root.setLevel(max(level, logging.WARNING))
 
 
-def _add_time(_: Any, __: str, event: Any) -> Any:
-    """In UTC. Left to orjson to write, which does it faster than ``isoformat``."""
-    event["timestamp"] = datetime.now(UTC)
-    return event
-
-
 def _add_request_id(_: Any, __: str, event: Any) -> Any:
     if found := request_id.get():
         event.setdefault("request_id", found)
@@ -132,7 +118,7 @@ def _without_controls(_: Any, __: str, event: Any) -> Any:
 
 
 def _render_json(_: Any, __: str, event: Any) -> str:
-    line = orjson.dumps(event, default=str, option=orjson.OPT_UTC_Z).decode()
+    line = orjson.dumps(event, default=str).decode()
     # orjson leaves what JSON allows, and some terminals and readers of lines don't.
     return line if line.isascii() and "\x7f" not in line else printable(line)
 

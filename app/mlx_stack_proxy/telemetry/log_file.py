@@ -1,7 +1,8 @@
 """The log in a file that is bounded, for where nobody else sees to it (launchd).
 
 Standard output and error are led into the file, so that what the interpreter or a library writes
-there is in it as well; the workers of one proxy share it.
+there is in it as well; the workers of one proxy share it. A file that is full is copied and
+emptied, and stays open wherever it is.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import sys
 from pathlib import Path
 
 MAX_BYTES = 10 * 1024 * 1024
 KEPT = 5
-# What may be written from one look at the file's size to the next; also how late a process notices
-# that another one has begun a new file.
-LOOK_AFTER = 64 * 1024
+LOOK_AFTER = 64 * 1024  # what may be written from one look at the file's size to the next
 
 
 class LogFile:
@@ -27,9 +27,8 @@ class LogFile:
         self._max_bytes = max_bytes
         self._kept = kept
         self._written = 0
-        self._led: tuple[int, ...] = ()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._handle = self._open()
+        self._handle = _open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._look()
 
     def write(self, text: str) -> int:
@@ -52,47 +51,34 @@ class LogFile:
         return self._handle
 
     def _look(self) -> None:
-        """Begin a new file where this one is full, or where another process has begun one."""
+        """Set aside what is in the file, where that is full."""
         self._written = 0
         with contextlib.suppress(OSError):  # a full disk, say: the log goes on where it is
-            if os.fstat(self._handle).st_size >= self._max_bytes or not self._is_current():
-                self._renew()
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            try:
+                if os.fstat(self._handle).st_size >= self._max_bytes:
+                    self._set_aside()
+            finally:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
 
-    def _renew(self) -> None:
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if self._is_current():
-                for number in range(self._kept - 1, 0, -1):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
-                os.replace(self._path, f"{self._path}.1")
-            fresh = self._open()
-        finally:
-            os.close(lock)
-        os.dup2(fresh, self._handle)  # the number stays, for whoever has it
-        os.close(fresh)
-        self.lead(*self._led)
+    def _set_aside(self) -> None:
+        for number in range(self._kept - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+        with os.fdopen(os.dup(self._handle), "rb") as full:
+            full.seek(0)
+            with open(f"{self._path}.1", "wb", opener=_open) as copy:
+                shutil.copyfileobj(full, copy)
+        os.ftruncate(self._handle, 0)
 
-    def _is_current(self) -> bool:
-        try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
-        except FileNotFoundError:
-            return False
 
-    def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        return os.open(self._path, flags, 0o600)
-
-    def lead(self, *handles: int) -> None:
-        """What is written to these file numbers goes into the file, too, from now on."""
-        self._led = handles
-        for handle in handles:
-            os.dup2(self._handle, handle)
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def take_over(path: Path) -> None:
     """Write to ``path`` in place of standard output and error. Raises :class:`OSError`."""
     file = LogFile(path)
-    file.lead(1, 2)
+    for number in (1, 2):
+        os.dup2(file.fileno(), number)
     sys.stdout = sys.stderr = file

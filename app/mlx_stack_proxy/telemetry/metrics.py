@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 
 import prometheus_client
 import psutil
-from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.registry import Collector
+
+from ..state.hourly import bounded
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
@@ -26,55 +30,12 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
 
-class Counter:
-    """The library's. ``names``: of its labels; without any it is there from the start, at 0."""
-
-    def __init__(
-        self, name: str, text: str, names: tuple[str, ...], registry: CollectorRegistry
-    ) -> None:
-        self.names = names
-        self._counter = prometheus_client.Counter(name, text, names, registry=registry)
-
-    def inc(self, *labels: str, by: float = 1) -> None:
-        """``labels``: values, in the order of the names."""
-        (self._counter.labels(*labels) if labels else self._counter).inc(by)
-
-    @property
-    def values(self) -> dict[tuple[str, ...], float]:
-        """By the labels' values."""
-        (family,) = self._counter.collect()
-        return {
-            tuple(sample.labels[name] for name in self.names): sample.value
-            for sample in family.samples
-            if not sample.name.endswith("_created")
-        }
-
-
-class Histogram:
-    """The library's. ``bounds``: of the buckets, ascending, without the infinite one."""
-
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        names: tuple[str, ...],
-        bounds: tuple[float, ...],
-        registry: CollectorRegistry,
-    ) -> None:
-        self._histogram = prometheus_client.Histogram(
-            name, text, names, buckets=bounds, registry=registry
-        )
-
-    def observe(self, value: float, *labels: str) -> None:
-        (self._histogram.labels(*labels) if labels else self._histogram).observe(value)
-
-
 class Metrics:
     """One process's metrics, in a registry of their own."""
 
-    def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
+    def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
+        self._add_requests()
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
         self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
         self.escalations = self._counter(
@@ -101,14 +62,22 @@ class Metrics:
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")
+        self._add_times()
+        self.sessions = prometheus_client.Gauge(
+            "mlx_stack_sessions", "Sessions in the store", registry=self.registry
+        )
+        self.registry.register(_Readings(queues, degraded, pressure))
+
+    def _add_requests(self) -> None:
+        self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
+        self.agent_requests = self._counter(
+            "agent_requests", "Exchanges ended, by who asked", "agent", "outcome"
+        )
+        self._agents: set[str] = set()
         self.passthrough = self._counter("passthrough", "Requests passed through", "status")
         self.refused = self._counter(
             "refused", "Requests answered with an error before they were an exchange", "status"
         )
-        self._add_times()
-        self.sessions = self.gauge("sessions", "Sessions in the store")
-        self.registry.register(_TierCollector(queues, degraded))
-        self.registry.register(_ProcessCollector())
 
     def _add_times(self) -> None:
         self.overhead = self._histogram(
@@ -123,104 +92,75 @@ class Metrics:
             "request_seconds", "Duration of an exchange", _SECONDS, "tier"
         )
 
-    def watch_pressure(self, read: ReadPressure) -> None:
-        """Show the memory pressure."""
-        self.registry.register(_PressureCollector(read))
-
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"mlx_stack_{name}", text, labels, self.registry)
+        return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
     def _histogram(
         self, name: str, text: str, bounds: tuple[float, ...], *labels: str
     ) -> Histogram:
-        return Histogram(f"mlx_stack_{name}", text, labels, bounds, self.registry)
+        name = f"mlx_stack_{name}"
+        return Histogram(name, text, labels, buckets=bounds, registry=self.registry)
 
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
+    def count_agent(self, agent: str, outcome: str) -> None:
+        """An exchange has ended. Further agents than many are one."""
+        self.agent_requests.labels(bounded(agent, self._agents), outcome).inc()
 
-    def total(self, counter: Counter) -> float:
-        """The sum over all its labels."""
-        return sum(counter.values.values())
+    def render(self, *, agents: bool) -> bytes:
+        """The Prometheus text format. ``agents``: with their names, which are not for all."""
+        hidden = () if agents else ("mlx_stack_agent_requests",)
+        return generate_latest(SimpleNamespace(collect=lambda: self._shown(hidden)))
 
-    def render(self) -> bytes:
-        """The Prometheus text format."""
-        return generate_latest(self)  # it calls `collect` alone
-
-    def collect(self) -> Iterator[Metric]:
+    def _shown(self, hidden: Collection[str]) -> Iterator[Metric]:
         """What the registry has, without the time at which each counter was made."""
         for family in self.registry.collect():
+            if family.name in hidden:
+                continue
             family.samples = [one for one in family.samples if not one.name.endswith("_created")]
             yield family
 
 
-class _TierCollector(Collector):
-    """Reads the tiers' state when asked, so that a request has nothing to keep up to date."""
+class _Readings(Collector):
+    """What is read when somebody asks, so that a request has nothing to keep up to date.
 
-    def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
-        self._queues = queues
-        self._degraded = degraded
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        in_flight = GaugeMetricFamily(
-            "mlx_stack_in_flight", "Upstream calls running", labels=["tier"]
-        )
-        depth = GaugeMetricFamily("mlx_stack_queue_depth", "Requests waiting", labels=["tier"])
-        for tier, running, waiting in self._queues():
-            in_flight.add_metric([tier], running)
-            depth.add_metric([tier], waiting)
-        degraded = GaugeMetricFamily(
-            "mlx_stack_tier_degraded", "1: the breaker has taken the tier out", labels=["tier"]
-        )
-        for tier, is_degraded in self._degraded().items():
-            degraded.add_metric([tier], is_degraded)
-        return [in_flight, depth, degraded]
-
-
-class _PressureCollector(Collector):
-    """One figure, absent while nothing tells it."""
-
-    def __init__(self, read: ReadPressure) -> None:
-        self._read = read
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        level = self._read()
-        if level is None:
-            return []
-        text = "Memory pressure: 0 normal, 1 warning, 2 critical"
-        return [GaugeMetricFamily("mlx_stack_memory_pressure", text, value=level)]
-
-
-class _ProcessCollector(Collector):
-    """What this process takes of its machine, under the names that Prometheus' libraries share.
-
-    The library's own collector reads /proc, which macOS doesn't have.
+    What this process takes of its machine has the names that Prometheus' libraries share; the
+    library's own collector reads /proc, which macOS doesn't have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
+        self._queues = queues
+        self._degraded = degraded
+        self._pressure = pressure
         self._process = psutil.Process()
 
-    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
+        queues = list(self._queues())
+        running = {tier: number for tier, number, _ in queues}
+        waiting = {tier: number for tier, _, number in queues}
+        yield _by_tier("in_flight", "Upstream calls running", running)
+        yield _by_tier("queue_depth", "Requests waiting", waiting)
+        yield _by_tier("tier_degraded", "1: the breaker has taken the tier out", self._degraded())
+        if (level := self._pressure()) is not None:
+            text = "Memory pressure: 0 normal, 1 warning, 2 critical"
+            yield Gauge("mlx_stack_memory_pressure", text, level)
+        yield Gauge("mlx_stack_tasks", "Tasks of the event loop", _tasks())
         process = self._process
         with process.oneshot():
             cpu = process.cpu_times()
-            return [
-                CounterMetricFamily(
-                    "process_cpu_seconds", "Processor time used", value=cpu.user + cpu.system
-                ),
-                GaugeMetricFamily(
-                    "process_resident_memory_bytes",
-                    "Memory in use",
-                    value=process.memory_info().rss,
-                ),
-                GaugeMetricFamily(
-                    "process_open_fds", "Open files and connections", value=process.num_fds()
-                ),
-                GaugeMetricFamily("process_threads", "Threads", value=process.num_threads()),
-                GaugeMetricFamily(
-                    "process_start_time_seconds", "When it began", value=process.create_time()
-                ),
-                GaugeMetricFamily("mlx_stack_tasks", "Tasks of the event loop", value=_tasks()),
-            ]
+            yield CounterMetricFamily(
+                "process_cpu_seconds", "Processor time used", cpu.user + cpu.system
+            )
+            memory = process.memory_info().rss
+            yield Gauge("process_resident_memory_bytes", "Memory in use", memory)
+            yield Gauge("process_open_fds", "Open files and connections", process.num_fds())
+            yield Gauge("process_threads", "Threads", process.num_threads())
+            yield Gauge("process_start_time_seconds", "When it began", process.create_time())
+
+
+def _by_tier(name: str, text: str, values: Mapping[str, float]) -> Gauge:
+    family = Gauge(f"mlx_stack_{name}", text, labels=["tier"])
+    for tier, value in values.items():
+        family.add_metric([tier], value)
+    return family
 
 
 def _tasks() -> int:

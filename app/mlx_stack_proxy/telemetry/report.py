@@ -52,9 +52,8 @@ def _figures(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Even
         "until": asked.until,
         "agent": asked.agent,
         "agents": sorted({key.agent for key in rows if key.agent}),
-        "totals": _sum(of_agents.values()),
+        **sums(of_agents),
         "by_agent": _by(of_agents, "agent"),
-        "by_tier": _by(of_agents, "tier"),
         "process": _sum(counts for key, counts in rows.items() if not key.agent),
         "hours": [
             {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(n)}

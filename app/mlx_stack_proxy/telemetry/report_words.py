@@ -69,11 +69,11 @@ def _replies(report: Report) -> list[str]:
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
-    wrong = _labels(totals, "failed")
+    wrong = labels(totals, "failed")
     if wrong:
         causes = [f"{_WRONG.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in wrong.items()]
         lines.append(f"What went wrong, by attempts: {', '.join(causes)}.")
-    tools = _labels(totals, "invalid_calls")
+    tools = labels(totals, "invalid_calls")
     if tools:
         named = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
         lines.append(f"Calls that could not be delivered: {', '.join(named)}.")
@@ -129,7 +129,7 @@ def _failed(report: Report) -> list[str]:
         lines.append(f"{_some(left, 'client')} left before the reply was whole.")
     if refused := totals.get("client_errors"):
         lines.append(f"{_some(refused, 'request')} LiteLLM refused as the client's own mistake.")
-    errors = _labels(totals, "errors")
+    errors = labels(totals, "errors")
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
         lines.append(f"Failed after all: {kinds}.")
@@ -217,7 +217,7 @@ def _times(number: float) -> str:
     return {1: "once", 2: "twice"}.get(int(number), f"{_n(number)} times")
 
 
-def _labels(counts: Counts, counter: str) -> dict[str, float]:
+def labels(counts: Counts, counter: str) -> dict[str, float]:
     """A counter's numbers by their labels, the greatest first."""
     prefix = f"{counter}:"
     found: Iterable[tuple[str, float]] = (

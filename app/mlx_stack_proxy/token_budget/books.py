@@ -19,15 +19,13 @@ from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
 from ..state.hourly import Deltas
-from ..state.store import Limit, SessionDelta, SessionState, Settlement, Sticky, StoreError
+from ..state.store import Change, Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
 from . import budgets
 from .budgets import Spent
 from .prompt_costs import Measured, measured
 from .reservation import Reservation, budgets_unreadable
-
-_NO_COUNTS: Deltas = {}  # never changed
 
 
 class Books:
@@ -52,8 +50,6 @@ class Books:
         self._spent: Spent | None = None  # what its attempt has used, as long as it isn't settled
         self._amounts: dict[Limit, int] = {}  # what is to be settled
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
-        self._is_over = False
-        self._counts: Deltas = _NO_COUNTS
         self.sticky: str | None = None
         self.spent_tiers: frozenset[str] = frozenset()
         self.capped_tiers: frozenset[str] = frozenset()
@@ -145,7 +141,7 @@ class Books:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            return budgets_unreadable()
+            return Rejected(budgets_unreadable())
         if found is None:
             return None
         return self._reservation.refused(found, tier, tier_only=found.limit in own)
@@ -241,38 +237,33 @@ class Books:
 
     # At its end
 
-    async def close(self, *, delivered: bool, counts: Deltas = _NO_COUNTS) -> None:
-        """Settle what was spent and write the session; only the first time.
+    async def close(self, counts: Deltas, *, delivered: bool) -> None:
+        """Settle what was spent and write the session.
 
-        ``counts``: what the exchange adds to the hours' counters; written each time.
+        ``counts``: what the exchange adds to the hours' counters.
         """
-        if self._is_over:
-            self._services.journal.count(counts)
-            return
-        self._is_over = True
-        self._counts = counts
         try:
             await self.settle_cloud()
-            await self._write(delivered)
+            await self._write(counts, delivered)
             await self._services.journal.written()
         except StoreError as error:
             accounts.store_failed(self._services, error)
         except Exception as error:  # no reason to keep a reply back that was fine
             accounts.stage_failed(self._services, "books", error)
 
-    async def _write(self, delivered: bool) -> None:
+    async def _write(self, counts: Deltas, delivered: bool) -> None:
         self._note_attempt()
         if not self._exchange.attempts:  # refused: that is no use of the session
-            self._services.journal.count(self._counts)
+            self._services.journal.count(counts)
             await self._settle()
             return
         settlement = self._reservation.settlement(self._amounts)
-        before = await self._commit(settlement, delivered)
+        before = await self._commit(settlement, counts, delivered)
         if settlement is not None:
             self._reservation.tell(settlement, before, self._exchange.tier)
 
     def _commit(
-        self, settlement: Settlement | None, delivered: bool
+        self, settlement: Settlement | None, counts: Deltas, delivered: bool
     ) -> Awaitable[Mapping[str, int]]:
         exchange = self._exchange
         now = self._services.wall_clock()
@@ -281,7 +272,6 @@ class Books:
             seconds = self._services.settings.reliability.escalation.sticky_seconds
             if seconds:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
-        window = (turn,) if turn and delivered else ()
-        delta = SessionDelta(1, exchange.tier, window, sticky, self._counts)
-        return self._services.store.commit(exchange.session.hash, delta, now, settlement)
+        session = exchange.session.hash
+        change = Change(session, 1, exchange.tier, sticky, settlement, counts)
+        return self._services.store.write(change, now)

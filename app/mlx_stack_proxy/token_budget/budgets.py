@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ..engine.exchange import Exchange
 from ..engine.request import Request
 from ..engine.verdicts import Rejected
+from ..errors import ProxyError
 from ..frozen import frozen
 from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
@@ -202,14 +203,9 @@ def refusal(
             f"requests that are running may need what is left of this {scope}'s token budget "
             f"({used} of {limit.most} are used); they were waited for"
         )
-    return Rejected(
-        429,
-        "budget_exceeded",
-        said,
-        {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds},
-        retry_after=seconds,
-        tier_only=tier_only,
-    )
+    extra = {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds}
+    error = ProxyError(429, "budget_exceeded", said, extra=extra, retry_after=seconds)
+    return Rejected(error, tier_only)
 
 
 def scope_name(limit: Limit) -> str:

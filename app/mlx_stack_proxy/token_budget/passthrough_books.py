@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from ..engine.failures import rejection
 from ..engine.services import Services
 from ..engine.session_id import SessionId
 from ..settings import PASS_THROUGH
@@ -83,22 +82,22 @@ class PassthroughBooks:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            raise rejection(budgets_unreadable()) from None
+            raise budgets_unreadable() from None
         if found is not None:
-            raise rejection(self._reservation.refused(found, _NO_TIER))
+            raise self._reservation.refused(found, _NO_TIER).error
 
     def sent(self, size: int) -> None:
         """Upstream may have all of the request; ``size``: bytes of its body, 0 for none."""
         self._sent = size > 0
         self._size = size
 
-    def read(self, status: int, encoding: str) -> None:
-        """A response begins; ``encoding``: its ``Content-Encoding``."""
+    def read(self, status: int) -> None:
+        """A response begins."""
         if status >= 400:
             self._writes = False
         # What only shows a reply again (a GET, say) has not made it.
         if self._limits and self._uses:
-            self._tail = UsageTail(encoding.strip().lower())
+            self._tail = UsageTail()
 
     def feed(self, data: bytes) -> None:
         if self._tail is not None:
@@ -117,11 +116,11 @@ class PassthroughBooks:
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
-        spender = None
+        spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent)
             # A session that never asks for a chat completion is to be found all the same.
-            spender = self._paying
+            spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
         try:
             await self._reservation.settle(amounts, _NO_TIER, spender=spender)

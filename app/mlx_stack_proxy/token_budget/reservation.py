@@ -7,14 +7,15 @@ judge's questions, the calls into the cloud.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
-from ..state.store import Limit, NotSent, Refused, SessionDelta, Settlement, StoreError
+from ..errors import ProxyError
+from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
 from ..telemetry import accounts, log
-from ..unique import unique
 from . import budgets
 
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
@@ -40,7 +41,7 @@ class Reservation:
     def _ticket(self) -> str:
         # The request's own id is the client's choice, and two of one id must not share a ticket.
         if not self._named:
-            self._named = f"{self._id}:{unique(64)}"
+            self._named = f"{self._id}:{secrets.token_hex(8)}"
         return self._named
 
     async def make(
@@ -92,9 +93,8 @@ class Reservation:
 
     async def _release(self, limits: Sequence[Limit]) -> None:
         try:
-            await self._services.store.settle(
-                self._ticket, dict.fromkeys(limits, 0), self._services.wall_clock()
-            )
+            nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
+            await self._write(nothing)
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
@@ -121,7 +121,7 @@ class Reservation:
         return Settlement(self._named, amounts)
 
     async def settle(
-        self, amounts: Mapping[Limit, int], tier: str, *, spender: str | None = None
+        self, amounts: Mapping[Limit, int], tier: str, *, spender: str = ""
     ) -> Mapping[str, int]:
         """Count what was used, and say what that crosses; each scope's tokens before it.
 
@@ -131,13 +131,13 @@ class Reservation:
         settlement = self.settlement(amounts)
         if settlement is None:
             return {}
-        store, now = self._services.store, self._services.wall_clock()
-        if spender is None:
-            before = await store.settle(settlement.ticket, amounts, now)
-        else:
-            before = await store.commit(spender, SessionDelta(), now, settlement)
+        before = await self._write(settlement, spender)
         self.tell(settlement, before, tier)
         return before
+
+    async def _write(self, settlement: Settlement, session: str = "") -> Mapping[str, int]:
+        change = Change(session, settlement=settlement)
+        return await self._services.store.write(change, self._services.wall_clock())
 
     def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
         """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
@@ -166,7 +166,7 @@ class Reservation:
         accounts.keep_of(self._services, who, tier, [(kind, detail)])
 
 
-def budgets_unreadable() -> Rejected:
+def budgets_unreadable() -> ProxyError:
     """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
     message = "the token budgets can't be read now, and policy hard_stop needs them"
-    return Rejected(429, "budget_exceeded", message, {"scope": "store"}, retry_after=5)
+    return ProxyError(429, "budget_exceeded", message, extra={"scope": "store"}, retry_after=5)

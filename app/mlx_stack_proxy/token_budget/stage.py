@@ -15,7 +15,7 @@ from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, OutputTruncated
-from ..settings import Settings, TierSettings
+from ..settings import Settings
 from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, Usage
 from ..wire.reply import Reply
 from .budgets import fitting, most_asked
@@ -36,7 +36,7 @@ class Budget:
 
     def __init__(self, settings: Settings) -> None:
         self._budget = settings.reliability.token_budget
-        self._tiers = settings.tiers
+        self.tiers = settings.tiers
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
@@ -44,10 +44,7 @@ class Budget:
     def limit(self, exchange: Exchange, tier: str) -> int:
         """The limit to send, in tokens."""
         most = most_asked(exchange, tier, self._budget)
-        return fitting(most, self._tiers.get(tier), exchange.request)
-
-    def tier(self, name: str) -> TierSettings | None:
-        return self._tiers.get(name)
+        return fitting(most, self.tiers.get(tier), exchange.request)
 
 
 class _Count:
@@ -170,7 +167,7 @@ class _State(StageState):
 
         A cloud's model may have thought in secret.
         """
-        tier, usage = self._stage.tier(self._exchange.tier), reply.usage
+        tier, usage = self._stage.tiers.get(self._exchange.tier), reply.usage
         if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
             return None
         return usage

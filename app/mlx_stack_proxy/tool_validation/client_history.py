@@ -11,22 +11,21 @@ from typing import Any
 
 import orjson
 
-from ..wire.blocks import Blocks, Remembered
 from ..wire.reply import is_object
 
 MAX_KEPT = 2000  # characters of the unparsable text
 
 
-def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
+def readable(messages: Sequence[Any]) -> tuple[Sequence[Any], int]:
     """The messages with unparsable arguments as ``{"_unparsed": "…"}``, and how many those were.
 
     The given messages are not changed; without anything to do, they are what is given back.
     """
-    bad = [start + at for start, found in _unreadable.parts(blocks) for at in found]
+    bad = [at for at, message in enumerate(messages) if _is_unreadable(message)]
     if not bad:
-        return blocks.messages, 0
+        return messages, 0
     count = 0
-    mended = list(blocks.messages)
+    mended = list(messages)
     for position in bad:
         calls = mended[position]["tool_calls"]
         new = [_readable_call(call) for call in calls]
@@ -35,15 +34,8 @@ def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
     return mended, count
 
 
-def _with_unreadable(messages: Sequence[Any]) -> tuple[int, ...]:
-    """Which messages have calls that no server would read."""
-    return tuple([at for at, message in enumerate(messages) if _is_unreadable(message)])
-
-
-_unreadable = Remembered(_with_unreadable)
-
-
 def _is_unreadable(message: Any) -> bool:
+    """Whether a message has calls that no server would read."""
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     if not calls or not isinstance(calls, list):
         return False

@@ -8,6 +8,7 @@ and has none.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,6 @@ from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
-from ..unique import call_id
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
@@ -42,6 +42,11 @@ UNREAD = "unread_call"
 # Doubts about which the next tier is asked: this one would most likely do the same again.
 ASK_NEXT = (MISCOPIED, UNREAD)
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
+
+
+def call_id() -> str:
+    """Of a call that a model wrote without one."""
+    return "call_" + secrets.token_hex(12)
 
 
 class ToolValidation:
@@ -100,8 +105,7 @@ class _State(StageState):
         self._unoffered = ""
 
     def on_request(self, request: UpstreamRequest) -> None:
-        blocks = self._exchange.request.blocks_of(request.body["messages"])
-        messages, count = readable(blocks)
+        messages, count = readable(request.body["messages"])
         if count:
             request.body["messages"] = messages
             self._note("tool_call_repaired", ("unparsed_history",), count=count)

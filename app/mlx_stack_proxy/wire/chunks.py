@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import orjson
 
 from . import sse, surrogates
-from .chunk_form import CHUNK, ChunkForm, choices_of, index_of, said_in
+from .chunk_form import ChunkForm, choices_of, index_of, said_in
 from .events import (
     Event,
     Finish,
@@ -51,13 +50,10 @@ class Chunk:
     done: bool = False
 
 
-def read_frame(
-    frame: sse.Frame, halves: surrogates.Halves | None = None, form: ChunkForm | None = None
-) -> Chunk:
-    """The chunk in a frame. Raises :class:`MalformedChunk`.
+def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
+    """The chunk in a frame, in the form that clients expect; where it has that, its bytes stay.
 
-    ``halves``: the reply's half characters so far, where it may have some. ``form``: brings the
-    chunk into the form that clients expect; where it has that, its bytes stay.
+    Raises :class:`MalformedChunk`.
     """
     data = frame.data
     if data is None:
@@ -72,83 +68,37 @@ def read_frame(
             return _NOTHING  # the SDKs take it for broken JSON
         if data.strip() == sse.DONE:
             return Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
-        payload, raw = _read_halves(data.strip(), halves, error), b""
+        try:
+            payload, raw = surrogates.loads(data, join=form.halves.join), b""
+        except ValueError:
+            raise MalformedChunk(f"an event that is not JSON: {error}") from None
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
-    formed = payload if form is None else form.formed(payload)
+    formed = form.formed(payload)
     if formed is None:
         return _NOTHING
-    if formed is payload and raw:
-        return Chunk(raw, payload, read_events(payload))
     try:
-        return made(formed)
+        encoded = orjson.dumps(formed)
+        if not raw or encoded != orjson.dumps(payload):
+            raw = sse.data_frame(encoded)
     except orjson.JSONEncodeError:  # nested too deeply to be written, and read it was
-        return Chunk(frame.raw, formed, read_events(formed))
-
-
-def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueError) -> Any:
-    """What is in an event with half a character; or it is malformed."""
-    join = None if halves is None else partial(_join_halves, halves=halves)
-    try:
-        return surrogates.loads(data, join)
-    except ValueError:
-        raise MalformedChunk(f"an event that is not JSON: {error}") from None
-
-
-def _join_halves(payload: Any, halves: surrogates.Halves) -> None:
-    """Join what the deltas of earlier chunks left half with the other half in this one's."""
-    for position, choice in _objects(payload, "choices"):
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            continue
-        index = index_of(choice, position)
-        surrogates.join_texts(delta, (index,), halves)
-        for place, call in _objects(delta, "tool_calls"):
-            function = call.get("function")
-            if isinstance(function, dict):
-                surrogates.join_texts(function, (index, index_of(call, place)), halves)
-
-
-def _objects(holder: Any, field: str) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The objects in a list, with their places in it; none where there is no such list."""
-    found = holder.get(field) if isinstance(holder, dict) else None
-    listed = enumerate(found) if isinstance(found, list) else ()
-    return ((position, one) for position, one in listed if isinstance(one, dict))
+        raw = frame.raw
+    return Chunk(raw, formed, read_events(formed))
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:
-    """The events of one parsed chunk, in the order in which a client would apply them."""
-    choices = payload.get("choices")
-    if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
-        delta = choice.get("delta")
-        # What nearly every chunk is: a piece of one choice's text, and nothing else.
-        if type(delta) is dict and len(delta) == 1 and type(text := delta.get("content")) is str:
-            index = choice.get("index")
-            more = choice.get("finish_reason") or payload.get("usage") or payload.get("error")
-            if text and type(index) is int and not more:
-                return [TextDelta(index, text)]
+    """The events of a chunk in its form, in the order in which a client would apply them."""
     events: list[Event] = []
-    if isinstance(choices, list):
-        for position, choice in enumerate(choices):
-            if isinstance(choice, dict):
-                _read_choice(choice, position, events)
-    error = payload.get("error")
-    if error:
+    for choice in payload.get("choices") or ():
+        index = choice["index"]
+        _read_delta(choice["delta"], index, events)
+        if reason := choice.get("finish_reason"):
+            events.append(Finish(index, reason))
+    if error := payload.get("error"):
         events.append(_read_error(error))
-    usage = payload.get("usage")
-    if isinstance(usage, dict):
+    if usage := payload.get("usage"):
         events.append(_read_usage(usage))
     return events
-
-
-def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
-    index = index_of(choice, position)
-    delta = choice.get("delta")
-    if isinstance(delta, dict):
-        _read_delta(delta, index, events)
-    reason = choice.get("finish_reason")
-    if reason:
-        events.append(Finish(index, str(reason)))
 
 
 def reasoning_of(said: Mapping[str, Any]) -> str:
@@ -164,45 +114,30 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
     if reasoning := reasoning_of(delta):
         events.append(ReasoningDelta(index, reasoning))
     content = delta.get("content")
-    if content:
-        text = content if isinstance(content, str) else text_of(content)
-        if text:
-            events.append(TextDelta(index, text))
-    if len(delta) > 1 or not content:
-        refusal = delta.get("refusal")
-        if refusal and isinstance(refusal, str):
-            events.append(RefusalDelta(index, refusal))
-        calls = delta.get("tool_calls")
-        if isinstance(calls, list):
-            for place, call in enumerate(calls):
-                if isinstance(call, dict):
-                    events.append(_read_call(index, place, call))
-        legacy = delta.get("function_call")
-        if isinstance(legacy, dict):
-            whole = {"index": 0, "type": "function", "function": legacy}
-            events.append(_read_call(index, 0, whole))
-        other = delta.get("audio") or delta.get("images")
-        if other or (content and not text_of(content)):
-            events.append(OtherDelta(index))
+    if text := text_of(content):
+        events.append(TextDelta(index, text))
+    if refusal := delta.get("refusal"):
+        events.append(RefusalDelta(index, refusal))
+    for place, call in enumerate(delta.get("tool_calls") or ()):
+        events.append(_read_call(index, place, call))
+    if legacy := delta.get("function_call"):
+        whole = {"index": 0, "type": "function", "function": legacy}
+        events.append(_read_call(index, 0, whole))
+    if delta.get("audio") or delta.get("images") or (content and not text):
+        events.append(OtherDelta(index))
 
 
 def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
+    function = call.get("function") or {}
     arguments = function.get("arguments")
     was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
     if was_object:
         arguments = orjson.dumps(arguments).decode()
     name = _string(function.get("name"))
     at = index_of(call, place)
+    odd = at is not call.get("index") or not _is_whole(call, name)
     return ToolCallDelta(
-        choice,
-        at,
-        _string(call.get("id")),
-        name,
-        _string(arguments),
-        was_object,
-        at is not call.get("index") or not _is_whole(call, name),
+        choice, at, _string(call.get("id")), name, _string(arguments), was_object, odd
     )
 
 
@@ -259,44 +194,45 @@ def render(payload: Mapping[str, Any]) -> bytes:
     return sse.data_frame(orjson.dumps(payload))
 
 
-def chunks_of_completion(
-    completion: Mapping[str, Any], form: ChunkForm | None = None
-) -> Iterable[Chunk]:
+def chunks_of_completion(completion: Mapping[str, Any], form: ChunkForm) -> Iterable[Chunk]:
     """A whole ``chat.completion`` as the chunks that a stream of it would have brought.
 
     For upstreams that answer a streamed request with JSON. Nothing is lost: unknown fields of the
     message, the choice and the top travel on the first chunk that can carry them.
     """
     for payload in _payloads(completion):
-        formed = payload if form is None else form.formed(payload)
+        formed = form.formed(payload)
         if formed is not None:
             yield made(formed)
     yield Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
 
 
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    top = {k: v for k, v in completion.items() if k not in ("choices", "usage", "object")}
-    top["object"] = CHUNK
-    for position, choice in enumerate(choices_of(completion)):
-        if not isinstance(choice, dict):
-            continue
-        index = index_of(choice, position)
-        delta = dict(said_in(choice))
-        calls = delta.get("tool_calls")
-        if isinstance(calls, list):
-            delta["tool_calls"] = [
-                {"index": place, **call} if isinstance(call, dict) else call
-                for place, call in enumerate(calls)
-            ]
-        rest = {k: v for k, v in choice.items() if k not in ("message", "text", "finish_reason")}
-        yield {**top, "choices": [{**rest, "index": index, "delta": delta, "finish_reason": None}]}
-        # What came whole has its end.
-        finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
-        yield {**top, "choices": [{"index": index, "delta": {}, "finish_reason": finish}]}
+    top = {k: v for k, v in completion.items() if k not in ("choices", "usage")}
+    choices = [one for one in choices_of(completion) if isinstance(one, dict)]
+    yield {**top, "choices": [{**one, "finish_reason": None} for one in map(_as_piece, choices)]}
+    ends = [_end_of(one, position) for position, one in enumerate(choices)]
+    yield {**top, "choices": ends}
     if completion.get("usage"):
         yield {**top, "choices": [], "usage": completion["usage"]}
-    if completion.get("error"):
-        yield {"error": completion["error"]}
+
+
+def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a completion as that of a chunk."""
+    delta = dict(said_in(choice))
+    if isinstance(calls := delta.get("tool_calls"), list):
+        delta["tool_calls"] = [
+            {"index": place, **call} if isinstance(call, dict) else call
+            for place, call in enumerate(calls)
+        ]
+    return {**{k: choice[k] for k in choice if k not in ("message", "text")}, "delta": delta}
+
+
+def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
+    """What came whole has its end."""
+    calls = said_in(choice).get("tool_calls")
+    finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
+    return {"index": index_of(choice, position), "delta": {}, "finish_reason": finish}
 
 
 def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:

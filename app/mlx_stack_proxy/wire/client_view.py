@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import legacy
-from .chunks import Chunk, made, render
+from .chunks import Chunk, render
 from .dialect import Encoder
 
 
@@ -49,18 +49,14 @@ class ClientView:
         payload = chunk.payload
         if payload is None:
             return chunk.raw
-        if self._identity:
-            payload = {**payload, **self._identity}
-            chunk = made(payload)
+        shown = {**payload, **self._identity} if self._identity else payload
         if self._strip_usage and payload.get("usage"):
             if _says_nothing(payload.get("choices") or ()):
                 return b""
-            payload = {key: value for key, value in payload.items() if key != "usage"}
-            if not (self._legacy and legacy.has_tools(payload, "delta")):
-                return render(payload)
-        if self._legacy and legacy.has_tools(payload, "delta"):
-            return render(legacy.to_functions(payload, "delta"))
-        return chunk.raw
+            shown = {key: value for key, value in shown.items() if key != "usage"}
+        if self._legacy:
+            shown = legacy.to_functions(shown, "delta")
+        return chunk.raw if shown == payload else render(shown)
 
     def shows(self, chunk: Chunk) -> bool:
         """Whether a chunk says anything to this client."""
@@ -71,9 +67,6 @@ class ClientView:
         return legacy.to_functions(whole, "message") if self._legacy else whole
 
 
-def _says_nothing(choices: Any) -> bool:
+def _says_nothing(choices: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a chunk had only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
-    return isinstance(choices, Sequence) and all(
-        isinstance(choice, dict) and not any(choice.get(key) for key in choice.keys() - {"index"})
-        for choice in choices
-    )
+    return not any(choice[key] for choice in choices for key in choice if key != "index")

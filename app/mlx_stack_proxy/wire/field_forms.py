@@ -8,13 +8,13 @@ from typing import Any, Final
 import orjson
 
 REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
-FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
+_FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
 # By these a server says that the reply broke off: OpenRouter, vLLM and SGLang, DeepSeek.
 BROKEN: Final = ("error", "abort", "insufficient_system_resource")
 
 _BY_NAME: Final[Mapping[str, str]] = {
-    **{reason: reason for reason in FINISH_REASONS},
+    **{reason: reason for reason in _FINISH_REASONS},
     **dict.fromkeys(("max_tokens", "max_length", "model_length"), "length"),
     **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(("safety", "recitation", "refusal"), "content_filter"),
@@ -32,19 +32,6 @@ def finish_reason(reason: Any) -> str | None:
     return _BY_NAME.get(str(reason).lower(), "stop")
 
 
-def is_delta(delta: Mapping[str, Any]) -> bool:
-    """Whether all fields but the role have their form."""
-    for key, value in delta.items():
-        if value is None or type(value) is str:
-            continue
-        if key == "tool_calls":
-            if not _are_calls(value):
-                return False
-        elif key in _STRINGS or (key == "function_call" and type(value) is not dict):
-            return False
-    return True
-
-
 def delta(said: Mapping[str, Any]) -> dict[str, Any]:
     """All fields in their form, without those that can't be brought into it.
 
@@ -55,19 +42,13 @@ def delta(said: Mapping[str, Any]) -> dict[str, Any]:
         new = _FIELDS[key](value) if key in _FIELDS and value is not None else value
         if new is not None or value is None:
             formed[key] = new
-    _, thoughts, _ = _parts(said.get("content"))
+    content = said.get("content")
+    if content is None or isinstance(content, str):
+        return formed
+    _, thoughts, _ = _parts(content)
     if thoughts and not any(formed.get(field) for field in REASONING_FIELDS):
         formed["reasoning_content"] = thoughts
     return formed
-
-
-def is_usage(usage: Any) -> bool:
-    """Whether it has all its counts."""
-    return (
-        type(usage) is dict
-        and all(type(usage.get(key)) is int for key in _COUNTS)
-        and all(type(usage.get(key)) in OBJECT_OR_NONE for key in _DETAILS)
-    )
 
 
 def usage(said: Any) -> dict[str, Any] | None:
@@ -139,17 +120,6 @@ def _object(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _are_calls(calls: Any) -> bool:
-    if type(calls) is not list:
-        return False
-    for call in calls:
-        if type(call) is not dict or type(call.get("function")) not in OBJECT_OR_NONE:
-            return False
-        if "name" in call and call.get("function") is None:
-            return False
-    return True
-
-
 def _calls(calls: Any) -> list[dict[str, Any]] | None:
     if isinstance(calls, dict):
         calls = [calls] if calls else []
@@ -160,13 +130,13 @@ def _calls(calls: Any) -> list[dict[str, Any]] | None:
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     """A call; its name and arguments are its function's, where it has none."""
-    if call.get("function") is not None or "name" not in call:
+    if isinstance(call.get("function"), dict):
         return call
     function = {key: call[key] for key in ("name", "arguments") if key in call}
-    return {**{key: call[key] for key in call if key not in function}, "function": function}
+    rest = {key: call[key] for key in call if key not in function}
+    return {**rest, "function": function if "name" in function else None}
 
 
-_STRINGS: Final = frozenset({"content", "refusal", *REASONING_FIELDS})
 _FIELDS: Final = {
     "content": _text,
     "refusal": _string,

@@ -51,41 +51,20 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
     return converted
 
 
-def to_functions(payload: Mapping[str, Any], place: str) -> dict[str, Any]:
+def to_functions(payload: dict[str, Any], place: str) -> dict[str, Any]:
     """A chunk (``place`` "delta") or a completion (``place`` "message") in the older form."""
-    choices = payload.get("choices")
-    if not isinstance(choices, list):
-        return dict(payload)
-    return {**payload, "choices": [_choice_to_functions(choice, place) for choice in choices]}
+    choices = [_to_function(one, place) for one in payload.get("choices") or ()]
+    return {**payload, "choices": choices} if choices else payload
 
 
-def has_tools(payload: Mapping[str, Any], place: str) -> bool:
-    """Whether :func:`to_functions` would change anything."""
-    choices = payload.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict):
-            holder = choice.get(place)
-            calls = isinstance(holder, dict) and "tool_calls" in holder
-            if calls or choice.get("finish_reason") == "tool_calls":
-                return True
-    return False
-
-
-def _choice_to_functions(choice: Any, place: str) -> Any:
-    if not isinstance(choice, dict):
-        return choice
-    new = dict(choice)
-    if new.get("finish_reason") == "tool_calls":
+def _to_function(choice: dict[str, Any], place: str) -> dict[str, Any]:
+    said = {key: value for key, value in choice[place].items() if key != "tool_calls"}
+    for call in choice[place].get("tool_calls") or ():
+        if not call.get("index"):
+            function = call.get("function") or {}
+            said["function_call"] = {k: v for k, v in function.items() if v is not None}
+            break
+    new = {**choice, place: said}
+    if choice.get("finish_reason") == "tool_calls":
         new["finish_reason"] = "function_call"
-    holder = new.get(place)
-    if isinstance(holder, dict) and "tool_calls" in holder:
-        calls = holder["tool_calls"]
-        holder = {k: v for k, v in holder.items() if k != "tool_calls"}
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict) and not call.get("index"):
-                function = call.get("function")
-                if isinstance(function, dict):
-                    holder["function_call"] = {k: v for k, v in function.items() if v is not None}
-                break
-        new[place] = holder
     return new

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from .blocks import Blocks, Remembered, messages_in
+from .blocks import messages_in
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
@@ -23,26 +23,7 @@ TOKENS_PER_IMAGE = 1000
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     """Tokens of a request's messages and tools, estimated from their bytes."""
-    return _tokens([_size(messages_in(body) or ())], body.get("tools"))
-
-
-def estimate_of(blocks: Blocks, tools: Any) -> int:
-    """The same, of messages that may have come before."""
-    return _tokens([found for _, found in _sizes.parts(blocks)], tools)
-
-
-def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
-    size = extra = 0
-    for more, more_extra in sizes:
-        size += more
-        extra += more_extra
-    if tools:
-        size += len(orjson.dumps(tools))
-    return int(size / BYTES_PER_TOKEN) + extra
-
-
-def _size(messages: Sequence[Any]) -> tuple[int, int]:
-    """Bytes of text and calls, and the tokens that come beside them."""
+    messages = messages_in(body) or ()
     size = 0
     extra = TOKENS_PER_MESSAGE * len(messages)
     for message in messages:
@@ -60,10 +41,9 @@ def _size(messages: Sequence[Any]) -> tuple[int, int]:
                     extra += TOKENS_PER_IMAGE
         if calls := message.get("tool_calls"):
             size += len(orjson.dumps(calls))
-    return size, extra
-
-
-_sizes = Remembered(_size)
+    if tools := body.get("tools"):
+        size += len(orjson.dumps(tools))
+    return int(size / BYTES_PER_TOKEN) + extra
 
 
 def _bytes(text: str) -> int:

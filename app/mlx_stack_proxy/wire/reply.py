@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import orjson
@@ -52,15 +51,6 @@ class ToolCall:
         # The very same again is the same call, sent twice.
         return bool(more) and more != own and is_object(own)
 
-    def is_named_by(self, delta: ToolCallDelta, offered: Collection[str]) -> bool:
-        """Whether a piece brings the next part of this call's name, which is no tool's so far."""
-        if self.arguments.strip() or (delta.id and self.id and delta.id != self.id):
-            return False
-        if self.name in offered or delta.name in offered:
-            return False
-        name = self.name + delta.name
-        return any(tool.startswith(name) for tool in offered)
-
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
         # Many clients join names and ids as they join the arguments.
@@ -79,7 +69,6 @@ class ChoiceReply:
 
     __slots__ = (
         "_calls",
-        "_offered",
         "_reasoning",
         "_text",
         "add_text",
@@ -90,8 +79,7 @@ class ChoiceReply:
         "tool_calls",
     )
 
-    def __init__(self, offered: Callable[[], Collection[str]] = tuple) -> None:
-        self._offered = offered
+    def __init__(self) -> None:
         self._text: list[str] = []
         self.add_text = self._text.append
         self._reasoning: list[str] = []
@@ -120,14 +108,9 @@ class ChoiceReply:
 
     def add_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.get(delta.index)
-        if call is not None:
-            # Seldom, for a name comes whole and once.
-            goes_on = delta.name and call.name and call.is_named_by(delta, self._offered())
-            if goes_on:
-                call.name += delta.name
-            if goes_on or not call.ends_before(delta):
-                call.add(delta)
-                return
+        if call is not None and not call.ends_before(delta):
+            call.add(delta)
+            return
         name = delta.name or (call.again if call is not None else "")
         # Clients put calls in a row by their index.
         odd = delta.odd or call is not None or delta.index != len(self.tool_calls)
@@ -146,7 +129,7 @@ class Reply:
     ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
     wrote, noted before stages take any of them out; ``pieces``: in how many they came, ``counted``
     of which before the usage that is known. ``flowed``: characters of the (only) choice's text that
-    the client has. ``offered``: gives the names of the request's tools.
+    the client has.
     """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
@@ -159,7 +142,6 @@ class Reply:
     pieces: int = 0
     counted: int = 0
     flowed: int = 0
-    offered: Callable[[], Collection[str]] = tuple
     _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
@@ -178,7 +160,7 @@ class Reply:
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)
         if found is None:
-            found = self.choices[index] = ChoiceReply(self.offered)
+            found = self.choices[index] = ChoiceReply()
             self._unfinished.add(index)
             self.finished = False
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .chunk_form import index_of
 from .chunks import Chunk, made
 from .field_forms import REASONING_FIELDS
 from .reply import ChoiceReply, Reply
@@ -57,40 +56,32 @@ class _Writer:
     def write(self, chunk: Chunk) -> list[Chunk]:
         payload = chunk.payload
         choices = payload.get("choices") if payload else None
-        if payload is None or not isinstance(choices, list):
+        if payload is None or not any(one["index"] in self._reply.mended for one in choices or ()):
             return [chunk]
-        if all(self._mended(one, at) is None for at, one in enumerate(choices)):
-            return [chunk]
-        top = {k: v for k, v in payload.items() if k not in ("choices", "usage")}
+        top = {key: payload[key] for key in payload if key not in ("choices", "usage")}
         before: list[Chunk] = []
         kept = []
-        for position, choice in enumerate(choices):
-            index = self._mended(choice, position)
-            if index is None:
+        for choice in payload["choices"]:
+            index = choice["index"]
+            if index not in self._reply.mended:
                 kept.append(choice)
                 continue
-            mended = self._reply.choices[index]
-            new = _emptied(choice)
+            delta = {k: v for k, v in choice["delta"].items() if k not in _REPLACED}
+            new = {**choice, "delta": delta}
             if choice.get("finish_reason") and index not in self._written:
                 self._written.add(index)
+                mended = self._reply.choices[index]
                 before += self._content(top, index, mended)
-                new["finish_reason"] = mended.finish_reason
-                kept.append(new)
-            elif index not in self._written and any(new["delta"].values()):
+                kept.append({**new, "finish_reason": mended.finish_reason})
+            elif index not in self._written and any(delta.values()):
                 kept.append(new)
         if kept or payload.get("usage"):
             return [*before, made({**payload, "choices": kept})]
         return before
 
-    def _mended(self, choice: Any, position: int) -> int | None:
-        """The index of a choice that was mended; None: it goes out as it came."""
-        index = index_of(choice, position) if isinstance(choice, dict) else None
-        return index if index in self._reply.mended else None
-
     def _content(self, top: dict[str, Any], index: int, choice: ChoiceReply) -> list[Chunk]:
         deltas: list[dict[str, Any]] = []
-        text = choice.text[self._flowed :]
-        if text:
+        if text := choice.text[self._flowed :]:
             deltas.append({"content": text})
         for place, call in enumerate(choice.tool_calls):
             function = {"name": call.name, "arguments": call.arguments}
@@ -100,8 +91,3 @@ class _Writer:
             made({**top, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
             for delta in deltas
         ]
-
-
-def _emptied(choice: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in choice["delta"].items() if k not in _REPLACED}
-    return {**choice, "delta": kept}

@@ -1,11 +1,12 @@
-"""What the dialects share: calls as their pieces come, and the frame of a custom tool's text."""
+"""What the dialects share: a reply's chunks taken apart, and the frame of a custom tool's text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from .chunk_form import index_of
+from .chunks import reasoning_of, text_of
 
 # In a parameter's schema: the words with which its text begins and ends.
 FRAME: Final = "x-frame"
@@ -32,21 +33,48 @@ class Call:
         self._arguments.append(function.get("arguments") or "")
 
 
-class Calls:
-    """Gathers the calls of a delta or a message: servers may send pieces of several in turn."""
+class ReplyReader:
+    """Takes the chunks of one reply; an encoder goes on from what it has said.
 
-    __slots__ = ("_by_index",)
+    Text and thinking are given back as they come. Calls are gathered, and come last, in their
+    order: they are released together anyway, and servers may send the pieces of several in turn.
+    """
 
     def __init__(self) -> None:
-        self._by_index: dict[int, Call] = {}
+        self.finish: Any = None
+        self.usage: Any = None
+        self.more: dict[str, Any] = {}  # what the last event says beside
+        self._calls: dict[int, Call] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._by_index)
+    def take(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The pieces of reasoning, text and refusals in a chunk, each with its kind."""
+        self.usage = payload.get("usage") or self.usage
+        if "mlx_stack" in payload:
+            self.more = {"mlx_stack": payload["mlx_stack"]}
+        for choice in payload.get("choices") or ():
+            if choice.get("index"):  # one reply is asked for, and further ones have no place
+                continue
+            self.finish = choice.get("finish_reason") or self.finish
+            delta = choice.get("delta") or {}
+            for place, piece in enumerate(delta.get("tool_calls") or ()):
+                self._calls.setdefault(index_of(piece, place), Call()).add(piece)
+            yield from _texts(delta)
 
-    def add(self, said: Mapping[str, Any]) -> None:
-        for place, piece in enumerate(said.get("tool_calls") or ()):
-            self._by_index.setdefault(index_of(piece, place), Call()).add(piece)
+    def calls(self) -> list[tuple[int, Call]]:
+        """All calls in their order, each with its index."""
+        return sorted(self._calls.items())
 
-    def in_order(self) -> list[tuple[int, Call]]:
-        """Each with its index."""
-        return sorted(self._by_index.items())
+
+def _texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    said = {
+        "reasoning": reasoning_of(delta),
+        "text": text_of(delta.get("content")),
+        "refusal": text_of(delta.get("refusal")),
+    }
+    return ((kind, text) for kind, text in said.items() if text)
+
+
+def as_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole chat completion as one chunk."""
+    choices = [{**one, "delta": one.get("message")} for one in completion.get("choices") or ()]
+    return {**completion, "choices": choices}

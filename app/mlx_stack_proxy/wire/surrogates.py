@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-Place = tuple[int, ...]
-# What a reply's texts so far left half: by where it stood and its field, the first half.
-Halves = dict[tuple[Place, str], str]
 _HUGE = re.compile(rb"\d{300}|\d[eE]\+?\d{3}")
+# Of JSON's texts those that end in the first half of a character, or begin with the second.
+_FIRST_HALF = re.compile('([\ud800-\udbff])"')
+_SECOND_HALF = re.compile('"([\udc00-\udfff])')
 
 
 def read(data: bytes, *, huge: bool = False) -> Any:
@@ -35,24 +35,20 @@ def read(data: bytes, *, huge: bool = False) -> Any:
             raise error from None
 
 
-def loads(data: bytes, join: Callable[[Any], None] | None = None, *, huge: bool = True) -> Any:
-    """Parse JSON that orjson refused; a half that stays alone becomes U+FFFD.
+def loads(data: bytes, *, huge: bool = True, join: Callable[[str], str] = str) -> Any:
+    """Parse JSON that orjson refused. Raises ``ValueError`` where it is none for another reason.
 
-    ``join`` is given the value before that. Raises ``ValueError`` where it is not JSON for another
-    reason.
+    ``join``: is given JSON with its halves, two of which that meet are one character. A half that
+    stays alone becomes U+FFFD.
     """
     if b"\\u" not in data and not (huge and _HUGE.search(data)):
         raise ValueError("not JSON, and not for want of half a character")
+    number = _number if huge else None
     try:
-        payload = (
-            json.loads(data, parse_int=_number, parse_float=_number) if huge else json.loads(data)
-        )
-        if join is not None:
-            join(payload)
-        text = json.dumps(payload, ensure_ascii=False)
+        payload = json.loads(data, parse_int=number, parse_float=number)
+        text = join(json.dumps(payload, ensure_ascii=False))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    # Two halves side by side become one character on the way.
     return orjson.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
@@ -64,14 +60,18 @@ def _number(text: str) -> int | float | str:
     return int(text) if text.lstrip("-").isdigit() else value
 
 
-def join_texts(holder: dict[str, Any], place: Place, halves: Halves) -> None:
-    """Put the halves that wait before the texts, and let those wait that end them now."""
-    for field, text in holder.items():
-        if not isinstance(text, str) or not text:
-            continue
-        key = (place, field)
-        whole = halves.pop(key, "") + text
-        if "\ud800" <= whole[-1] <= "\udbff":
-            halves[key] = whole[-1]
-            whole = whole[:-1]
-        holder[field] = whole
+class Halves:
+    """Joins what the texts of one stream's events leave half; one text at a time is cut."""
+
+    def __init__(self) -> None:
+        self._first = ""
+
+    def join(self, text: str) -> str:
+        """JSON with the half that waits before its second; its own last one waits instead."""
+        if self._first and (second := _SECOND_HALF.search(text)):
+            text = f"{text[: second.start(1)]}{self._first}{text[second.start(1) :]}"
+            self._first = ""
+        if first := _FIRST_HALF.search(text):
+            self._first = first[1]
+            text = text[: first.start()] + text[first.end(1) :]
+        return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from typing import Any
 
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN
@@ -11,43 +10,24 @@ from .usage import COUNTS, Bounds, is_believable
 
 MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams say first what the prompt was,
 MAX_TAIL = 64 * 1024  # and all write the rest last
-READABLE = frozenset({"", "identity", "gzip", "deflate"})  # content encodings
-MOST_UNPACKED = 64 * 1024 * 1024  # bytes of a compressed body that are looked at
-_STEP = 1024 * 1024
 _DECODER = json.JSONDecoder()
 _NAME = '"usage"'
 _EVENT = b"data:"  # begins each one of a stream
 
 
 class UsageTail:
-    """Keeps both ends of a body that comes in pieces. ``encoding``: its ``Content-Encoding``."""
+    """Keeps both ends of a body that comes in pieces."""
 
-    __slots__ = ("_events", "_head", "_room", "_size", "_tail", "_unpack", "disbelieved")
+    __slots__ = ("_events", "_head", "_size", "_tail", "disbelieved")
 
-    def __init__(self, encoding: str = "") -> None:
+    def __init__(self) -> None:
         self._head = b""
         self._tail = b""
         self._events = 0  # of a stream
         self._size = 0  # bytes
-        packed = encoding in READABLE and encoding not in ("", "identity")
-        self._unpack = zlib.decompressobj(wbits=47) if packed else None  # finds out which
-        self._room = MOST_UNPACKED
         self.disbelieved = False
 
     def feed(self, data: bytes) -> None:
-        if self._unpack is None:
-            self._keep(data)
-            return
-        try:
-            while data and self._room > 0:
-                piece = self._unpack.decompress(data, min(_STEP, self._room))
-                self._room -= len(piece)
-                data = self._unpack.unconsumed_tail
-                self._keep(piece)
-        except zlib.error:  # not what it said it is
-            self._room = 0
-
-    def _keep(self, data: bytes) -> None:
         if len(self._head) < MAX_HEAD:
             self._head += data[: MAX_HEAD - len(self._head)]
         self._tail = (self._tail + data)[-MAX_TAIL:]

@@ -298,13 +298,6 @@ def test_work_is_linear(name: str) -> None:
     assert long <= 10 * 40_000
 
 
-def test_memory_is_bounded_by_the_window() -> None:
-    flow = Flow(GenerationSettings(window_chars=4096))
-    for piece in pieces(prose(50_000), 5):
-        assert fed(flow, piece) is None
-        assert len(flow._text) <= 2 * 4096 + 64
-
-
 @pytest.mark.parametrize(
     ("rule", "text"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import cycle, islice
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
     GenerationSettings,
-    LoopDetectionSettings,
     Settings,
 )
 from mlx_stack_proxy.stages import build
@@ -44,9 +42,7 @@ class Reply:
         body["parallel_tool_calls"] = rules.pop("parallel", None)
         self.exchange: Exchange = exchange(client_request(stream=stream, **body))
         settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
-        self.attempt: Attempt = attempt(
-            self.exchange, stages=build(settings), hold_whole=not stream
-        )
+        self.attempt: Attempt = attempt(self.exchange, stages=build(settings))
         assert self.attempt.on_request() is None
         out = b""
         self.taken = 0
@@ -136,50 +132,32 @@ def test_nine_equal_calls_with_other_ids(size: int, stream: bool) -> None:
     assert reply.taken == 2 + 3 * (len(chunks) - 2) // 9, "cut as the fourth one begins"
 
 
-def test_equal_calls_may_be_spelt_otherwise() -> None:
-    spellings = ['{"query": "quokka", "id": 1}', '{"id":1,"query":"quokka"}']
-    chunks = native(*((("look", one)) for one in islice(cycle(spellings), 6)), size=3)
-    assert len(Reply(chunks).calls) == 2
+SPELT = ['{"query": "quokka", "id": 1}', '{"id":1,"query":"quokka"}']
+IN_RESPONSE: Json = {"loop_detection": {"in_response": {"max_repeats": 4}}}
 
 
-def test_calls_that_alternate() -> None:
-    reply = Reply(native(*[("look", A), ("look", B)] * 4))
-    assert reply.calls == [("look", A), ("look", B)] * 2
-    assert reply.was_cut
-
-
-def test_three_calls_with_other_arguments_are_fine() -> None:
-    chunks = native(("look", A), ("look", B), ("look", C), ("look", A), size=4)
-    reply = Reply(chunks)
-    assert [call for _, call in reply.calls] == [A, B, C, A]
-    assert not reply.was_cut
-    assert reply.ended_by is None
-
-
-def test_a_call_that_only_begins_like_others() -> None:
-    longer = {"query": "quokka", "id": 7}
-    reply = Reply(native(("look", A), ("look", A), ("look", longer), size=1))
-    assert [call for _, call in reply.calls] == [A, A, longer]
-
-
-def test_half_a_call_after_the_cut_is_not_delivered() -> None:
-    """Only the next one's beginning shows that the third call is whole."""
-    reply = Reply(native(*[("look", A)] * 3, ("look", B), size=7))
-    assert reply.calls == [("look", A)] * 2
-    assert reply.verdict is None or isinstance(reply.verdict, Cut)
-
-
-def test_exempt_tools_are_not_counted() -> None:
-    assert len(Reply(native(*[("wait", A)] * 5)).calls) == 5
-
-
-def test_the_settings() -> None:
-    chunks = native(*[("look", A)] * 9)
-    rules: Json = {"loop_detection": {"in_response": {"max_repeats": 4}}}
-    assert len(Reply(chunks, **rules).calls) == 4
-    assert len(Reply(chunks, loop_detection={"enabled": False}).calls) == 9
-    apart = Reply(chunks, loop_detection={"generation": {"enabled": False}})
-    assert len(apart.calls) == 2, "the two have switches of their own"
+@pytest.mark.parametrize(
+    ("made", "delivered", "rules"),
+    [
+        ([("look", SPELT[n % 2]) for n in range(6)], 2, {}),
+        ([("look", A), ("look", B)] * 4, 4, {}),
+        ([("look", A), ("look", B), ("look", C), ("look", A)], 4, {}),
+        ([("look", A), ("look", A), ("look", {**A, "id": 7})], 3, {}),
+        ([*[("look", A)] * 3, ("look", B)], 2, {}),  # half a call after the cut is none
+        ([("wait", A)] * 5, 5, {}),
+        ([("look", A)] * 9, 4, IN_RESPONSE),
+        ([("look", A)] * 9, 9, {"loop_detection": {"enabled": False}}),
+        ([("look", A)] * 9, 2, {"loop_detection": {"generation": {"enabled": False}}}),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_how_many_are_delivered(
+    made: list[tuple[str, Any]], delivered: int, rules: Json, size: int
+) -> None:
+    reply = Reply(native(*made, size=size), **rules)
+    told = [(name, json.loads(a) if isinstance(a, str) else a) for name, a in made]
+    assert reply.calls == told[:delivered]
+    assert reply.was_cut is isinstance(reply.ended_by, Cut) is (delivered < len(made))
 
 
 def test_text_before_the_calls_stays() -> None:
@@ -259,16 +237,16 @@ FORMS = [*WRITTEN, *IN_ONE_BLOCK]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("stream", [True, False])
-def test_calls_as_text_are_cut_and_made_real(form: str, stream: bool) -> None:
-    chunks = written(form, *[A] * 12)
+@pytest.mark.parametrize(("stream", "size"), [(True, 6), (False, 6), (True, 10_000)])
+def test_calls_as_text_are_cut_and_made_real(form: str, stream: bool, size: int) -> None:
+    chunks = written(form, *[A] * 12, size=size)
     reply = Reply(chunks, stream=stream)
     assert reply.calls == [("look", A)] * 2
     assert reply.text.strip() == ""
     assert reply.finishes == ["tool_calls"]
     assert reply.was_cut
     assert isinstance(reply.ended_by, Cut)
-    assert reply.taken < len(chunks) * 0.55, "generation is cut soon after the third"
+    assert size > 6 or reply.taken < len(chunks) * 0.55, "generation is cut soon after the third"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -289,13 +267,6 @@ def test_calls_as_text_with_other_arguments_are_all_delivered(form: str, size: i
     assert reply.ended_by is None
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_piece_that_holds_them_all_makes_no_difference(form: str) -> None:
-    reply = Reply(written(form, *[A] * 12, size=10_000))
-    assert reply.calls == [("look", A)] * 2
-    assert reply.was_cut
-
-
 def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -311,8 +282,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
     watch = repeated_calls.WrittenCalls(2, (), lambda: tools)
     text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
     for at in range(0, len(text), 64):
-        watch.take(text[at : at + 64])
-        assert watch.look(at + 64, 9, None) is None
+        assert watch.look(text, at + 64, 9, None) is None
     assert 0 < read <= 6 * len(text)
 
 
@@ -353,7 +323,7 @@ def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> No
     """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
 
     def watched(text: str) -> Verdict | None:
-        watch = ReplyWatch(exchange(client_request(tools=WRITE)), LoopDetectionSettings())
+        watch = ReplyWatch(exchange(client_request(tools=WRITE)), Settings(tiers=DEFAULT_TIERS))
         parts = (TextDelta(0, text[at : at + 7]) for at in range(0, len(text), 7))
         return next((one for part in parts if (one := watch.on_event(part)) is not None), None)
 

@@ -16,9 +16,8 @@ from mlx_stack_proxy.loop_detection.generation.reply_watch import (
     HINT,
     STOPPED,
     ReplyWatch,
-    watch_maker,
 )
-from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.events import (
     Event,
     Finish,
@@ -40,7 +39,9 @@ class Watched:
 
     def __init__(self, **rules: Any) -> None:
         self.exchange: Exchange = exchange()
-        self.watch = ReplyWatch(self.exchange, LoopDetectionSettings(**rules))
+        reliability: Any = {"loop_detection": rules}
+        settings = Settings(tiers=DEFAULT_TIERS, reliability=reliability)
+        self.watch = ReplyWatch(self.exchange, settings)
         self.reply = Reply()
         self.verdict: Verdict | None = None
 
@@ -114,47 +115,6 @@ def test_whitespace_inside_arguments(size: int) -> None:
     verdict = one.on(*deltas)
     assert isinstance(verdict, LoopDetected)
     assert verdict.repeats == 513
-
-
-@pytest.mark.parametrize("escape", ["\\n", "\\t", "\\r\\n", "\n"])
-@pytest.mark.parametrize("size", [1, 3, 50, 9000])
-def test_whitespace_in_a_string_of_arguments_is_escaped(escape: str, size: int) -> None:
-    begun = '{"path": "a.py", "content": "x = 1'
-    verdict = Watched().on(*_arguments(begun + escape * 600, size))
-    assert isinstance(verdict, LoopDetected)
-    fine = begun + escape * 120 + "y" + r"\\n" * 300 + r"C:\\new\\table" + '"}'
-    assert Watched().on(*_arguments(fine, size)) is None, "a backslash that is written is no blank"
-
-
-@pytest.mark.parametrize("size", [1, 50, 20_000])
-@pytest.mark.parametrize(
-    "lap", ["I will check the file again. ", "x = 1\\n", "[0, 0, 0],\n", "word_" * 300]
-)
-def test_arguments_that_go_round_without_end(lap: str, size: int) -> None:
-    """Servers that stream a call's arguments would write them up to the reply's limit."""
-    begun = '{"path": "a.py", "content": "'
-    endless = (begun + lap * (20_000 // len(lap)))[:16_000]
-    verdict = Watched().on(*_arguments(endless, size))
-    assert isinstance(verdict, LoopDetected)
-    assert verdict.generated
-    for rightly in (lap * (7000 // len(lap)), prose(30_000)):  # an agent may write such a file
-        assert Watched().on(*_arguments(begun + rightly + '"}', size)) is None
-
-
-def test_arguments_are_cut_at_the_same_character_however_they_come() -> None:
-    begun = '{"path": "a.py", "content": "'
-    text = begun + prose(3000) + "the same again " * 1000
-    found = []
-    for size in (1, 7, 64, 4096):
-        one = Watched()
-        verdict = None
-        for delta in _arguments(text, size):
-            verdict = one.on(delta)
-            if verdict is not None:
-                break
-        assert isinstance(verdict, LoopDetected)
-        found.append((verdict.pattern, verdict.message))
-    assert len(set(found)) == 1, found
 
 
 def _arguments(text: str, size: int) -> list[ToolCallDelta]:
@@ -283,17 +243,20 @@ def test_beyond_the_tool_call_limit_less_is_enough(
     tool = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
     for tools in ([tool], []):
         whole = exchange(client_request(tools=tools, max_tokens=asked))
-        watch = watch_maker(settings)(whole, settings.reliability.loop_detection)
+        watch = ReplyWatch(whole, settings)
         wanted = limit * 4 if limit and tools else sys.maxsize
         assert watch._late == wanted
 
 
 def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
     """Issue: 25 of 2,272 turns of an agent that has only `bash` were cut in the midst."""
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", json.dumps(prose(60_000)))) is None
-    rows = json.dumps(prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40)
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", rows)) is None
-    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
-    assert isinstance(late.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)), LoopDetected)
+    rows = prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    for text, cut in (
+        (json.dumps(prose(60_000)), False),
+        (json.dumps(rows), False),
+        (LONG_CALL, True),
+    ):
+        late = ReplyWatch(exchange(client_request(tools=tools)), SETTINGS)
+        verdict = late.on_event(ToolCallDelta(0, 0, "c", "bash", text))
+        assert isinstance(verdict, LoopDetected) is cut

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,13 @@ import pytest
 import yaml
 
 from mlx_stack_proxy.litellm.given import GivenInside
-from mlx_stack_proxy.operator import check, cli
 from mlx_stack_proxy.settings_source import load
+from tests.operator.conftest import Ran, Typed
 from tests.support.ports import free_port
 from tests.support.scripted_server import Reply, ScriptedServer
 
 MODEL_INFO = ("GET", "/v1/model/info")
 Json = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, which is the working directory, too."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith(("MLX_STACK_", "LITELLM_")):
-            monkeypatch.delenv(name)
-    return tmp_path
 
 
 def written(path: Path, data: Any) -> Path:
@@ -59,50 +47,56 @@ def mlx_stack(home: Path, ports: dict[str, int]) -> Path:
     )
 
 
-async def test_for_a_layer_inside_litellm(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def init(typed: Typed, nobody: str) -> Init:
+    return Init(typed, nobody)
+
+
+class Init:
+    """Runs `init`, with a LiteLLM that nobody runs where none is named."""
+
+    def __init__(self, typed: Typed, nobody: str) -> None:
+        self.typed = typed
+        self.home = typed.home
+        self._nobody = nobody
+
+    def __call__(self, *words: str) -> Ran:
+        at = () if "--base-url" in words else ("--base-url", self._nobody)
+        return self.typed("init", *at, *words)
+
+    async def beside(self, litellm: ScriptedServer, *words: str) -> Ran:
+        return await self.typed.beside("init", "--base-url", litellm.url, *words)
+
+
+async def test_for_a_layer_inside_litellm(init: Init, nobody: str) -> None:
     async with ScriptedServer(("small",)) as litellm:
-        entries = [info("small", "openai/qwen-4b", nobody() + "/v1")]
+        entries = [info("small", "openai/qwen-4b", nobody + "/v1")]
         litellm.always(Reply.json({"data": entries}))
-        assert await asyncio.to_thread(init, "--inside", "--base-url", litellm.url) == 0
-    file = home / "config.yaml"
+        ran = await init.beside(litellm, "--inside")
+    assert ran.code == 0
+    file = init.home / "config.yaml"
     settings = GivenInside(file).read()  # nothing in it is refused there
     assert (settings.server.port, list(settings.tiers)) == (litellm.port, ["fast"])
-    said = capsys.readouterr().err
     callback = "callbacks: [mlx_stack_proxy.litellm.reliability]"
-    for text in (said, file.read_text()):
+    for text in (ran.err, file.read_text()):
         assert callback in text
-    assert f"export MLX_STACK_CONFIG={file}" in said
+    assert f"export MLX_STACK_CONFIG={file}" in ran.err
 
 
-def init(*arguments: str) -> int:
-    return cli.main(["init", *arguments])
-
-
-def nobody() -> str:
-    return f"http://127.0.0.1:{free_port()}"
-
-
-async def test_what_litellm_tells_becomes_a_file_that_passes_check(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-9")
+async def test_what_litellm_tells_becomes_a_file_that_passes_check(init: Init, nobody: str) -> None:
+    init.typed.monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-9")
     async with ScriptedServer() as server, ScriptedServer(("small", "large", "gpt")) as litellm:
         server.routes["GET", "/health"] = Reply.json({})
         entries = [
-            info("large", "openai/qwen-30b", nobody() + "/v1", max_input_tokens=65_536),
+            info("large", "openai/qwen-30b", nobody + "/v1", max_input_tokens=65_536),
             info("small", "openai/qwen-4b", server.url + "/v1"),
             info("gpt", "openai/gpt-4o"),
         ]
-        asked: list[str | None] = []
-
-        def told(call: Any) -> Reply:
-            asked.append(call.header("authorization"))
-            return Reply.json({"data": entries})
-
-        litellm.always(told)
+        litellm.always(Reply.json({"data": entries}))
         # As clients are given it.
-        assert await asyncio.to_thread(init, "--base-url", f"{litellm.url}/v1") == 0
-        assert asked == ["Bearer sk-9"]
+        ran = await init.typed.beside("init", "--base-url", f"{litellm.url}/v1")
+        assert ran.code == 0
+        assert [call.header("authorization") for call in litellm.calls] == ["Bearer sk-9"]
         settings = load("config.yaml", {})
         assert settings.upstream.base_url == litellm.url
         tiers = settings.tiers
@@ -113,24 +107,20 @@ async def test_what_litellm_tells_becomes_a_file_that_passes_check(
         }
         assert tiers["fast"].health_url == f"{server.url}/health"
         assert tiers["standard"].health_url is None
-        out, err = capsys.readouterr()
-        assert out == "" and "Wrote config.yaml. Next:" in err and "sk-9" not in err
-        assert "export OPENAI_API_KEY=$LITELLM_MASTER_KEY" in err
-        assert await asyncio.to_thread(check.run, "config.yaml", probe=False) == 0
+        assert ran.out == "" and "Wrote config.yaml. Next:" in ran.err and "sk-9" not in ran.err
+        assert "export OPENAI_API_KEY=$LITELLM_MASTER_KEY" in ran.err
+        assert (await init.typed.beside("check", "--no-probe")).code == 0
 
 
-def test_mlx_stacks_files_do_where_litellm_does_not_run(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mlx_stack(home, {"standard": free_port(), "fast": free_port()})
-    assert init("--base-url", nobody()) == 0
+def test_mlx_stacks_files_do_where_litellm_does_not_run(init: Init) -> None:
+    mlx_stack(init.home, {"standard": free_port(), "fast": free_port()})
+    ran = init()
+    assert ran.code == 0
     tiers = load("config.yaml", {}).tiers
     assert list(tiers) == ["fast", "standard", "premium"]
     assert (tiers["standard"].reasoning, tiers["fast"].reasoning) == (True, False)
-    text = (home / "config.yaml").read_text(encoding="utf-8")
+    text = (init.home / "config.yaml").read_text(encoding="utf-8")
     assert "from ~/.mlx-stack/litellm.yaml and\n# ~/.mlx-stack/stacks/default.yaml." in text
-    err = capsys.readouterr().err
-    said = " ".join(err.split())
     for sentence in (
         "the connection was refused.",
         "In ~/.mlx-stack/litellm.yaml, which is left as it is:",
@@ -139,30 +129,27 @@ def test_mlx_stacks_files_do_where_litellm_does_not_run(
         "router_settings.disable_cooldowns is not true",
         "Tier premium: in the cloud.",
     ):
-        assert sentence in said
-    assert all(len(line) <= 80 for line in err.splitlines())
+        assert sentence in ran.said
+    assert all(len(line) <= 80 for line in ran.err.splitlines())
 
 
-def test_the_stack_alone_and_the_one_called_default(home: Path) -> None:
+def test_the_stack_alone_and_the_one_called_default(init: Init) -> None:
     for name, at in (("old", 1), ("newest", 3), ("middle", 2)):
         stack = {"tiers": [{"name": name, "model": f"{name}-4b", "port": 9}]}
-        file = written(home / ".mlx-stack" / "stacks" / f"{name}.yaml", stack)
+        file = written(init.home / ".mlx-stack" / "stacks" / f"{name}.yaml", stack)
         os.utime(file, (at, at))
-    assert init("--base-url", nobody()) == 0
+    assert init().code == 0
     assert load("config.yaml", {}).tiers["fast"].model == "newest"
-    written(
-        home / ".mlx-stack" / "stacks" / "default.yaml",
-        {"tiers": [{"name": "standard", "model": "x", "port": 9}]},
-    )
-    assert init("--base-url", nobody(), "--force") == 0
+    default = init.home / ".mlx-stack" / "stacks" / "default.yaml"
+    written(default, {"tiers": [{"name": "standard", "model": "x", "port": 9}]})
+    os.utime(default, (2, 2))
+    assert init("--force").code == 0
     assert list(load("config.yaml", {}).tiers) == ["standard"]
 
 
-async def test_litellms_list_says_which_models_there_are(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_litellms_list_says_which_models_there_are(init: Init) -> None:
     file = written(
-        home / "litellm.yaml",
+        init.home / "litellm.yaml",
         {
             "model_list": [
                 info("fast", "openai/a", "http://localhost:1/v1", max_input_tokens=9_000),
@@ -173,8 +160,8 @@ async def test_litellms_list_says_which_models_there_are(
     )
     async with ScriptedServer(("fast", "new-8b")) as litellm:
         litellm.routes[MODEL_INFO] = Reply.json({"error": "admins only"}, 403)
-        arguments = ("--base-url", litellm.url, "--litellm-config", str(file))
-        assert await asyncio.to_thread(init, *arguments) == 0
+        ran = await init.beside(litellm, "--litellm-config", str(file))
+    assert ran.code == 0
     settings = load("config.yaml", {})
     assert settings.upstream.api_key_env == "OTHER_KEY"
     assert {n: (t.model, t.local) for n, t in settings.tiers.items()} == {
@@ -182,66 +169,48 @@ async def test_litellms_list_says_which_models_there_are(
         "standard": ("new-8b", False),
     }
     assert settings.tiers["fast"].context_window == 9_000
-    err = " ".join(capsys.readouterr().err.split())
-    assert "not listed by LiteLLM: gone." in err
-    assert "Tier standard: nothing tells where it runs." in err
+    assert "not listed by LiteLLM: gone." in ran.said
+    assert "Tier standard: nothing tells where it runs." in ran.said
 
 
 async def test_a_key_in_litellms_file_is_used_and_not_copied(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    init: Init, litellm: ScriptedServer
 ) -> None:
-    file = written(
-        home / "litellm.yaml",
-        {"model_list": [info("fast", "openai/a")], "general_settings": {"master_key": "sk-secret"}},
-    )
-    async with ScriptedServer(("fast",)) as litellm:
-        seen: list[str | None] = []
-
-        def told(call: Any) -> Reply:
-            seen.append(call.header("authorization"))
-            return Reply.json({"data": []})
-
-        litellm.always(told)
-        arguments = ("--base-url", litellm.url, "--litellm-config", str(file))
-        assert await asyncio.to_thread(init, *arguments) == 0
-    assert seen == ["Bearer sk-secret"]
-    err = capsys.readouterr().err
-    assert "isn't copied" in err and "$LITELLM_MASTER_KEY" in err
-    assert "sk-secret" not in err + (home / "config.yaml").read_text(encoding="utf-8")
+    keys = {"master_key": "sk-secret"}
+    model_list = [info("fast", "openai/a")]
+    file = written(init.home / "litellm.yaml", {"model_list": model_list, "general_settings": keys})
+    litellm.always(Reply.json({"data": []}))
+    ran = await init.beside(litellm, "--litellm-config", str(file))
+    assert ran.code == 0
+    assert [call.header("authorization") for call in litellm.calls] == ["Bearer sk-secret"]
+    assert "isn't copied" in ran.said and "$LITELLM_MASTER_KEY" in ran.said
+    assert "sk-secret" not in ran.err + (init.home / "config.yaml").read_text(encoding="utf-8")
 
 
-async def test_litellm_that_refuses_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
-    async with ScriptedServer() as litellm:
-        litellm.routes["GET", "/v1/models"] = Reply.json({}, 401)
-        assert await asyncio.to_thread(init, "--base-url", litellm.url) == 1
-    err = " ".join(capsys.readouterr().err.split())
-    assert "answered status 401 when asked for its models. Has it a key? `export LITE" in err
-    assert "No model was found to make a tier of." in err
-    assert "No model of this machine" not in err
+async def test_litellm_that_refuses_to_tell(init: Init, litellm: ScriptedServer) -> None:
+    litellm.routes["GET", "/v1/models"] = Reply.json({}, 401)
+    ran = await init.beside(litellm)
+    assert ran.code == 1
+    assert "answered status 401 when asked for its models without a key" in ran.said
+    assert "To do: export LITELLM_MASTER_KEY=…" in ran.said
+    assert "No model was found to make a tier of." in ran.said
+    assert "No model of this machine" not in ran.said
 
 
-def test_a_file_that_is_there_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mlx_stack(home, {"fast": 1})
-    mine = home / "config.yaml"
-    mine.write_text("server: {port: 1}", encoding="utf-8")
-    assert init("--base-url", nobody()) == 1
-    assert "--force" in capsys.readouterr().err
-    assert init("--base-url", nobody(), "--dry-run") == 0
-    shown = capsys.readouterr().out
+def test_a_file_that_is_there_stays(init: Init) -> None:
+    mlx_stack(init.home, {"fast": 1})
+    mine = init.typed.write("server: {port: 1}")
+    before = sorted(init.home.rglob("*"))
+    ran = init()
+    assert (ran.code, "--force" in ran.err) == (1, True)
+    shown = init("--dry-run")
+    assert shown.code == 0
     assert mine.read_text(encoding="utf-8") == "server: {port: 1}"
-    assert init("--base-url", nobody(), "--output", "other.yaml") == 0
-    assert "serve --config other.yaml" in capsys.readouterr().err
-    assert init("--base-url", nobody(), "--force") == 0
-    tiers = [yaml.safe_load(text)["tiers"] for text in (shown, mine.read_text(encoding="utf-8"))]
-    assert tiers[0] == tiers[1]
-
-
-def test_a_dry_run_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mlx_stack(home, {"fast": 1})
-    before = sorted(home.rglob("*"))
-    assert init("--base-url", nobody(), "--dry-run") == 0
-    assert sorted(home.rglob("*")) == before
-    assert "fast" in yaml.safe_load(capsys.readouterr().out)["tiers"]
+    assert sorted(init.home.rglob("*")) == before
+    assert init("--force").code == 0
+    texts = [shown.out, mine.read_text(encoding="utf-8")]
+    tiers = [yaml.safe_load(text)["tiers"] for text in texts]
+    assert tiers[0] == tiers[1] and "fast" in tiers[0]
 
 
 @pytest.mark.parametrize(
@@ -250,24 +219,19 @@ def test_a_dry_run_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]
         (["--litellm-config", "missing.yaml"], "missing.yaml can't be read"),
         (["--litellm-config", "bad.yaml"], "bad.yaml is not valid YAML"),
         (["--base-url", "localhost:4000"], "--base-url: upstream.base_url"),
-        (["--output", "no/such/folder.yaml", "--litellm-config", "good.yaml"], "can't be written"),
+        (["--litellm-config", "good.yaml"], "config.yaml can't be written: Is a dir"),
     ],
 )
-def test_what_cannot_be_used(
-    arguments: list[str], said: str, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (home / "bad.yaml").write_text("a: [", encoding="utf-8")
-    written(home / "good.yaml", {"model_list": [info("fast", "openai/a")]})
-    assert (
-        init(*(["--base-url", nobody()] if "--base-url" not in arguments else []), *arguments) == 1
-    )
-    assert said in capsys.readouterr().err
+def test_what_cannot_be_used(arguments: list[str], said: str, init: Init) -> None:
+    init.typed.write("a: [", "bad.yaml")
+    (init.home / "config.yaml").mkdir()
+    written(init.home / "good.yaml", {"model_list": [info("fast", "openai/a")]})
+    ran = init("--force", *arguments)
+    assert (ran.code, said in ran.said) == (1, True)
 
 
-def test_a_broken_stack_file_is_said_and_left_out(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mlx_stack(home, {"fast": 1})
-    (home / ".mlx-stack" / "stacks" / "default.yaml").write_text("a: [", encoding="utf-8")
-    assert init("--base-url", nobody()) == 0
-    assert "default.yaml is not valid YAML" in capsys.readouterr().err
+def test_a_broken_stack_file_is_said_and_left_out(init: Init) -> None:
+    mlx_stack(init.home, {"fast": 1})
+    init.typed.write("a: [", ".mlx-stack/stacks/default.yaml")
+    ran = init()
+    assert (ran.code, "default.yaml is not valid YAML" in ran.err) == (0, True)

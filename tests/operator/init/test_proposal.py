@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.operator.init.model_groups import Deployment, Groups, ModelGroup
-from mlx_stack_proxy.operator.init.proposal import Proposal, health_urls, propose
+from mlx_stack_proxy.operator.init.proposal import Proposal, health_url, propose
 from mlx_stack_proxy.operator.init.rendering import text_of
-from mlx_stack_proxy.settings import Settings, TierSettings
+from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 
 LITELLM = "http://127.0.0.1:4000"
@@ -32,7 +32,7 @@ def groups(*found: ModelGroup) -> Groups:
 
 
 def proposed(*found: ModelGroup) -> Proposal:
-    return propose(groups(*found), LITELLM)
+    return propose(groups(*found))
 
 
 def names(proposal: Proposal) -> dict[str, str]:
@@ -55,39 +55,51 @@ def test_groups_of_our_names_are_our_tiers_in_our_order() -> None:
     assert [tier.keys for tier in found.tiers] == [{}, {}, {}, {}]
 
 
-def test_others_are_named_by_their_size() -> None:
-    found = proposed(
-        here("big", "openai/Qwen3-30B-A3B", 1),
-        here("tiny", "openai/qwen3-0.6b", 2),
-        here("mid", "openai/qwen3-8b", 3),
-        cloud("claude"),
-    )
-    assert names(found) == {"fast": "tiny", "standard": "mid", "big": "big", "premium": "claude"}
-    tiers = loaded(found).tiers
-    assert tiers["fast"] == TierSettings(model="tiny")
-    assert tiers["premium"] == TierSettings(model="claude", local=False)
+WIDE = here("wide", "openai/w-4b", 1, window=131_072)
 
 
-def test_what_has_no_size_is_the_largest_and_keeps_its_place() -> None:
-    found = proposed(here("x", port=1), here("y", port=2), here("small", "openai/a-3b", 3))
-    assert names(found) == {"fast": "small", "standard": "x", "y": "y"}
-
-
-def test_the_free_names_are_given_to_the_rest() -> None:
-    found = proposed(here("fast", port=1), here("qwen-30b", port=2), here("qwen-70b", port=3))
-    assert names(found) == {"fast": "fast", "standard": "qwen-30b", "qwen-70b": "qwen-70b"}
-
-
-def test_the_largest_window_is_for_long_prompts() -> None:
-    wide = here("wide", "openai/w-4b", 1, window=131_072)
-    assert names(proposed(wide, here("b", "openai/b-8b", 2), here("c", "openai/c-14b", 3))) == {
-        "fast": "b",
-        "standard": "c",
-        "longctx": "wide",
-    }
-    assert names(proposed(wide)) == {"fast": "wide"}  # a chain begins with something
-    same = here("same", "openai/s-8b", 2, window=131_072)
-    assert names(proposed(wide, same)) == {"fast": "wide", "standard": "same"}
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (  # by their size
+            [
+                here("big", "openai/Qwen3-30B-A3B", 1),
+                here("tiny", "openai/qwen3-0.6b", 2),
+                here("mid", "openai/qwen3-8b", 3),
+                cloud("claude"),
+            ],
+            {"fast": "tiny", "standard": "mid", "big": "big", "premium": "claude"},
+        ),
+        (  # what has no size is the largest and keeps its place
+            [here("x", port=1), here("y", port=2), here("small", "openai/a-3b", 3)],
+            {"fast": "small", "standard": "x", "y": "y"},
+        ),
+        (  # the free names are given to the rest
+            [here("fast", port=1), here("qwen-30b", port=2), here("qwen-70b", port=3)],
+            {"fast": "fast", "standard": "qwen-30b", "qwen-70b": "qwen-70b"},
+        ),
+        (  # the largest window is for long prompts
+            [WIDE, here("b", "openai/b-8b", 2), here("c", "openai/c-14b", 3)],
+            {"fast": "b", "standard": "c", "longctx": "wide"},
+        ),
+        ([WIDE], {"fast": "wide"}),  # a chain begins with something
+        (
+            [WIDE, here("same", "openai/s-8b", 2, window=131_072)],
+            {"fast": "wide", "standard": "same"},
+        ),
+        (  # names that become the same stay apart
+            [*(here(n, f"openai/{n}", port) for port, n in enumerate("ab:;", 1)), here("auto")],
+            {"fast": "a", "standard": "b", "tier": ":", "tier-2": ";", "auto-2": "auto"},
+        ),
+    ],
+)
+def test_which_tier_each_becomes(found: list[ModelGroup], expected: dict[str, str]) -> None:
+    proposal = proposed(*found)
+    assert names(proposal) == expected
+    tiers = loaded(proposal).tiers
+    assert {name: tier.model for name, tier in tiers.items()} == expected
+    clouds = {name for name, tier in tiers.items() if not tier.local}
+    assert clouds == {"premium"} & expected.keys()
 
 
 def test_a_window_is_written_where_it_is_not_the_tiers_default() -> None:
@@ -153,29 +165,33 @@ def test_one_of_the_network_is_local_and_said() -> None:
     assert found.remarks[0].startswith("Tier fast: on another machine of your network")
 
 
-def test_health_urls_are_of_single_servers_that_can_be_reached() -> None:
-    found = groups(
-        here("fast", port=8001),
-        ModelGroup("two", (*here("x", port=1).deployments, *here("x", port=2).deployments)),
-        ModelGroup("net", (Deployment("openai/x", "https://u:p@box.local:8000/v1/"),)),
-        ModelGroup("docker", (Deployment("openai/x", "http://host.docker.internal:8000/v1"),)),
-        ModelGroup("ollama", (Deployment("ollama_chat/x"),)),
-        cloud("premium"),
-    )
-    net = "https://box.local:8000/health"
-    assert health_urls(found, LITELLM) == ["http://localhost:8001/health", net]
-    assert health_urls(found, "http://192.168.1.5:4000") == [net]
+@pytest.mark.parametrize(
+    ("group", "url", "with_litellm_elsewhere"),
+    [
+        (here("fast", port=8001), "http://localhost:8001/health", ""),
+        (
+            ModelGroup("net", (Deployment("openai/x", "https://u:p@box.local:8000/v1/"),)),
+            "https://box.local:8000/health",
+            "https://box.local:8000/health",
+        ),
+        (ModelGroup("two", (*here("x").deployments, *here("x", port=2).deployments)), "", ""),
+        (ModelGroup("d", (Deployment("openai/x", "http://host.docker.internal:8/v1"),)), "", ""),
+        (ModelGroup("ollama", (Deployment("ollama_chat/x"),)), "", ""),
+        (cloud("premium"), "", ""),
+    ],
+)
+def test_health_urls_are_of_single_servers_that_can_be_reached(
+    group: ModelGroup, url: str, with_litellm_elsewhere: str
+) -> None:
+    assert health_url(group, LITELLM) == url
+    assert health_url(group, "http://192.168.1.5:4000") == with_litellm_elsewhere
 
 
-def test_a_health_url_that_answers_is_written_another_is_a_comment() -> None:
+def test_a_health_url_that_answers_is_written() -> None:
     found = groups(here("fast", port=8001), here("standard", port=8002))
-    proposal = propose(found, LITELLM, {"http://localhost:8001/health"})
-    text = text_of(proposal, {}, ["here"])
-    tiers = loaded(proposal, text).tiers
+    tiers = loaded(propose(found, {"fast": "http://localhost:8001/health"})).tiers
     assert tiers["fast"].health_url == "http://localhost:8001/health"
     assert tiers["standard"].health_url is None
-    whole = loaded(proposal, text.replace("#health_url", "health_url"))
-    assert whole.tiers["standard"].health_url == "http://localhost:8002/health"
 
 
 def test_what_is_behind_a_comment_is_valid_once_it_is_none() -> None:
@@ -192,17 +208,6 @@ def test_what_is_behind_a_comment_is_valid_once_it_is_none() -> None:
 def uncommented(text: str) -> str:
     """Prose has one blank behind its `#`; keys none, and those below them two or more."""
     return re.sub(r"^(\s*)#(?=[a-z_]+:|  )", r"\1", text, flags=re.MULTILINE)
-
-
-def test_names_that_become_the_same_stay_apart() -> None:
-    more = [here(name, f"openai/{name}", port) for port, name in enumerate("ab:;", 1)]
-    assert names(proposed(*more, here("auto", port=9))) == {
-        "fast": "a",
-        "standard": "b",
-        "tier": ":",
-        "tier-2": ";",
-        "auto-2": "auto",
-    }
 
 
 def test_without_any_of_this_machine() -> None:

@@ -101,7 +101,6 @@ async def stack(program: Path) -> AsyncIterator[Stack]:
     stack = Stack(program)
     with stack.lifeline:
         yield stack
-        stack.supervisor.hurry()
         await stack.supervisor.stop()
 
 

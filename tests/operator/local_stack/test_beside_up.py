@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mlx_stack_proxy.operator import check
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.local_stack.run_directory import (
     RunDirectory,
-    litellm_beside,
     open_run_directory,
     running_at,
-    running_config,
     take_key,
-    usual_folder,
 )
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
+from mlx_stack_proxy.settings import Settings
 
 KEY = "sk-made-anew"
+
+
+class Told:
+    """What `check` would ask about."""
+
+    settings: Settings
+
+    async def __call__(self, settings: Settings, **_: bool) -> int:
+        self.settings = settings
+        return 0
 
 
 @pytest.fixture
@@ -47,7 +55,6 @@ def litellm() -> Iterator[str]:
 
 
 def test_where_none_runs_nothing_is_taken(home: Path, litellm: str) -> None:
-    assert running_config() is None
     assert take_key({}, litellm) is None
 
 
@@ -65,37 +72,37 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(
     assert take_key({}, "http://192.0.2.1:4000") is None
 
 
-def test_the_configuration_is_that_of_the_usual_folder(running: RunDirectory) -> None:
-    usual = running.path == usual_folder()
-    assert running_config() == (running.proxy_config if usual else None)
-
-
-def test_at_its_end_the_key_is_gone(home: Path) -> None:
+def test_what_an_ended_or_a_killed_one_left_is_not_taken(
+    home: Path, litellm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = open_run_directory(None)
     directory.keep_key(KEY)
     directory.close()
     assert not directory.key.exists()
-    assert running_config() is None
-
-
-def test_what_a_killed_one_left_is_not_taken(
-    home: Path, litellm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = usual_folder()
-    folder.mkdir(parents=True)
-    (folder / "up.lock").touch()
-    (folder / "key.env").write_text("LITELLM_MASTER_KEY=sk-old\n")
-    os.chmod(folder / "key.env", 0o600)
-    monkeypatch.chdir(folder)
-    assert running_config() is None
+    directory.key.write_text("LITELLM_MASTER_KEY=sk-old\n")
+    directory.key.chmod(0o600)
+    monkeypatch.chdir(directory.path)
+    assert running_at(litellm) is None
     assert take_key({}, litellm) is None
 
 
-def test_inside_litellm_it_listens_where_clients_ask(running: RunDirectory) -> None:
-    """The configuration doesn't say where LiteLLM is; `check` asks it all the same."""
-    config, tiers = running.proxy_config, [LocalTier("fast", "/model", 8081, True)]
-    configs.write_yaml(config, configs.proxy_config(tiers, 4100, 4000, running.state))
-    assert litellm_beside(config) == "http://127.0.0.1:4000"
-    configs.write_yaml(config, configs.inside_config(tiers, 4105, running.state))
-    assert litellm_beside(config) == "http://127.0.0.1:4105"
-    assert litellm_beside(config.with_name("other.yaml")) is None
+@pytest.mark.parametrize(("inside", "named"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_check_takes_the_configuration_of_the_one_on_its_port(
+    running: RunDirectory,
+    litellm: str,
+    inside: int,
+    named: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With `--inside` it doesn't say where LiteLLM is, which is where clients ask."""
+    port, tiers = int(litellm.rpartition(":")[2]), [LocalTier("only", "/model", 8081, True)]
+    proxy = configs.proxy_config(tiers, port, 1, running.state)
+    config = configs.inside_config(tiers, port, running.state) if inside else proxy
+    configs.write_yaml(running.proxy_config, config)
+    monkeypatch.chdir(running.path)
+    monkeypatch.setenv("MLX_STACK_SERVER__PORT", str(port))
+    monkeypatch.setenv(configs.KEY_VARIABLE, "")
+    monkeypatch.setattr(check, "_run", told := Told())
+    assert check.check(str(running.proxy_config) if named else None) == 0
+    assert list(told.settings.tiers) == ["only"]
+    assert told.settings.upstream.base_url == (litellm if inside else "http://127.0.0.1:1")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -62,22 +61,17 @@ async def test_ending_takes_what_the_child_has_started(tmp_path: Path) -> None:
     with Lifeline() as lifeline:
         child = await started(lifeline, tmp_path, "--grandchild")
         pid = await grandchild(tmp_path)
-        await child.end(30, asyncio.Event())
+        await child.end(30)
         assert await child.wait() == -signal.SIGTERM
         assert not alive(pid)
         assert not members(child.pid)
 
 
-@pytest.mark.parametrize("hurried", [False, True])
-async def test_who_does_not_end_is_killed(tmp_path: Path, hurried: bool) -> None:
-    hurry = asyncio.Event()
+async def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
     with Lifeline() as lifeline:
         child = await started(lifeline, tmp_path, "--deaf", "--grandchild")
         pid = await grandchild(tmp_path)
-        ending = asyncio.create_task(child.end(1000 if hurried else 0.1, hurry))
-        if hurried:
-            hurry.set()
-        await ending
+        await child.end(0.1)
         assert await child.wait() == -signal.SIGKILL
         assert not alive(pid)
         assert not members(child.pid)
@@ -87,7 +81,7 @@ async def test_ending_what_has_ended_is_nothing(tmp_path: Path) -> None:
     with Lifeline() as lifeline:
         child = await started(lifeline, tmp_path, "--fail", "3")
         assert await child.wait() == 3
-        await child.end(30, asyncio.Event())
+        await child.end(30)
         assert not members(child.pid)
 
 

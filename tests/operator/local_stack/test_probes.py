@@ -42,7 +42,7 @@ async def test_it_waits_through_refusal_nonsense_and_503() -> None:
     port = free_port()
     probe = HttpProbe(port, "/ready")
     waiting = asyncio.create_task(probe.ready())
-    await until(lambda: probe.last_answer == "connection refused")
+    await until(lambda: probe.last_answer == "the connection was refused")
     answers = iter([b"SSH-2.0\r\n", b"", status(503)])
     async with serving(lambda line: next(answers, status(200)), port):
         await waiting

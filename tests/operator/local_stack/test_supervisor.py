@@ -66,11 +66,11 @@ async def test_a_child_that_is_never_ready_is_waited_for_and_said(
     stack: Stack, make_spec: MakeSpec
 ) -> None:
     with pytest.raises(
-        StartFailed, match=r"not ready after 1 s \(for GET http\S+ \(connection ref"
+        StartFailed, match=r"not ready after 1 s \(for GET http\S+ \(the connection was ref"
     ):
         await stack.supervisor.start([make_spec("mute", "--mute", start_limit=1)])
     assert re.search(
-        r"^  mute +waiting +0 s, for GET \S+ \(connection refused\)$", stack.said, re.M
+        r"^  mute +waiting +0 s, for GET \S+ \(the connection was refused\)$", stack.said, re.M
     )
 
 

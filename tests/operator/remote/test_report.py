@@ -134,7 +134,6 @@ def test_an_agent_alone() -> None:
             {"attempts": 20, "failed:context_overflow": 2},
             "context_window: 16384",
         ),
-        ("budget_used_up", {"errors:budget_exceeded": 10}, "per_session: 1000000"),
     ],
 )
 def test_advice(rule: str, sums: dict[str, float], line: str) -> None:

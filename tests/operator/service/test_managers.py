@@ -70,7 +70,7 @@ def test_the_agent(tmp_path: Path) -> None:
 
 def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) -> None:
     plist = plistlib.loads(Launchd(tmp_path, tmp_path).plist(spec(tmp_path)).encode())
-    args = cli._parser().parse_args(plist["ProgramArguments"][1:])
+    args = cli.arguments(plist["ProgramArguments"][1:])
     assert args.env_file == tmp_path / "service.env"
     assert args.log_file == tmp_path / "logs" / "proxy.log"
 

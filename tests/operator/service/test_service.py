@@ -8,281 +8,240 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.service import commands, launchd, machine, systemd
 from mlx_stack_proxy.operator.service.machine import ServiceError
 from mlx_stack_proxy.settings_source import from_mapping
+from tests.operator.conftest import Ran, Typed
 from tests.operator.service.examples import ODD, program_at
+
+MANAGER = commands.manager
+BOTH = pytest.mark.parametrize("platform", ["darwin", "linux"])
+
+
+class Service:
+    """The command where `systemctl` and its like only write down how they were called.
+
+    What launchd has booted out it still prints twice. The service answers once its manager was told
+    to start it.
+    """
+
+    def __init__(self, typed: Typed, folder: Path) -> None:
+        self.home = typed.home / "home"
+        self.home.mkdir()
+        self.typed = typed
+        self.fake = folder / "fake"
+        self._called = folder / "called.txt"
+        self.answers = lambda: " bootstrap " in self.called
+        self.fail("none")
+
+    def __call__(self, *words: str) -> Ran:
+        return self.typed("service", *words)
+
+    def on(self, platform: str) -> None:
+        self.typed.monkeypatch.setattr(
+            commands, "manager", lambda system: MANAGER(system, platform)
+        )
+
+    def fail(self, calls: str) -> None:
+        """Let calls with this in them fail."""
+        for name in ("systemctl", "loginctl", "journalctl", "launchctl", "tail"):
+            program_at(self.fake / name).write_text(
+                f"""#!/bin/sh
+                echo "{name} $*" >> {self._called}
+                case "$*" in *{calls}*) exit 3;; esac
+                case "$*" in print*)
+                    test "$(grep -c ' print ' {self._called})" -lt 3 || exit 1;;
+                esac
+                """
+            )
+
+    @property
+    def called(self) -> str:
+        return self._called.read_text() if self._called.exists() else ""
+
+    @property
+    def asked(self) -> list[str]:
+        """The second word of each call, which says what was asked for."""
+        return [line.split()[1].removeprefix("--") for line in self.called.splitlines()]
+
+    def forget(self) -> None:
+        self._called.unlink()
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def service(tmp_path: Path, typed: Typed) -> Service:
     """An empty home, a configuration in the working folder, and a program that is installed."""
-    for name in [name for name in os.environ if name.startswith(("MLX_STACK_", "LITELLM_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-secret")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "config.yaml").write_text("server: {shutdown_grace_seconds: 60}")
+    service = Service(typed, tmp_path)
+    typed.write("server: {shutdown_grace_seconds: 60}")
     program = program_at(tmp_path / "bin" / "mlx-stack-proxy")
-    monkeypatch.setattr(commands, "program", lambda: program)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+    patch = typed.monkeypatch
+    patch.setenv("HOME", str(service.home))
+    patch.delenv("XDG_CONFIG_HOME", raising=False)
+    patch.setenv("LITELLM_MASTER_KEY", "sk-secret")
+    patch.setenv("PATH", f"{service.fake}:{os.environ['PATH']}")
+    patch.setattr(commands, "program", lambda: program)
+    patch.setattr(machine, "PAUSE_SECONDS", 0.0)
+    patch.setattr(launchd, "answers", lambda _: service.answers())
+    patch.setattr(systemd, "LINGERING", tmp_path / "lingering")
+    service.on("linux")
+    return service
 
 
-def on(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = commands.manager
-    monkeypatch.setattr(commands, "manager", lambda system: real(system, platform))
+@BOTH
+def test_a_dry_run_shows_all_and_does_nothing(platform: str, service: Service) -> None:
+    service.on(platform)
+    ran = service("install", "--dry-run")
+    assert ran.code == 0
+    assert str(service.typed.home / "config.yaml") in ran.out
+    assert "75" in ran.out  # the grace, and a quarter of a minute
+    assert "LITELLM_MASTER_KEY" in ran.out
+    assert "sk-secret" not in ran.out
+    assert list(service.home.iterdir()) == []
+    ran = service("uninstall", "--dry-run")
+    assert (ran.code, "mlx-stack" in ran.out, service.called) == (0, True, "")
 
 
-@pytest.mark.parametrize("platform", ["darwin", "linux"])
-def test_a_dry_run_shows_all_and_does_nothing(
-    platform: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    on(platform, monkeypatch)
-    assert cli.main(["service", "install", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert str(home.parent / "config.yaml") in out
-    assert "75" in out  # the grace, and a quarter of a minute
-    assert "LITELLM_MASTER_KEY" in out
-    assert "sk-secret" not in out
-    assert list(home.iterdir()) == []
-    assert cli.main(["service", "uninstall", "--dry-run"]) == 0
-    assert "mlx-stack" in capsys.readouterr().out
-
-
-def fake_programs(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "none") -> Path:
-    """systemctl and its like, which write down how they were called.
-
-    ``fails``: calls with this in them. What launchd has booted out it still prints twice. The
-    service answers once its manager was told to start it.
-    """
-    said = folder / "called.txt"
-    for name in ("systemctl", "loginctl", "journalctl", "launchctl", "tail"):
-        script = program_at(folder / "fake" / name)
-        script.write_text(
-            f"""#!/bin/sh
-            echo "{name} $*" >> {said}
-            case "$*" in *{fails}*) exit 3;; esac
-            case "$*" in print*) test "$(grep -c ' print ' {said})" -lt 3 || exit 1;; esac
-            """
-        )
-    monkeypatch.setenv("PATH", f"{folder / 'fake'}:{os.environ['PATH']}")
-    monkeypatch.setattr(machine, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(launchd, "answers", lambda _: said.exists() and started(said))
-    monkeypatch.setattr(systemd, "LINGERING", folder / "lingering")
-    return said
-
-
-def started(said: Path) -> bool:
-    return any(" bootstrap " in line for line in said.read_text().splitlines())
-
-
-def calls(said: Path) -> list[str]:
-    """The second word of each, which says what was asked for."""
-    return [line.split()[1].removeprefix("--") for line in said.read_text().splitlines()]
-
-
-def test_install_and_uninstall_on_linux(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    assert cli.main(["service", "install"]) == 0
-    unit = home / ".config/systemd/user/mlx-stack-proxy.service"
-    assert f"--config {tmp_path}/config.yaml" in unit.read_text()
-    env_file = home / ".mlx-stack/service.env"
+def test_install_and_uninstall_on_linux(service: Service) -> None:
+    assert service("install").code == 0
+    unit = service.home / ".config/systemd/user/mlx-stack-proxy.service"
+    assert f"--config {service.typed.home}/config.yaml" in unit.read_text()
+    env_file = service.home / ".mlx-stack/service.env"
     assert env_file.stat().st_mode & 0o777 == 0o600
     assert 'LITELLM_MASTER_KEY="sk-secret"' in env_file.read_text()
-    assert (home / ".mlx-stack").stat().st_mode & 0o777 == 0o700
-    assert "systemctl --user restart mlx-stack-proxy.service" in said.read_text()
+    assert (service.home / ".mlx-stack").stat().st_mode & 0o777 == 0o700
+    assert "systemctl --user restart mlx-stack-proxy.service" in service.called
 
     env_file.write_text("LITELLM_MASTER_KEY=mine\n")
-    assert cli.main(["service", "install"]) == 0
+    assert service("install").code == 0
     assert env_file.read_text() == "LITELLM_MASTER_KEY=mine\n", "never overwritten"
 
-    assert cli.main(["service", "uninstall"]) == 0
+    assert service("uninstall").code == 0
     assert not unit.exists()
     assert env_file.exists()
-    assert "disable --now mlx-stack-proxy.service" in said.read_text()
+    assert "disable --now mlx-stack-proxy.service" in service.called
 
 
-@pytest.mark.parametrize("platform", ["darwin", "linux"])
-def test_uninstalling_what_was_not_installed_says_so(
-    platform: str,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@BOTH
+def test_uninstalling_what_was_not_installed_says_so(platform: str, service: Service) -> None:
     """It is tried all the same: a service may run whose definition is gone."""
-    on(platform, monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    assert cli.main(["service", "install"]) == 0
-    assert cli.main(["service", "uninstall"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("uninstalled; ")
-    said.unlink()
-    assert cli.main(["service", "uninstall"]) == 1
-    out, err = capsys.readouterr()
-    assert "uninstalled" not in out and err.startswith("none was installed: ")
-    assert "bootout" in said.read_text() or "disable --now" in said.read_text()
+    service.on(platform)
+    assert service("install").code == 0
+    ran = service("uninstall")
+    assert (ran.code, ran.out.startswith("uninstalled; ")) == (0, True)
+    service.forget()
+    code, out, err = service("uninstall")
+    assert (code, out, err.startswith("none was installed: ")) == (1, "", True)
+    assert "bootout" in service.called or "disable --now" in service.called
 
 
-def test_a_step_that_fails_ends_it_with_a_sentence(
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    on("linux", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch, fails="daemon-reload")
-    assert cli.main(["service", "install"]) == 1
-    assert "daemon-reload` failed: is there a systemd" in capsys.readouterr().err
-    assert "restart" not in said.read_text()
+def test_a_step_that_fails_ends_it_with_a_sentence(service: Service) -> None:
+    service.fail("daemon-reload")
+    ran = service("install")
+    assert (ran.code, "daemon-reload` failed: is there a systemd" in ran.err) == (1, True)
+    assert "restart" not in service.called
 
 
-def test_launchd_is_waited_for_and_asked_again(
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_launchd_is_waited_for_and_asked_again(service: Service) -> None:
     """`bootout` returns too early, and `bootstrap` then says `Input/output error`."""
-    on("darwin", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    launchctl = tmp_path / "fake" / "launchctl"
-    calls_of_it = f"$(grep -c ' bootstrap ' {said})"
-    busy = f'case "$*" in bootstrap*) test "{calls_of_it}" -ge 3 || exit 5;; esac'
+    service.on("darwin")
+    launchctl = service.fake / "launchctl"
+    times = f"$(grep -c ' bootstrap ' {launchctl.parents[1]}/called.txt)"
+    busy = f'case "$*" in bootstrap*) test "{times}" -ge 3 || exit 5;; esac'
     launchctl.write_text(f"{launchctl.read_text()}\n{busy}\n")
-    assert cli.main(["service", "install"]) == 0
-    assert calls(said) == ["bootout", *["print"] * 3, "enable", *["bootstrap"] * 3]
+    assert service("install").code == 0
+    assert service.asked == ["bootout", *["print"] * 3, "enable", *["bootstrap"] * 3]
 
-    said.unlink()
+    service.forget()
     launchctl.write_text(launchctl.read_text().replace("-ge 3", "-ge 99"))
-    assert cli.main(["service", "install"]) == 1
-    assert calls(said).count("bootstrap") == launchd.TRIES
-    assert "bootstrap" in capsys.readouterr().err
+    ran = service("install")
+    assert (ran.code, "bootstrap" in ran.err) == (1, True)
+    assert service.asked.count("bootstrap") == launchd.TRIES
 
 
-def test_another_program_on_the_port_is_not_taken_for_the_service(
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    on("darwin", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    monkeypatch.setattr(launchd, "answers", lambda _: True)
-    assert cli.main(["service", "install"]) == 1
-    assert "http://127.0.0.1:4100/health answers" in capsys.readouterr().err
-    assert not started(said)
+def test_another_program_on_the_port_is_not_taken_for_the_service(service: Service) -> None:
+    service.on("darwin")
+    service.answers = lambda: True
+    ran = service("install")
+    assert (ran.code, "http://127.0.0.1:4100/health answers" in ran.err) == (1, True)
+    assert "bootstrap" not in service.asked
 
 
-@pytest.mark.parametrize("platform", ["darwin", "linux"])
+@pytest.mark.parametrize(
+    ("platform", "shows"), [("darwin", "tail -n 20 "), ("linux", "journalctl --user-unit ")]
+)
 def test_what_does_not_start_is_said_with_its_own_last_words(
-    platform: str,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    platform: str, shows: str, service: Service
 ) -> None:
-    on(platform, monkeypatch)
-    monkeypatch.setattr(launchd, "START_SECONDS", 0.0)
-    said = fake_programs(tmp_path, monkeypatch, fails="user?restart")
-    monkeypatch.setattr(launchd, "answers", lambda _: False)
-    assert cli.main(["service", "install"]) == 1
-    out, err = capsys.readouterr()
-    assert "serves" not in out
+    service.on(platform)
+    service.typed.monkeypatch.setattr(launchd, "START_SECONDS", 0.0)
+    service.fail("user?restart")
+    service.answers = lambda: False
+    code, out, err = service("install")
+    assert (code, "serves" in out) == (1, False)
     assert "does not answer" in err or "does not start" in err
-    shows = {"darwin": "tail -n 20 ", "linux": "journalctl --user-unit "}[platform]
-    assert said.read_text().splitlines()[-1].startswith(shows)
+    assert service.called.splitlines()[-1].startswith(shows)
 
 
-@pytest.mark.parametrize("platform", ["darwin", "linux"])
-def test_a_restart_with_a_bad_file_stops_nothing(
-    platform: str,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    on(platform, monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    assert cli.main(["service", "restart"]) == 1
-    assert capsys.readouterr().err.startswith("none is installed: ")
-    assert cli.main(["service", "install"]) == 0
-    said.unlink()
-    config = tmp_path / "config.yaml"
-    config.write_text("servre: {}")
-    assert cli.main(["service", "restart"]) == 2
-    assert "unknown key `servre`" in capsys.readouterr().err
-    config.write_text("server: {workers: 2}")
-    assert cli.main(["service", "restart"]) == 2, "which `serve` refuses, too"
-    assert not said.exists()
-    config.write_text("server: {}")
-    assert cli.main(["service", "restart"]) == 0
-    assert "restart" in said.read_text() or "bootstrap" in said.read_text()
+@BOTH
+def test_a_restart_with_a_bad_file_stops_nothing(platform: str, service: Service) -> None:
+    service.on(platform)
+    ran = service("restart")
+    assert (ran.code, ran.err.startswith("none is installed: ")) == (1, True)
+    assert service("install").code == 0
+    service.forget()
+    service.typed.write("servre: {}")
+    ran = service("restart")
+    assert (ran.code, "unknown key `servre`" in ran.err) == (2, True)
+    service.typed.write("server: {workers: 2}")
+    assert service("restart").code == 2, "which `serve` refuses, too"
+    assert service.called == ""
+    service.typed.write("server: {}")
+    assert service("restart").code == 0
+    assert "restart" in service.called or "bootstrap" in service.called
 
 
 @pytest.mark.parametrize("lingers", [False, True])
-def test_lingering_ends_only_where_install_began_it(
-    lingers: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
+def test_lingering_ends_only_where_install_began_it(lingers: bool, service: Service) -> None:
     lingering = systemd.LINGERING / getpass.getuser()
     lingering.parent.mkdir()
     if lingers:
         lingering.touch()
-    assert cli.main(["service", "install"]) == 0
+    assert service("install").code == 0
     lingering.touch()  # as loginctl would
-    assert cli.main(["service", "install"]) == 0
-    assert calls(said).count("enable-linger") == (not lingers)
-    assert cli.main(["service", "uninstall"]) == 0
-    assert calls(said).count("disable-linger") == (not lingers)
-    assert list((home / ".config/systemd/user").iterdir()) == []
+    assert service("install").code == 0
+    assert service.asked.count("enable-linger") == (not lingers)
+    assert service("uninstall").code == 0
+    assert service.asked.count("disable-linger") == (not lingers)
+    assert list((service.home / ".config/systemd/user").iterdir()) == []
 
 
-def test_refused_lingering_is_not_ended(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch, fails="enable-linger")
-    assert cli.main(["service", "install"]) == 0
-    assert cli.main(["service", "uninstall"]) == 0
-    assert "disable-linger" not in calls(said)
+def test_refused_lingering_is_not_ended(service: Service) -> None:
+    service.fail("enable-linger")
+    assert service("install").code == service("uninstall").code == 0
+    assert "disable-linger" not in service.asked
 
 
-def test_a_drop_in_of_somebody_elses_is_left(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    fake_programs(tmp_path, monkeypatch)
-    assert cli.main(["service", "install"]) == 0
-    folder = home / ".config/systemd/user/mlx-stack-proxy.service.d"
+def test_a_drop_in_of_somebody_elses_is_left(service: Service) -> None:
+    assert service("install").code == 0
+    folder = service.home / ".config/systemd/user/mlx-stack-proxy.service.d"
     (folder / "override.conf").write_text("[Service]\n")
-    assert cli.main(["service", "uninstall"]) == 0
+    assert service("uninstall").code == 0
     assert [file.name for file in folder.iterdir()] == ["override.conf"]
 
 
-def test_the_exit_code_of_status_is_the_managers(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("darwin", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch, fails="print")
-    assert cli.main(["service", "status"]) == 3
-    assert cli.main(["service", "logs", "-n", "7", "-f"]) == 0
-    assert f"tail -n 7 -F {home}/.mlx-stack/logs/proxy.log" in said.read_text()
+def test_the_exit_code_of_status_is_the_managers(service: Service) -> None:
+    service.on("darwin")
+    service.fail("print")
+    assert service("status").code == 3
+    assert service("logs", "-n", "7", "-f").code == 0
+    assert f"tail -n 7 -F {service.home}/.mlx-stack/logs/proxy.log" in service.called
 
 
-def test_without_the_manager_it_is_a_sentence(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    on("darwin", monkeypatch)
-    assert cli.main(["service", "status"]) == 1
-    assert "launchctl is not on this machine" in capsys.readouterr().err
+def test_without_the_manager_it_is_a_sentence(service: Service) -> None:
+    service.on("darwin")
+    service.typed.monkeypatch.setenv("PATH", "/nowhere")
+    ran = service("status")
+    assert (ran.code, "launchctl is not on this machine" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(("platform", "system"), [("darwin", True), ("win32", False)])
@@ -291,32 +250,20 @@ def test_where_there_is_no_such_service(platform: str, system: bool) -> None:
         commands.manager(system, platform)
 
 
-def test_a_configuration_that_can_not_serve_is_not_installed(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on("linux", monkeypatch)
-    (tmp_path / "config.yaml").write_text("servre: {}")
-    assert cli.main(["service", "install"]) == 2
-    assert list(home.iterdir()) == []
+def test_a_configuration_that_can_not_serve_is_not_installed(service: Service) -> None:
+    service.typed.write("servre: {}")
+    assert service("install").code == 2
+    assert list(service.home.iterdir()) == []
 
 
-def test_an_environment_file_that_is_there_is_looked_at(
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    on("linux", monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    env_file = home / ".mlx-stack/service.env"
-    env_file.parent.mkdir()
-    env_file.write_text("OTHER=1\n")
+def test_an_environment_file_that_is_there_is_looked_at(service: Service) -> None:
+    env_file = service.typed.write("OTHER=1\n", "home/.mlx-stack/service.env")
     env_file.chmod(0o644)
-    assert cli.main(["service", "install"]) == 2
-    assert "chmod 600" in capsys.readouterr().err and not said.exists()
+    ran = service("install")
+    assert (ran.code, "chmod 600" in ran.err, service.called) == (2, True, "")
     env_file.chmod(0o600)
-    assert cli.main(["service", "install"]) == 0
-    assert "lacks LITELLM_MASTER_KEY" in capsys.readouterr().err
+    ran = service("install")
+    assert (ran.code, "lacks LITELLM_MASTER_KEY" in ran.err) == (0, True)
 
 
 def test_the_variables_are_those_that_the_configuration_names() -> None:
@@ -338,25 +285,20 @@ def test_the_program_is_this_installations(tmp_path: Path, monkeypatch: pytest.M
     assert commands.program() == tmp_path / "mlx-stack-proxy"
 
 
-@pytest.mark.parametrize("platform", ["darwin", "linux"])
-def test_what_is_installed_is_read_again(
-    platform: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@BOTH
+def test_what_is_installed_is_read_again(platform: str, service: Service) -> None:
     """Whatever its path: so a restart can look whether it would start."""
-    on(platform, monkeypatch)
-    said = fake_programs(tmp_path, monkeypatch)
-    config = tmp_path / ODD / "config.yaml"
-    config.parent.mkdir()
-    config.write_text("server: {}")
-    assert cli.main(["service", "install", "--config", str(config)]) == 0
+    service.on(platform)
+    config = service.typed.write("server: {}", f"{ODD}/config.yaml")
+    assert service("install", "--config", str(config)).code == 0
     command = commands.manager(False).command()
     assert command is not None and command[1:4] == ["serve", "--config", str(config)]
     config.write_text("servre: {}")
-    assert cli.main(["service", "restart"]) == 2
+    assert service("restart").code == 2
     config.unlink()
-    (tmp_path / "config.yaml").unlink()
-    said.unlink()
-    assert cli.main(["service", "install"]) == 0, "with the defaults, or what lies in its folder"
+    (service.typed.home / "config.yaml").unlink()
+    service.forget()
+    assert service("install").code == 0, "with the defaults, or what lies in its folder"
     assert "--config" not in (commands.manager(False).command() or [])
-    (home / ".mlx-stack/config.yaml").write_text("servre: {}")
-    assert cli.main(["service", "restart"]) == 2
+    service.typed.write("servre: {}", "home/.mlx-stack/config.yaml")
+    assert service("restart").code == 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlx_stack_proxy.state.hourly import HOUR, HourKey, hour_of
 from mlx_stack_proxy.state.store import Store
+from tests.support.storing import add_counts, add_events
 
 Json = dict[str, Any]
 AGENTS = ("claude-code", "codex", "opencode")
@@ -43,8 +44,8 @@ async def put_night(store: Store, now: float) -> None:
             for tier, share in (("fast", 0.8), ("standard", 0.2)):
                 if counts := _counts(chance, round(busy * share)):
                     rows[HourKey(hour, agent, tier)] = counts
-    await store.add_counts(rows)
-    await store.add_events(sorted(_events(chance, now), key=lambda event: event["time"]))
+    await add_counts(store, rows)
+    await add_events(store, sorted(_events(chance, now), key=lambda event: event["time"]))
 
 
 def _counts(chance: random.Random, turns: int) -> dict[str, float]:

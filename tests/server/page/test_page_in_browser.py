@@ -17,6 +17,7 @@ from tests.support.browser import Browser
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
+from tests.support.storing import add_events
 
 Json = dict[str, Any]
 COMMA = '{"query": "quokka",}'
@@ -308,7 +309,8 @@ async def test_a_hundred_thousand_events_are_paged_by_the_server(
     now = proxy.services.wall_clock()
     many = 100_000
     for first in range(0, many, 5000):
-        await proxy.services.store.add_events(
+        await add_events(
+            proxy.services.store,
             [
                 {
                     "time": now - (many - number) / 10,
@@ -319,7 +321,7 @@ async def test_a_hundred_thousand_events_are_paged_by_the_server(
                     "detail": {"repair": "trailing_comma"},
                 }
                 for number in range(first, first + 5000)
-            ]
+            ],
         )
     await browser.open(f"{proxy.url}/mlx-stack/#/exchanges")
     for page in range(3):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import Limit, SessionDelta, StoreError
+from mlx_stack_proxy.state.store import Change, Limit, StoreError
 from tests.state.reading import contents
 
-ONE_TURN = SessionDelta(turns=1)
+ONE_TURN = Change(turns=1)
 HOUR = Limit("hour", 1000, rolling=True)
 SESSION = Limit("session:a", 1000, rolling=False)
 

@@ -20,24 +20,25 @@ from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.state import keeper, state_file
 from mlx_stack_proxy.state.rows import Batch
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import EventQuery, SessionDelta, StoreError
+from mlx_stack_proxy.state.store import Change, EventQuery, StoreError
 from mlx_stack_proxy.telemetry import log
 from tests.state.conftest import NOW, MakeStore
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size
+from tests.support.storing import add_events, commit, settle
 from tests.support.waiting import until
 
 
 async def test_a_second_process_is_told_who_has_the_file(
     store: SqliteStore, make_sqlite: MakeStore, path: Path
 ) -> None:
-    await store.settle("t", dict.fromkeys([HOUR], 70), NOW)
+    await settle(store, "t", dict.fromkeys([HOUR], 70), NOW)
     second = make_sqlite()
     await second.open()
     assert second.trouble is not None
     assert f"{path} is in use by another process (pid {os.getpid()})" in second.trouble
     for call in (
         second.load("a", NOW),
-        second.settle("t", dict.fromkeys([HOUR], 1), NOW),
+        settle(second, "t", dict.fromkeys([HOUR], 1), NOW),
         second.breakers(),
     ):
         await fails(call, "in use by another process")
@@ -58,7 +59,7 @@ async def test_a_corrupt_file_is_set_aside(
     store = make_sqlite()
     await store.open()
     assert store.trouble is None
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     (aside,) = path.parent.glob("reliability.db.corrupt-*")
     assert aside.read_bytes() == content
     await store.close()
@@ -69,8 +70,8 @@ async def test_a_file_that_breaks_while_in_use_is_written_anew(
 ) -> None:
     """Nothing that was counted is lost: memory has it."""
     for number in range(5):
-        await store.commit(f"s{number}", ONE_TURN, NOW)
-    await store.settle("t", dict.fromkeys([SESSION], 70), NOW)
+        await commit(store, f"s{number}", ONE_TURN, NOW)
+    await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
     connection = store._keeper._file._connection
     assert connection is not None
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -78,7 +79,7 @@ async def test_a_file_that_breaks_while_in_use_is_written_anew(
         opened.seek(100)
         opened.write(b"broken" * 10_000)
     connection.execute("PRAGMA shrink_memory").fetchall()  # so that it looks
-    await fails(store.commit("s0", ONE_TURN, NOW), "malformed")
+    await fails(commit(store, "s0", ONE_TURN, NOW), "malformed")
     await until(lambda: store.trouble is None)
     assert rows(path, "sessions") == 5
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
@@ -97,7 +98,7 @@ async def test_a_file_of_another_version_is_set_aside(
     store = make_sqlite()
     await store.open()
     assert store.trouble is None
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     (aside,) = path.parent.glob("reliability.db.*-*-*")
     assert aside.name.startswith(f"reliability.db.schema-{version}-")
     assert count(aside, "other") == 0  # the table is there
@@ -108,12 +109,11 @@ async def test_a_file_of_another_version_is_set_aside(
     await store.close()
 
 
-SESSION_ROW = {"turns": 1, "tier": "", "window": [], "sticky": {}, "first_seen": 0, "last_seen": 0}
+SESSION_ROW = {"turns": 1, "tier": "", "sticky": {}, "first_seen": 0, "last_seen": 0}
 NONSENSE = [
     ("sessions", "{"),
     ("sessions", "{}"),
     ("sessions", "7"),
-    ("sessions", json.dumps({**SESSION_ROW, "window": ["f"]})),
     ("sessions", json.dumps({**SESSION_ROW, "sticky": {"auto": 1}})),
     ("sessions", json.dumps({**SESSION_ROW, "more": 1})),
     ("purses", "[]"),
@@ -123,6 +123,25 @@ NONSENSE = [
 ]
 
 
+def given_row(path: Path, kind: str, content: str) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
+    connection.close()
+
+
+async def test_a_session_of_0_1_is_read(make_sqlite: MakeStore, path: Path) -> None:
+    """It held the last turns, too."""
+    one = make_sqlite()
+    await one.open()
+    await one.close()
+    given_row(path, "sessions", json.dumps({**SESSION_ROW, "window": ["00ff"]}))
+    store = make_sqlite()
+    await store.open()
+    assert (await store.load("a", 0)).turns == 1
+    await store.close()
+
+
 @pytest.mark.parametrize(("kind", "content"), NONSENSE)
 async def test_rows_that_make_no_sense_are_set_aside(
     make_sqlite: MakeStore, path: Path, kind: str, content: str
@@ -130,10 +149,7 @@ async def test_rows_that_make_no_sense_are_set_aside(
     one = make_sqlite()
     await one.open()
     await one.close()
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
-    connection.close()
+    given_row(path, kind, content)
     store = make_sqlite()
     await store.open()
     assert store.trouble is None
@@ -142,12 +158,12 @@ async def test_rows_that_make_no_sense_are_set_aside(
 
 
 async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    await fails(store.settle("t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
+    await fails(settle(store, "t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
     # Who comes while it fails is told at once, and counted all the same.
-    await fails(store.settle("t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
+    await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
@@ -168,18 +184,18 @@ async def test_a_full_disk(
 ) -> None:
     store = make_sqlite()
     await store.open()
-    await store.settle("t", dict.fromkeys([SESSION], 1), NOW)
+    await settle(store, "t", dict.fromkeys([SESSION], 1), NOW)
     full_disk(size(Path(f"{path}-wal")) + 4096)
     failed = 0
     for number in range(50):
         try:
-            await store.commit(f"s{number}", SessionDelta(turns=1, window=(b"x" * 3000,)), NOW)
+            await commit(store, f"s{number}", Change(turns=1, tier="x" * 3000), NOW)
         except StoreError as error:
             assert "can't be written" in str(error)
             failed += 1
     assert failed > 40
     assert store.trouble is not None
-    await fails(store.settle("t", dict.fromkeys([SESSION], 6), NOW), "can't be written")
+    await fails(settle(store, "t", dict.fromkeys([SESSION], 6), NOW), "can't be written")
     full_disk(resource.RLIM_INFINITY)
     await until(lambda: store.trouble is None)
     await store.close()
@@ -198,7 +214,7 @@ from tests.state.counting import SIZES
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 
 async def main():
-    store = SqliteStore(sys.argv[1], **SIZES)
+    store = SqliteStore(sys.argv[1], SIZES)
     await store.open()
     print(store.trouble)
     try:
@@ -250,25 +266,26 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
         write(self, batch)
 
     monkeypatch.setattr(state_file.StateFile, "write", slow)
-    waiting = asyncio.create_task(store.settle("t", dict.fromkeys([SESSION], 70), NOW))
+    waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))
     await until(lambda: store.trouble is not None)
-    await fails(store.settle("t", dict.fromkeys([SESSION], 7), NOW), "the disk takes over")
+    await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "the disk takes over")
     assert (await store.load("a", NOW)).used == 77
     goes_on.set()
     await until(lambda: store.trouble is None)
     await asyncio.gather(waiting, return_exceptions=True)
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     assert rows(path, "purses") == 1
 
 
 async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> None:
-    await fails(store.add_events([{"time": 1, "kind": "k", "session": "", "x": object()}]), "event")
-    await store.add_events([{"time": 1.0, "kind": "k", "session": ""}])
+    with pytest.raises(TypeError):
+        await add_events(store, [{"time": 1, "kind": "k", "session": "", "x": object()}])
+    await add_events(store, [{"time": 1.0, "kind": "k", "session": ""}])
     assert len(await store.events(EventQuery())) == 1
 
 
 async def test_what_is_no_text_is_said(store: SqliteStore) -> None:
     said = "can't be written: TypeError"
-    await fails(store.commit("a", SessionDelta(tier="\ud800"), NOW), said)
+    await fails(commit(store, "a", Change(tier="\ud800"), NOW), said)
     await fails(store.delete("a"), said)
     await until(lambda: store.trouble is None)

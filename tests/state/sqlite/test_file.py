@@ -14,9 +14,9 @@ from mlx_stack_proxy.state.rows import Batch
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
     BreakerState,
+    Change,
     EventQuery,
     Limit,
-    SessionDelta,
     SessionState,
     Settlement,
     Sticky,
@@ -25,6 +25,7 @@ from mlx_stack_proxy.state.store import (
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
+from tests.support.storing import add_events, commit, save_breaker, settle
 from tests.support.waiting import until
 
 # What the next process finds
@@ -32,16 +33,15 @@ from tests.support.waiting import until
 
 async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     sticky = {"auto": Sticky("standard", NOW + 300.5)}
-    window = (b"", b"\x00\xff", b"x" * 300)
-    delta = SessionDelta(turns=2, tier="fast", window=window, sticky=sticky)
+    delta = Change(turns=2, tier="fast", sticky=sticky)
     event = {"time": NOW, "kind": "k", "session": "a", "detail": {"ü": [1, None]}}
     one = make_sqlite()
     await one.open()
-    await one.commit("b", ONE_TURN, NOW)
-    await one.commit("a", delta, NOW + 1)
-    await one.settle("t", dict.fromkeys([SESSION, HOUR], 70), NOW)
-    await one.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
-    await one.add_events([event, event])
+    await commit(one, "b", ONE_TURN, NOW)
+    await commit(one, "a", delta, NOW + 1)
+    await settle(one, "t", dict.fromkeys([SESSION, HOUR], 70), NOW)
+    await save_breaker(one, "fast", BreakerState(3, NOW + 30, 30.0))
+    await add_events(one, [event, event])
     await one.close()
 
     two = make_sqlite()
@@ -51,7 +51,6 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
         used=70,
         turns=2,
         tier="fast",
-        window=window,
         sticky=sticky,
         first_seen=NOW + 1,
         last_seen=NOW + 1,
@@ -62,7 +61,7 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     assert await two.events(EventQuery()) == [(1, event), (2, event)]
     found = await two.reserve("u", [HOUR], 0, NOW + 3539, NOW + 3540)
     assert found.used == {"hour": 70}  # type: ignore[union-attr]
-    await two.add_events([event])
+    await add_events(two, [event])
     assert [number for number, _ in await two.events(EventQuery())] == [1, 2, 3]
     await two.close()
 
@@ -81,14 +80,14 @@ async def test_reservations_die_with_their_process(make_sqlite: MakeStore) -> No
 async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: Path) -> None:
     one = make_sqlite()
     await one.open()
-    await one.commit("a", ONE_TURN, NOW)
-    await one.settle(
-        "t", dict.fromkeys([SESSION, Limit("session:a:tier:fast", None, False)], 7), NOW
+    await commit(one, "a", ONE_TURN, NOW)
+    await settle(
+        one, "t", dict.fromkeys([SESSION, Limit("session:a:tier:fast", None, False)], 7), NOW
     )
     await one.delete("a")
     assert (rows(path, "sessions"), rows(path, "purses")) == (0, 0)
     for number in range(20):
-        await one.commit(f"s{number}", ONE_TURN, NOW)
+        await commit(one, f"s{number}", ONE_TURN, NOW)
     assert rows(path, "sessions") == await one.count_sessions(NOW) == 5
     await one.close()
 
@@ -105,14 +104,14 @@ async def test_many_commits_are_one_transaction(
 
     monkeypatch.setattr(state_file.StateFile, "write", counted)
     limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
-    await asyncio.gather(*(store.settle("t", dict.fromkeys(limit, 1), NOW) for limit in limits))
+    await asyncio.gather(*(settle(store, "t", dict.fromkeys(limit, 1), NOW) for limit in limits))
     assert sum(written) == 200
     assert len(written) <= 2
 
 
 async def test_a_cancelled_request_harms_no_other(store: SqliteStore) -> None:
-    one = asyncio.create_task(store.commit("a", ONE_TURN, NOW))
-    two = asyncio.create_task(store.commit("b", ONE_TURN, NOW))
+    one = asyncio.create_task(commit(store, "a", ONE_TURN, NOW))
+    two = asyncio.create_task(commit(store, "b", ONE_TURN, NOW))
     await asyncio.sleep(0)
     one.cancel()
     await two
@@ -123,7 +122,7 @@ async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
     store = make_sqlite()
     await store.open()
     await store.close()
-    await fails(store.commit("a", ONE_TURN, NOW), "is closed")
+    await fails(commit(store, "a", ONE_TURN, NOW), "is closed")
 
 
 # Housekeeping
@@ -147,11 +146,11 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     await store.open()
     old, new = NOW - EVENTS_TTL - 1, NOW - EVENTS_TTL + 1
     times = [old, old, old, old, old, new]
-    await store.add_events([{"time": at, "kind": "k", "session": ""} for at in times])
+    await add_events(store, [{"time": at, "kind": "k", "session": ""} for at in times])
     for number in range(3):
-        await store.commit(f"idle{number}", ONE_TURN, NOW - TTL - 1)
-    await store.commit("b", ONE_TURN, NOW)
-    await store.settle("t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
+        await commit(store, f"idle{number}", ONE_TURN, NOW - TTL - 1)
+    await commit(store, "b", ONE_TURN, NOW)
+    await settle(store, "t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
     await until(lambda: count(path, "events") == 1)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: rows(path, "hours") == 0)
@@ -165,7 +164,7 @@ async def test_events_beyond_their_number_go_in_small_steps(
     store = make_sqlite()
     await store.open()
     added = MAX_EVENTS + 20
-    await store.add_events([{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
+    await add_events(store, [{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
     await until(lambda: count(path, "events") == MAX_EVENTS)
     ((oldest, _), *_) = await store.events(EventQuery(after=0))
     assert oldest == 21, "the newest are kept"
@@ -175,10 +174,10 @@ async def test_events_beyond_their_number_go_in_small_steps(
 async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -> None:
     """Wherever it is looked into, it holds what was acknowledged, in one row a name."""
     turns = {"idle": 7}
-    await store.commit("idle", SessionDelta(turns=7), NOW)
+    await commit(store, "idle", Change(turns=7), NOW)
     for spent in range(60):
         name = "ab"[spent % 2]
-        await store.commit(name, ONE_TURN, NOW, Settlement("t", dict.fromkeys([SESSION, HOUR], 1)))
+        await commit(store, name, ONE_TURN, NOW, Settlement("t", dict.fromkeys([SESSION, HOUR], 1)))
         if not spent % 9:
             turns.pop(name, None)
             await store.delete(name)
@@ -196,7 +195,7 @@ async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
 ) -> None:
     spent = 0
     for at in (0, 1, 61, 62, 300, 240, 241, 3000, 3001, -3600, -3599, -3500, 60):
-        await store.settle("t", dict.fromkeys([HOUR], 10 + spent), NOW + at)
+        await settle(store, "t", dict.fromkeys([HOUR], 10 + spent), NOW + at)
         spent += 10 + spent
         await store.load("a", NOW + at, [HOUR])
         ((scope, hour),) = store._image.ledger.hours.items()
@@ -210,7 +209,7 @@ async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
 async def test_a_file_that_was_deleted_is_written_anew(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     for file in path.parent.iterdir():
         file.unlink()
     keep_house_now(store)
@@ -222,7 +221,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
 async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
     store: SqliteStore, path: Path
 ) -> None:
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     os.unlink(path)
     store._keeper._fail(StoreError("disk I/O error"))
     await until(lambda: store.trouble is None)
@@ -233,12 +232,12 @@ async def test_a_file_that_was_replaced_is_written_anew(
     store: SqliteStore, make_sqlite: MakeStore, path: Path
 ) -> None:
     """By a copy of before, as it is given back while the proxy runs."""
-    await store.commit("a", ONE_TURN, NOW)
+    await commit(store, "a", ONE_TURN, NOW)
     copy = path.with_name("copy.db")
     connection = sqlite3.connect(path)
     connection.execute("VACUUM INTO ?", (str(copy),))
     connection.close()
-    await store.commit("b", ONE_TURN, NOW)
+    await commit(store, "b", ONE_TURN, NOW)
     copy.rename(path)
     for beside in ("-wal", "-shm"):
         os.unlink(f"{path}{beside}")

@@ -54,41 +54,6 @@ def test_instructions_and_first_system_texts_are_one_message() -> None:
     ]
 
 
-def test_a_later_system_text_stays_where_it_is() -> None:
-    found = messages(said("user", "Hi"), said("developer", "Be brief."), said("user", "Well?"))
-    content = "Hi\n\n<system-reminder>\nBe brief.\n</system-reminder>\n\nWell?"
-    assert found == [{"role": "user", "content": content}]
-
-
-def test_items_without_a_type_and_contents_that_are_strings() -> None:
-    found = messages({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
-    assert [one["content"] for one in found] == ["Be brief.", "Hi"]
-
-
-def test_reasoning_message_and_calls_in_a_row_are_one_turn() -> None:
-    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
-    answer = {"role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
-    found = messages(
-        said("user", "Hi"),
-        thought,
-        answer,
-        called("a"),
-        called("b"),
-        gave("a", "1"),
-        gave("b", "2"),
-    )
-    assert found[1:] == [
-        {
-            "role": "assistant",
-            "content": "I look.",
-            "reasoning_content": "Hm.",
-            "tool_calls": [chat_call("a"), chat_call("b")],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "tool", "tool_call_id": "b", "content": "2"},
-    ]
-
-
 def test_a_message_behind_a_call_joins_its_turn() -> None:
     answer = {"role": "assistant", "content": "There."}
     found = messages(called("a"), answer, gave("a", "1"))
@@ -114,19 +79,6 @@ def test_arguments_stay_as_the_client_wrote_them() -> None:
         "name": "read",
         "arguments": given,
     }
-
-
-def test_a_namespaced_call_has_its_flat_name() -> None:
-    item = {**called("a", "spawn"), "namespace": "agents"}
-    assert messages(item)[0]["tool_calls"][0]["function"]["name"] == "agents__spawn"
-
-
-def test_a_custom_call_has_its_text_as_its_input() -> None:
-    item = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": 'a "b"\n'}
-    output = {"type": "custom_tool_call_output", "call_id": "a", "output": "done"}
-    first, second = messages(item, output)
-    assert json.loads(first["tool_calls"][0]["function"]["arguments"]) == {"input": 'a "b"\n'}
-    assert second == {"role": "tool", "tool_call_id": "a", "content": "done"}
 
 
 def test_images_of_results_follow_all_results() -> None:
@@ -212,7 +164,6 @@ def test_an_image_that_was_generated_is_not_read_as_words() -> None:
         ({"type": "compaction", "encrypted_content": "x"}, "input[1]"),
         ({"type": ["message"]}, "input[1].type"),
         ({"type": "message", "role": "narrator"}, "input[1]"),
-        ({"type": "function_call", "name": "read", "arguments": "{}"}, "input[1].call_id"),
         (
             {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]},
             "input[1].content[0]",

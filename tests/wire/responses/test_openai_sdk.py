@@ -19,7 +19,7 @@ from mlx_stack_proxy.wire.responses.stream import ResponseStream
 from tests.support.replies import chunk
 from tests.wire.responses.made import call, check_strictly, context, events
 from tests.wire.responses.scripted_model import ScriptedModel
-from tests.wire.responses.test_stream import EVERYTHING, PATCHING
+from tests.wire.responses.test_stream import EVERYTHING
 from tests.wire.responses.test_tools import AGENTS, PATCH
 
 Json = dict[str, Any]
@@ -118,24 +118,10 @@ def test_several_turns(by: Any) -> None:
 
 @each_way
 def test_reasoning_text_and_each_shape_of_call(by: Any) -> None:
-    found = by(
-        ScriptedModel(
-            [
-                {"reasoning_content": "Hm."},
-                {"content": "I look."},
-                call("weather", '{"city":"Oslo"}'),
-                call("apply_patch", PATCHING, 1, "call_2"),
-                call("agents__spawn", "{}", 2, "call_3"),
-            ]
-        ),
-        input="Go.",
-        tools=[WEATHER, PATCH, AGENTS],
-    )
-    thought, text, weather, patch, spawn = found.output
-    assert thought.content[0].text == "Hm."
-    assert text.content[0].text == "I look."
-    assert weather.type == spawn.type == "function_call"
-    assert (spawn.name, spawn.namespace) == ("spawn", "agents")
+    found = by(ScriptedModel(EVERYTHING), input="Go.", tools=[WEATHER, PATCH, AGENTS])
+    thought, text, _, patch, spawn = found.output
+    assert (thought.content[0].text, text.content[0].text) == ("Hm.", "I look.")
+    assert (spawn.type, spawn.name, spawn.namespace) == ("function_call", "spawn", "agents")
     assert patch.input == "*** Begin Patch\n*** End Patch\n"
 
 

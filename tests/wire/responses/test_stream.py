@@ -101,22 +101,22 @@ def test_text_flows_as_it_comes() -> None:
     assert stream.chunk(chunk({"content": "lo"})).count(b"event: ") == 1
 
 
-def test_the_events_of_a_text() -> None:
-    found = events(streamed([{"content": "Hello"}, {"content": "."}]))
-    check_order(found)
-    assert types(found) == [
-        "created",
-        "in_progress",
-        "output_item.added",
-        "content_part.added",
-        "output_text.delta",
-        "output_text.delta",
-        "output_text.done",
-        "content_part.done",
-        "output_item.done",
+def test_the_events_of_a_text_and_of_a_call() -> None:
+    """Ollama, llama.cpp: which events, in which order."""
+    of_text = events(streamed([{"content": "Hello"}, {"content": "."}]))
+    of_call = events(streamed([call("read", '{"a":1}')], "tool_calls", TOOLS))
+    check_order(of_text)
+    check_order(of_call)
+    assert types(of_text) == [
+        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
+        "output_text.delta", "output_text.done", "content_part.done", "output_item.done",
         "completed",
-    ]
-    item = found[-1]["response"]["output"][0]
+    ]  # fmt: skip
+    assert types(of_call) == [
+        "created", "in_progress", "output_item.added", "function_call_arguments.delta",
+        "function_call_arguments.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    item = of_text[-1]["response"]["output"][0]
     assert (item["role"], item["content"][0]["text"]) == ("assistant", "Hello.")
 
 

@@ -96,32 +96,26 @@ class WrittenCalls:
     ``is_open``: what was found when it was read last stands in calls, not between them.
     """
 
-    __slots__ = ("_due", "_exempt", "_most", "_pieces", "_tools", "is_open")
+    __slots__ = ("_due", "_exempt", "_most", "_tools", "is_open")
 
     def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], ToolSet]) -> None:
         self._most = most
         self._exempt = exempt
         self._tools = tools
-        self._pieces: list[str] = []
         self._due = 0  # the length of text from which on it is read again
         self.is_open = False
 
-    def take(self, piece: str) -> None:
-        self._pieces.append(piece)
-
-    def look(self, upto: int, laps: int, found: Found | None) -> RepeatedCall | None:
-        """What is found in the first ``upto`` characters, whose end stands there ``laps`` times.
+    def look(self, text: str, end: int, laps: int, found: Found | None) -> RepeatedCall | None:
+        """What is found in ``text[:end]``, whose end stands there ``laps`` times.
 
         ``found``: what of it goes round for long enough to be cut as a text.
         """
-        if upto < self._due and (self.is_open or found is None):
+        if end < self._due and (self.is_open or found is None):
             return None
         if found is None and laps <= self._most:
             return None
-        text = "".join(self._pieces)
-        self._pieces = [text]
-        self._due = int(upto * _GROWTH)
-        text, tools = text[:upto], self._tools()
+        self._due = int(end * _GROWTH)
+        text, tools = text[:end], self._tools()
         least = self._most if found is None else 0
         if not any(text.count(name) > least for name in tools.names):
             return None

@@ -16,18 +16,17 @@ class Fences:
     __slots__ = ("_at", "_mark", "_turned")
 
     def __init__(self) -> None:
-        self._at = 0  # read so far; an index into the whole text
+        self._at = 0  # read so far
         self._mark = ""  # the fence that is open
         self._turned = 0  # where the last one opened or closed
 
-    def is_open(self, text: str, offset: int, end: int, start: int) -> bool:
-        """Whether ``text[start:end]`` lies in one fence; as ``read``."""
-        self.read(text, offset, end)
-        return bool(self._mark) and self._turned <= offset + start
+    def is_open(self, text: str, end: int, start: int) -> bool:
+        """Whether ``text[start:end]`` lies in one fence; it is read on up to ``end``."""
+        self._read(text, end)
+        return bool(self._mark) and self._turned <= start
 
-    def read(self, text: str, offset: int, end: int) -> None:
-        """Read on up to ``end``; ``text`` begins at ``offset`` of the whole text."""
-        at = max(self._at - offset, 0)
+    def _read(self, text: str, end: int) -> None:
+        at = self._at
         unread = max(text.rfind("\n", at, end) + 1, end - _LINE, at)  # its line may go on
         for found in _FENCE.finditer(text, at, end):
             mark, rest = found[1], found[2]
@@ -38,6 +37,6 @@ class Fences:
                 self._mark = "" if mark[0] in rest else mark  # else it is inline code
             elif mark.startswith(self._mark):
                 self._mark = ""
-            self._turned = offset + found.start()
+            self._turned = found.start()
             unread = max(unread, found.end())
-        self._at = offset + unread
+        self._at = unread

@@ -22,7 +22,6 @@ from .phrases import Phrases, Sentences
 
 # The first look: nothing shorter is too much, at the defaults.
 FIRST: Final = 2 * BLOCK
-LEAST_KEPT: Final = 2048  # characters; a sentence may be that long
 _OPENERS = tuple(REASONING)
 
 
@@ -40,17 +39,17 @@ class Thinking:
         self._read = 0
         self._size = 0  # bytes
 
-    def look(self, text: str, offset: int, end: int) -> Found | None:
+    def look(self, text: str, end: int) -> Found | None:
         if self._state == "before":
             self._begin(text[:end].lstrip())
         if self._state != "inside":
             return None
-        start = max(self._read - offset - len(self._closer), 0)
+        start = max(self._read - len(self._closer), 0)
         closed = text.find(self._closer, start, end) if self._closer else -1
         if closed >= 0:
             self._state, end = "after", closed
-        self._size += len(text[max(self._read - offset, 0) : end].encode("utf-8", "surrogatepass"))
-        self._read = offset + end
+        self._size += len(text[self._read : end].encode("utf-8", "surrogatepass"))
+        self._read = end
         return Found("reasoning", 0, self._read) if self._size > self._most else None
 
     def _begin(self, text: str) -> None:
@@ -62,9 +61,9 @@ class Thinking:
 
 
 class Detector(Protocol):
-    """One rule. ``look`` decides by ``text[:end]``; ``offset``: of ``text`` in the whole."""
+    """One rule. ``look`` decides by ``text[:end]``."""
 
-    def look(self, text: str, offset: int, end: int) -> Found | None: ...
+    def look(self, text: str, end: int) -> Found | None: ...
 
 
 # The rules, in the order in which they are asked. Each can be left out by itself.
@@ -90,8 +89,6 @@ class Flow:
         "_about",
         "_calls",
         "_detectors",
-        "_kept",
-        "_offset",
         "_periods",
         "_text",
         "due",
@@ -110,12 +107,13 @@ class Flow:
     ) -> None:
         self._about = About(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
-        # Made at the first look, which many a reply is too short for.
-        self._detectors: list[Detector] = []
-        self._periods: Periods | None = None
+        self._detectors = [
+            make(self._about)
+            for rule, make in DETECTORS.items()
+            if kind != "arguments" or rule in IN_ARGUMENTS
+        ]
+        self._periods = next((one for one in self._detectors if isinstance(one, Periods)), None)
         self._text = ""
-        self._kept = max(self._about.rules.window_chars, LEAST_KEPT)
-        self._offset = 0  # of `_text` in the whole text
         self.waiting: list[str] = []
         self.due = sys.maxsize if rules is None else FIRST
         self.length = 0
@@ -130,31 +128,16 @@ class Flow:
         text += piece  # grows where it stands, for nothing else holds it
         self._text = text
         del text
-        if not self._detectors:
-            self._make_detectors()
-        if self._calls is not None:
-            self._calls.take(piece)
         found: Found | RepeatedCall | None = None
         while found is None and self.due <= self.length:
-            self._forget(self.due - self._offset)
             found = self._decide(self.due)
         return found
 
-    def _make_detectors(self) -> None:
-        about = self._about
-        for rule, make in DETECTORS.items():
-            if about.kind != "arguments" or rule in IN_ARGUMENTS:
-                detector = make(about)
-                self._detectors.append(detector)
-                if isinstance(detector, Periods):
-                    self._periods = detector
-
     def _decide(self, upto: int) -> Found | RepeatedCall | None:
         """By the first ``upto`` characters alone."""
-        end = upto - self._offset
         found = None
         for detector in self._detectors:
-            found = found or detector.look(self._text, self._offset, end)
+            found = found or detector.look(self._text, upto)
         self.due = upto - upto % BLOCK + BLOCK
         periods = self._periods
         if periods is None:
@@ -172,7 +155,7 @@ class Flow:
         is written into a call is arguments.
         """
         assert self._calls is not None
-        repeated = self._calls.look(upto, laps, found)
+        repeated = self._calls.look(self._text, upto, laps, found)
         if repeated is not None or found is None or not self._calls.is_open:
             return repeated or found
         return found if self._is_too_much_written(found) else None
@@ -182,11 +165,3 @@ class Flow:
             return found.rule == "reasoning"
         enough = characters(self._about.rules, "arguments", len(found.lap), late=False)
         return found.end - found.start >= enough
-
-    def _forget(self, end: int) -> None:
-        """Drop what no rule looks back to from ``end`` on."""
-        dropped = end - self._kept
-        if dropped > self._kept:
-            self._about.fences.read(self._text, self._offset, dropped)
-            self._text = self._text[dropped:]
-            self._offset += dropped

@@ -42,7 +42,7 @@ class Enough:
 
 @frozen
 class Found:
-    """``text[start:end]``, indices into the whole text, is too much by this rule.
+    """``text[start:end]`` is too much by this rule.
 
     ``lap``: what repeats, as it stands at the end; "" where no lap is like another.
     """

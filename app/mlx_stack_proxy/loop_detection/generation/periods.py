@@ -34,21 +34,21 @@ class Periods:
         self.due = 0  # where one of them is enough, if it goes on; 0: there is none
         self.laps = 0  # how often what repeats stands at the text's end
 
-    def look(self, text: str, offset: int, end: int) -> Found | None:
-        """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
-        runs = self._runs(text, offset, end)
+    def look(self, text: str, end: int) -> Found | None:
+        """Decide by ``text[:end]``."""
+        runs = self._runs(text, end)
         self._periods = tuple(runs)
         self.due = self.laps = 0
         for period, start in runs.items():
-            enough = self._enough(text, offset, start, end, period)
+            enough = self._enough(text, start, end, period)
             if end - start >= enough:
-                return Found("period", offset + start, offset + end, text[end - period : end])
-            due = offset + start + enough
+                return Found("period", start, end, text[end - period : end])
+            due = start + enough
             self.due = min(self.due or due, due)
             self.laps = max(self.laps, (end - start) // period)
         return None
 
-    def _runs(self, text: str, offset: int, end: int) -> dict[int, int]:
+    def _runs(self, text: str, end: int) -> dict[int, int]:
         """The periods that the end of the text has, and where each begins to."""
         begin = max(end - self._rules.window_chars, 0)
         runs: dict[int, int] = {}
@@ -56,10 +56,9 @@ class Periods:
             start = _start(text, begin, end, period)
             if end - start >= 2 * period:
                 runs[period] = start
-        upto = offset + end
-        if upto % BLOCK:
+        if end % BLOCK:
             return runs  # one of those is due
-        reach = min(_REACH * (upto & -upto), self._rules.window_chars // 3)
+        reach = min(_REACH * (end & -end), self._rules.window_chars // 3)
         size = max(PROBE, reach // _REACH_OF_PROBE)
         probe, stop = text[end - size : end], end - 1
         first = max(end - size - reach, begin)
@@ -75,21 +74,21 @@ class Periods:
                 stop = min(stop, start + size)  # before that is only more of the same
         return runs
 
-    def _enough(self, text: str, offset: int, start: int, end: int, period: int) -> int:
+    def _enough(self, text: str, start: int, end: int, period: int) -> int:
         """The characters of this run that are enough."""
-        late = offset + end > self._about.late
+        late = end > self._about.late
         enough = characters(self._rules, "text", period, late=late)
         if end - start < enough:
             return enough  # wherever it stands
         lap = text[end - period : end]
         if _is_blank(lap):
             return self._rules.max_trailing_whitespace + 1
-        return characters(self._rules, self._place_of(text, offset, end, lap), period, late=late)
+        return characters(self._rules, self._place_of(text, end, lap), period, late=late)
 
-    def _place_of(self, text: str, offset: int, end: int, lap: str) -> Place:
+    def _place_of(self, text: str, end: int, lap: str) -> Place:
         if self._about.kind == "arguments":
             return "arguments"
-        if self._about.fences.is_open(text, offset, end, end - len(lap)):
+        if self._about.fences.is_open(text, end, end - len(lap)):
             return "code"
         if not is_signs(lap):
             return "text"

@@ -44,8 +44,8 @@ class Phrases:
         self._times = phrase_times(about.rules)
         self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
 
-    def look(self, text: str, offset: int, end: int) -> Found | None:
-        """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
+    def look(self, text: str, end: int) -> Found | None:
+        """Decide by ``text[:end]``."""
         first = max(end - self._reach, 0)
         phrase = text[end - PHRASE_LENGTH : end]
         # Phrases may overlap, and `count` doesn't see those.
@@ -55,9 +55,9 @@ class Phrases:
         laps = [text[a:b] for a, b in pairwise(places)]
         if len(places) < self._times or len(set(laps)) > PHRASE_KINDS:
             return None
-        if is_signs(laps[-1]) or self._fences.is_open(text, offset, end, places[0]):
+        if is_signs(laps[-1]) or self._fences.is_open(text, end, places[0]):
             return None
-        return Found("phrase", offset + places[0], offset + end, laps[-1])
+        return Found("phrase", places[0], end, laps[-1])
 
 
 def _places(text: str, phrase: str, first: int, end: int) -> list[int]:
@@ -77,9 +77,9 @@ class Sentences:
     def __init__(self, about: About) -> None:
         self._about = about
 
-    def look(self, text: str, offset: int, end: int) -> Found | None:
-        """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
-        enough = said(self._about.rules, late=offset + end > self._about.late)
+    def look(self, text: str, end: int) -> Found | None:
+        """Decide by ``text[:end]``."""
+        enough = said(self._about.rules, late=end > self._about.late)
         begin = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
             return None
@@ -90,8 +90,8 @@ class Sentences:
             lap = text[last : words[-1].end() + 1]
             if end - start < enough or _END.search(lap) is None or is_signs(lap):
                 continue
-            if not self._about.fences.is_open(text, offset, end, start):
-                return Found("sentences", offset + start, offset + end, lap)
+            if not self._about.fences.is_open(text, end, start):
+                return Found("sentences", start, end, lap)
         return None
 
 

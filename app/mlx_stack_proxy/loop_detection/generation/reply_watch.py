@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from typing import Final
 
 from ...engine.exchange import Exchange
@@ -17,7 +16,7 @@ from ...engine.outcome import Incident, Remarks
 from ...engine.request import UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
-from ...settings import LoopDetectionSettings, Settings
+from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
 from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
@@ -39,26 +38,6 @@ STOPPED: Final = (
 )
 
 
-def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings], ReplyWatch]:
-    """What makes the watch of an attempt, by the settings of a process."""
-    validation = settings.reliability.tool_validation
-    rescues = validation.enabled and validation.rescue_text_calls
-    budget = settings.reliability.token_budget
-    limits = budget.tool_calls
-    limited = budget.enabled and limits.apply != "never"
-
-    def make(exchange: Exchange, rules: LoopDetectionSettings) -> ReplyWatch:
-        request, bypassed = exchange.request, exchange.controls.bypass
-        late = sys.maxsize
-        if limited and request.tools and "budget" not in bypassed:
-            tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
-            late = tokens * BYTES_PER_OUTPUT_TOKEN
-        rescued = rescues and "validation" not in bypassed
-        return ReplyWatch(exchange, rules, rescues=rescued, late=late)
-
-    return make
-
-
 @frozen
 class _Stopped:
     """A choice that was stopped; of its text ``kept`` characters came before the second lap."""
@@ -77,25 +56,16 @@ class _Stopped:
 
 
 class ReplyWatch:
-    """The watch of one attempt. ``rescues``: calls written as text are made real calls.
+    """The watch of one attempt."""
 
-    ``late``: characters, of each text, that the tool-call limit allows.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        rules: LoopDetectionSettings,
-        *,
-        rescues: bool = True,
-        late: int = sys.maxsize,
-    ) -> None:
+    def __init__(self, exchange: Exchange, settings: Settings) -> None:
+        rules = settings.reliability.loop_detection
         self._exchange = exchange
         self.remarks = Remarks()
         self._rules = rules
         self._generation = rules.generation if rules.generation.enabled else None
-        self._rescues = rescues
-        self._late = late
+        self._tools = functools.partial(_tools, exchange, settings)
+        self._late = _late(exchange, settings)
         self._request: UpstreamRequest | None = None
         # By choice; arguments by choice and index.
         self._texts: dict[int, Flow] = {}
@@ -163,9 +133,7 @@ class ReplyWatch:
 
     def _new_text(self, choice: int) -> Flow:
         most = self._rules.in_response.max_repeats
-        tools = functools.partial(_tools, self._exchange, self._rescues)
-        written = WrittenCalls(most, self._rules.exempt_tools, tools)
-        self._written[choice] = written
+        written = self._written[choice] = WrittenCalls(most, self._rules.exempt_tools, self._tools)
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written)
         return flow
 
@@ -252,12 +220,24 @@ class ReplyWatch:
         self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
 
-def _tools(exchange: Exchange, rescues: bool) -> ToolSet:
+def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
     """The tools that calls as text are made calls of. No method: a reply is to leave no cycle."""
-    request = exchange.request
-    if not rescues or request.body.get("tool_choice") == "none":
+    rules, request = settings.reliability.tool_validation, exchange.request
+    rescues = rules.enabled and rules.rescue_text_calls
+    if not rescues or "validation" in exchange.controls.bypass:
         return tool_set(())
-    return tool_set(request.tools)
+    return tool_set(() if request.body.get("tool_choice") == "none" else request.tools)
+
+
+def _late(exchange: Exchange, settings: Settings) -> int:
+    """The characters, of each text, that the tool-call limit allows."""
+    budget, request = settings.reliability.token_budget, exchange.request
+    limits = budget.tool_calls
+    limited = budget.enabled and limits.apply != "never" and bool(request.tools)
+    if not limited or "budget" in exchange.controls.bypass:
+        return sys.maxsize
+    tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
+    return tokens * BYTES_PER_OUTPUT_TOKEN
 
 
 def _loop(found: Found) -> LoopDetected:

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--write", action="store_true", help="put them where the client looks")
     how.add_argument("--undo", action="store_true", help="take them out again")
     parser.add_argument("--yes", action="store_true", help="don't ask")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

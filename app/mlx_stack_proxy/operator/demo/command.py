@@ -14,7 +14,6 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,8 +21,8 @@ from rich.text import Text
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
-from ..local_stack.configs import KEY_VARIABLE
-from ..local_stack.run_directory import LITELLM_CONFIG, running_at, take_key
+from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
+from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
@@ -40,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
     )
     parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
-    parser.add_argument("--config", metavar="FILE")
     parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
     parser.add_argument(
         "--direct",
@@ -96,21 +94,15 @@ def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
         key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
     folder = running_at(proxy)
-    return None if folder is None else model_server(folder / LITELLM_CONFIG, args.tier)
+    return None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
 
 
-def model_server(litellm_config: Path, tier: str) -> Server | None:
-    """The tier's model server, by the LiteLLM configuration that `up` wrote; None: it has none."""
-    try:
-        groups = yaml.safe_load(litellm_config.read_text(encoding="utf-8"))["model_list"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+def model_server(config: Path, tier: str) -> Server | None:
+    """The tier's model server, by the configuration that `up` wrote; None: it has none."""
+    found = load(str(config)).tiers.get(tier)
+    if found is None or found.health_url is None:
         return None
-    for group in groups:
-        if group["model_name"] == tier:
-            params = group["litellm_params"]
-            url = str(params["api_base"]).removesuffix("/v1")
-            return Server(url, str(params["model"]).partition("/")[2])
-    return None
+    return Server(found.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
 def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int, int]:

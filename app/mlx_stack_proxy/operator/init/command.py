@@ -20,7 +20,7 @@ from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
 from ..local_stack.console import shown
 from ..local_stack.run_directory import take_key
 from .proposal import Proposal, propose
-from .rendering import LITELLM_LINES, text_inside, text_of
+from .rendering import LITELLM_LINES, text_of
 
 if TYPE_CHECKING:
     from .looking import Found
@@ -45,12 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml where that is there)",
     )
     parser.add_argument(
-        "--output",
-        metavar="FILE",
-        default=DEFAULT_FILE,
-        help="what to write (default: ./%(default)s)",
-    )
-    parser.add_argument(
         "--dry-run", action="store_true", help="print the file to standard output, write nothing"
     )
     parser.add_argument(
@@ -59,13 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
     )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if the file was written or shown; 1 if there is one already, or nothing was found."""
     from . import looking
 
-    output = Path(args.output).expanduser()
+    output = Path(DEFAULT_FILE)
     if output.exists() and not (args.force or args.dry_run):
         _say(f"{output} is there already; --force writes over it, --dry-run only shows.")
         return 1
@@ -77,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
         return 1
-    proposal = propose(found.groups, base_url, found.answering)
+    proposal = propose(found.groups, found.health)
     _report(found, proposal)
     if not proposal.tiers:
         _say(
@@ -98,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.inside:
         _show_next_inside(output, base_url)
     else:
-        _show_next(output, found.key_variable or _DEFAULT.api_key_env or "", key_file)
+        _show_next(found.key_variable, key_file)
     return 0
 
 
@@ -106,23 +101,20 @@ def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
     """The file's text, which is one that loads."""
     upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
-    if inside:
-        text = text_inside(proposal, urlsplit(base_url).port or _HTTP_PORT, found.sources)
-    else:
-        text = text_of(proposal, changed, found.sources)
+    port = urlsplit(base_url).port or _HTTP_PORT
+    text = text_of(proposal, changed, found.sources, port if inside else None)
     from_mapping(yaml.safe_load(text), "the proposal")
     return text
 
 
-def _show_next(output: Path, key_variable: str, key_file: Path | None) -> None:
+def _show_next(key_variable: str, key_file: Path | None) -> None:
     """``key_file``: what holds the key of `up`."""
-    named = "" if output == Path(DEFAULT_FILE) else f" --config {output}"
-    _say(f"Wrote {output}. Next:")
+    _say(f"Wrote {DEFAULT_FILE}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
     given = os.environ.get(key_variable) and key_file is None
     for line in (
-        f"mlx-stack-proxy check{named}",
-        f"mlx-stack-proxy serve{named}{with_key}",
+        "mlx-stack-proxy check",
+        f"mlx-stack-proxy serve{with_key}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
         *([f"export OPENAI_API_KEY=${key_variable}"] if given else []),
     ):

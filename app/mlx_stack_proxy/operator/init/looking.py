@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import orjson
 import yaml
 
 from ...engine.headers import RawHeaders
-from ...engine.model_list import ASK_SECONDS, ModelList, names_in
+from ...engine.model_list import ASK_SECONDS
 from ...engine.upstream import Upstream, UpstreamError
 from ...settings import UpstreamSettings
+from .. import litellm_models
+from ..litellm_models import NoModels
 from ..local_stack.console import shown
 from . import advice
 from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together
-from .proposal import health_urls
+from .proposal import health_url
 
 MLX_STACK = Path("~/.mlx-stack")
 _HEALTH_SECONDS = 2.0
@@ -32,8 +35,8 @@ class Unreadable(Exception):
 class Found:
     """What there is. ``file``: LiteLLM's, empty without one, and ``advice`` on it.
 
-    ``key_variable``: where that file takes LiteLLM's key from. ``answering``: the model servers'
-    health addresses that answered.
+    ``key_variable``: where LiteLLM's key comes from. ``health``: by a group's name, its model
+    server's health address, if that answered.
     """
 
     groups: Groups = field(default_factory=dict)
@@ -41,8 +44,8 @@ class Found:
     remarks: list[str] = field(default_factory=list)
     file: str = ""
     advice: list[str] = field(default_factory=list)
-    key_variable: str | None = None
-    answering: set[str] = field(default_factory=set)
+    key_variable: str = UpstreamSettings().api_key_env or ""
+    health: Mapping[str, str] = field(default_factory=dict)
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
@@ -53,14 +56,13 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
     in_stack = _stack(found)
     upstream = Upstream(UpstreamSettings(base_url=base_url))
     try:
-        where = f"LiteLLM at {base_url}"
-        live = await _ask(upstream, _key(found, config), where, found.remarks)
-        if live is not None:
-            found.sources.insert(0, where)
-            found.remarks += _unlisted(live, in_file, found.file)
+        live = await _live(upstream, base_url, _key(found, config), found)
+        if missing := ", ".join(name for name in in_file if live and name not in live):
+            said = f"In {found.file}, but not listed by LiteLLM: {missing}."
+            found.remarks.append(f"{said} Was it started with that file?")
         # LiteLLM's own answer says which models there are; without it, the files do.
         found.groups = together(live or in_file or in_stack, in_file, in_stack)
-        found.answering = await _answering(upstream, health_urls(found.groups, base_url))
+        found.health = await _healthy(upstream, found.groups, base_url)
     finally:
         await upstream.aclose()
     return found
@@ -74,18 +76,16 @@ def _litellm_file(named: str | None, found: Found) -> Any:
     config = _parsed(file)
     found.file = shown(file)
     found.sources.append(found.file)
-    found.advice = advice.on_litellm(config)
-    found.key_variable = advice.key_variable(config)
+    found.advice = list(advice.on_litellm(config))
     return config
 
 
 def _stack(found: Found) -> Groups:
     """mlx-stack's stack: the one called default, else the one that was changed last."""
-    folder = (MLX_STACK / "stacks").expanduser()
-    files = sorted(folder.glob("*.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
-    file = next((one for one in files if one.stem == "default"), files[0] if files else None)
-    if file is None:
+    files = list((MLX_STACK / "stacks").expanduser().glob("*.yaml"))
+    if not files:
         return {}
+    file = max(files, key=lambda file: (file.stem == "default", file.stat().st_mtime))
     try:
         groups = from_stack(_parsed(file))
     except Unreadable as error:
@@ -107,37 +107,29 @@ def _parsed(file: Path) -> Any:
 
 def _key(found: Found, config: Any) -> str | None:
     """LiteLLM's key: from the environment, or from its own file, to ask it here and now."""
-    name = found.key_variable or UpstreamSettings().api_key_env or ""
-    if key := os.environ.get(name):
+    variable, literal = advice.master_key(config)
+    found.key_variable = variable or found.key_variable
+    if key := os.environ.get(found.key_variable):
         return key
-    literal = advice.literal_key(config)
     if literal is not None:
         found.remarks.append(
             f"LiteLLM's key stands in {found.file}, and isn't copied: the proxy takes it from "
-            f"the environment, ${name}."
+            f"the environment, ${found.key_variable}."
         )
     return literal
 
 
-async def _ask(upstream: Upstream, key: str | None, where: str, said: list[str]) -> Groups | None:
-    """What LiteLLM tells of its models; None if it doesn't."""
-    models = ModelList(upstream, key, asyncio.get_running_loop().time)
+async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found) -> Groups:
+    """What LiteLLM tells of its models; nothing if it doesn't."""
+    where = f"LiteLLM at {base_url}"
     try:
-        status, body = await models.fetch(None)
-    except (UpstreamError, TimeoutError) as error:
-        said.append(f"{where}: {str(error) or 'no answer in time'}.")
-        return None
-    if status != 200 or names_in(body) is None:
-        # LiteLLM may answer 500 where it gets no key.
-        wants = "Is the key right?" if key else "Has it a key? `export LITELLM_MASTER_KEY=…`."
-        said.append(f"{where} answered status {status} when asked for its models. {wants}")
-        return None
-    groups = from_model_list(orjson.loads(body))
-    told = await _details(upstream, key)
-    return {
-        name: told[name].with_more(group) if name in told else group
-        for name, group in groups.items()
-    }
+        listed = await litellm_models.ask(upstream, key, found.key_variable)
+    except NoModels as error:
+        found.remarks.append(f"{where}: {error}. To do: {error.next_step}.")
+        return {}
+    found.sources.insert(0, where)
+    groups, told = from_model_list(orjson.loads(listed)), await _details(upstream, key)
+    return together({name: told.get(name, group) for name, group in groups.items()}, groups)
 
 
 async def _details(upstream: Upstream, key: str | None) -> Groups:
@@ -145,23 +137,14 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
     headers: RawHeaders = [(b"authorization", f"Bearer {key}".encode())] if key else []
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            response = await upstream.send("GET", "/v1/model/info", headers)
-            try:
-                body = await response.read()
-            finally:
-                await response.aclose()
+            _, body = await upstream.fetch("GET", "/v1/model/info", headers)
         return from_entries(mapping(orjson.loads(body)).get("data"))
     except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
         return {}
 
 
-def _unlisted(live: Groups, in_file: Groups, file: str) -> list[str]:
-    missing = ", ".join(name for name in in_file if name not in live)
-    if not missing:
-        return []
-    return [f"In {file}, but not listed by LiteLLM: {missing}. Was it started with that file?"]
-
-
-async def _answering(upstream: Upstream, urls: list[str]) -> set[str]:
-    answers = await asyncio.gather(*(upstream.answers(url, _HEALTH_SECONDS) for url in urls))
-    return {url for url, there in zip(urls, answers, strict=True) if there}
+async def _healthy(upstream: Upstream, groups: Groups, base_url: str) -> dict[str, str]:
+    """Of the model servers that can be asked from here, those that say that they live."""
+    urls = {name: url for name, one in groups.items() if (url := health_url(one, base_url))}
+    answers = await asyncio.gather(*(upstream.answers(u, _HEALTH_SECONDS) for u in urls.values()))
+    return {name: url for (name, url), there in zip(urls.items(), answers, strict=True) if there}

@@ -1,8 +1,8 @@
 """What is known of LiteLLM's model groups, from whichever source tells it.
 
-LiteLLM's configuration file and its ``/v1/model/info`` have the same shape: entries with
-``model_name``, ``litellm_params`` and ``model_info``, several of one name being deployments of one
-group.
+Every source is brought into one shape, that of LiteLLM's configuration file and its
+``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``, several of
+one name being deployments of one group.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -77,6 +77,15 @@ class ModelGroup:
             reasoning=self.reasoning or other.reasoning,
         )
 
+    def beside(self, other: ModelGroup) -> ModelGroup:
+        """With another entry of the same name: one more deployment."""
+        windows = [window for window in (self.window, other.window) if window is not None]
+        return replace(
+            self.with_more(other),
+            deployments=(*self.deployments, *other.deployments),
+            window=min(windows, default=None),
+        )
+
     def _names(self) -> list[str]:
         return [self.name, *(deployment.model for deployment in self.deployments)]
 
@@ -97,7 +106,7 @@ def host_of(url: str | None) -> str:
     return (urlsplit(f"//{address_of(url)}").hostname or "").lower()
 
 
-def is_private(host: str) -> bool:
+def _is_private(host: str) -> bool:
     """Whether a host is on one's own network: a private address, or a name without a domain."""
     try:
         return ipaddress.ip_address(host).is_private
@@ -114,74 +123,61 @@ def _place(deployment: Deployment) -> Place:
         return "here"
     if not host:  # `os.environ/…`, say
         return "unknown"
-    return "network" if is_private(host) else "cloud"
-
-
-@dataclass(slots=True)
-class _Entries:
-    """One group's entries, as they are met."""
-
-    deployments: list[Deployment] = field(default_factory=list)
-    windows: list[int] = field(default_factory=list)
-    mode: str | None = None
-    reasoning: bool = False
+    return "network" if _is_private(host) else "cloud"
 
 
 def from_entries(entries: Any) -> Groups:
     """The groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
-    found: dict[str, _Entries] = {}
+    found: Groups = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
-        if not isinstance(name, str) or not name:
-            continue
-        params, info = mapping(entry.get("litellm_params")), mapping(entry.get("model_info"))
-        group = found.setdefault(name, _Entries())
-        if isinstance(model := params.get("model"), str):
-            base = params.get("api_base") or params.get("base_url")
-            group.deployments.append(Deployment(model, base if isinstance(base, str) else None))
-        if (window := _tokens(info)) is not None:
-            group.windows.append(window)
-        if isinstance(mode := info.get("mode"), str):
-            group.mode = mode
-        group.reasoning = group.reasoning or info.get("supports_reasoning") is True
-    return {
-        name: ModelGroup(
-            name,
-            tuple(one.deployments),
-            min(one.windows, default=None),
-            one.mode,
-            one.reasoning,
-        )
-        for name, one in found.items()
-    }
+        if isinstance(name, str) and name:
+            params, info = mapping(entry.get("litellm_params")), mapping(entry.get("model_info"))
+            one = _group(name, params, info)
+            found[name] = found[name].beside(one) if name in found else one
+    return found
+
+
+def _group(name: str, params: Mapping[str, Any], info: Mapping[str, Any]) -> ModelGroup:
+    model, base = params.get("model"), params.get("api_base") or params.get("base_url")
+    window, mode = info.get("max_input_tokens"), info.get("mode")
+    counts = isinstance(window, (int, float)) and not isinstance(window, bool) and window >= 1
+    deployments: tuple[Deployment, ...] = ()
+    if isinstance(model, str):
+        deployments = (Deployment(model, base if isinstance(base, str) else None),)
+    return ModelGroup(
+        name,
+        deployments,
+        window=int(window) if counts else None,  # type: ignore[arg-type]
+        mode=mode if isinstance(mode, str) else None,
+        reasoning=info.get("supports_reasoning") is True,
+    )
 
 
 def from_model_list(body: Any) -> Groups:
     """The groups of a ``/v1/models`` answer, which tells little more than names."""
-    found: Groups = {}
-    for entry in mappings(mapping(body).get("data")):
-        if isinstance(name := entry.get("id"), str) and name:
-            mode = entry.get("mode")
-            found[name] = ModelGroup(
-                name, window=_tokens(entry), mode=mode if isinstance(mode, str) else None
-            )
-    return found
+    listed = mappings(mapping(body).get("data"))
+    return from_entries([{"model_name": one.get("id"), "model_info": one} for one in listed])
 
 
 def from_stack(stack: Any) -> Groups:
     """The groups of one of mlx-stack's ``stacks/*.yaml``: a server on a port for each tier."""
-    found: Groups = {}
-    for tier in mappings(mapping(stack).get("tiers")):
-        name, model, port = tier.get("name"), tier.get("model"), tier.get("port")
-        if not isinstance(name, str) or not isinstance(port, int):
-            continue
-        flags = mapping(tier.get("vllm_flags"))
-        found[name] = ModelGroup(
-            name,
-            (Deployment(f"openai/{model}", f"http://localhost:{port}/v1"),),
-            reasoning="reasoning_parser" in flags,
-        )
-    return found
+    return from_entries(
+        [
+            {
+                "model_name": tier.get("name"),
+                "litellm_params": {
+                    "model": f"openai/{tier.get('model')}",
+                    "api_base": f"http://localhost:{tier['port']}/v1",
+                },
+                "model_info": {
+                    "supports_reasoning": "reasoning_parser" in mapping(tier.get("vllm_flags"))
+                },
+            }
+            for tier in mappings(mapping(stack).get("tiers"))
+            if isinstance(tier.get("port"), int)
+        ]
+    )
 
 
 def together(first: Groups, *others: Groups) -> Groups:
@@ -201,9 +197,3 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
     """The mappings in a list; nothing where it is none."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
-def _tokens(info: Mapping[str, Any]) -> int | None:
-    window = info.get("max_input_tokens")
-    good = isinstance(window, (int, float)) and not isinstance(window, bool) and window >= 1
-    return int(window) if good else None  # type: ignore[arg-type]

@@ -18,20 +18,24 @@ LONG_WINDOW = 100_000  # tokens from which a model may be the one for long promp
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _TAKEN_NAME = "auto"  # what clients call the chain's first
+_ON_PLACES = {
+    "network": "on another machine of your network, which counts as local here. `local: false` "
+    "where it is not to be.",
+    "cloud": "in the cloud. Requests go there only where a client names it, or with your consent: "
+    "`cloud_fallback`, in the file behind a `#`.",
+    "unknown": "nothing tells where it runs. `local: true` where that is this machine, "
+    "`local: false` where it is not.",
+}
 
 
 @frozen
 class ProposedTier:
-    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``.
-
-    ``silent``: a health address that didn't answer, and may be right all the same.
-    """
+    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``."""
 
     name: str
     group: ModelGroup
     keys: dict[str, Any]
     note: str
-    silent: str = ""
 
 
 @frozen
@@ -46,12 +50,12 @@ class Proposal:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def propose(groups: Groups, litellm: str, answering: Collection[str] = ()) -> Proposal:
-    """``litellm``: its base URL. ``answering``: those of the :func:`health_urls` that did."""
+def propose(groups: Groups, health: Mapping[str, str] | None = None) -> Proposal:
+    """``health``: the health address of groups' servers that answered there."""
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
     tiers = [
-        _tier(name, group, _health_url(group, litellm), answering)
+        _tier(name, group, (health or {}).get(group.name))
         for name, group in _named(usable, remarks)
     ]
     remarks += _on_places(tiers)
@@ -75,16 +79,11 @@ def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
     }
 
 
-def health_urls(groups: Groups, litellm: str) -> list[str]:
-    """The addresses at which the model servers might say that they live."""
-    found = (_health_url(group, litellm) for group in groups.values())
-    return [url for url in found if url]
-
-
-def _health_url(group: ModelGroup, litellm: str) -> str:
+def health_url(group: ModelGroup, litellm: str) -> str:
     """Of the group's only server: an answer says nothing of one among several.
 
-    An address of this machine is one of LiteLLM's machine, which may be another.
+    An address of this machine is one of LiteLLM's machine, which may be another; ``litellm``: its
+    base URL.
     """
     if len(group.deployments) != 1 or group.place not in ("here", "network"):
         return ""
@@ -140,13 +139,12 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
 
 def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
     """The group for long prompts: a large window, and larger than every other tier's."""
-    with_window = sorted(near, key=lambda group: group.window or 0)
-    if not with_window or len(near) + len(named.keys() - {_CLOUD}) < 2:
+    others = [*near, *(group for name, group in named.items() if name != _CLOUD)]
+    if not near or len(others) < 2:
         return None
-    best = with_window[-1]
-    others = [*with_window[:-1], *(g for name, g in named.items() if name != _CLOUD)]
-    most = max(group.window or _SMALL_WINDOW for group in others)
-    return best if (best.window or 0) >= LONG_WINDOW and (best.window or 0) > most else None
+    best = max(near, key=lambda group: group.window or 0)
+    most = max(group.window or _SMALL_WINDOW for group in others if group is not best)
+    return best if best.window and best.window >= LONG_WINDOW and best.window > most else None
 
 
 def _own_name(name: str, taken: Collection[str]) -> str:
@@ -156,7 +154,7 @@ def _own_name(name: str, taken: Collection[str]) -> str:
     return next(one for one in names if one != _TAKEN_NAME and one not in taken)
 
 
-def _tier(name: str, group: ModelGroup, health: str, answering: Collection[str]) -> ProposedTier:
+def _tier(name: str, group: ModelGroup, health: str | None) -> ProposedTier:
     default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
     default |= DEFAULT_TIERS.get(name, {})
     found: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
@@ -165,10 +163,9 @@ def _tier(name: str, group: ModelGroup, health: str, answering: Collection[str])
     keys = {key: value for key, value in found.items() if value != default[key]}
     if group.reasoning:
         keys["reasoning"] = True
-    if health in answering:
+    if health:
         keys["health_url"] = health
-    silent = "" if health in answering else health
-    return ProposedTier(name, group, keys, _note(group), silent)
+    return ProposedTier(name, group, keys, _note(group))
 
 
 def _is_local(name: str, group: ModelGroup) -> bool:
@@ -190,28 +187,9 @@ def _note(group: ModelGroup) -> str:
 
 
 def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
-    by_place = {
-        place: [tier.name for tier in tiers if tier.group.place == place]
-        for place in ("network", "cloud", "unknown")
-    }
     if tiers and all(tier.group.place == "cloud" for tier in tiers):
         yield "No model of this machine was found; the proxy is made for those."
-    if near := by_place["network"]:
-        yield (
-            f"{_some(near)}: on another machine of your network, which counts as local here. "
-            "`local: false` where it is not to be."
-        )
-    if by_place["cloud"]:
-        yield (
-            f"{_some(by_place['cloud'])}: in the cloud. Requests go there only where a client "
-            "names it, or with your consent: `cloud_fallback`, in the file behind a `#`."
-        )
-    if by_place["unknown"]:
-        yield (
-            f"{_some(by_place['unknown'])}: nothing tells where it runs. `local: true` where that "
-            "is this machine, `local: false` where it is not."
-        )
-
-
-def _some(names: list[str]) -> str:
-    return f"Tier {names[0]}" if len(names) == 1 else f"Tiers {', '.join(names)}"
+    for place, said in _ON_PLACES.items():
+        names = [tier.name for tier in tiers if tier.group.place == place]
+        if names:
+            yield f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {said}"

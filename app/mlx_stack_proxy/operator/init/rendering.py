@@ -21,6 +21,10 @@ _CLIENT_KEYS = """\
 # Clients send LiteLLM's key, or none at all; to let in whatever key they send:
 #server: {api_keys: ["*"]}
 """
+_SERVER = """\
+# Where LiteLLM listens, for `mlx-stack-proxy status` and the like.
+server: {{port: {}}}
+"""
 LITELLM_LINES = ("litellm_settings:", f"  callbacks: [{CALLBACK}]")
 _ESCALATION = "reliability:\n  escalation:\n"
 _ALIASES = """\
@@ -34,41 +38,39 @@ _CONSENT = """\
 """
 
 
-def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[str]) -> str:
-    """The file's text. ``upstream``: its keys that differ from the defaults."""
-    parts = [_head("init", sources)]
-    if upstream:
+def text_of(
+    proposal: Proposal,
+    upstream: Mapping[str, Any],
+    sources: Sequence[str],
+    inside: int | None = None,
+) -> str:
+    """The file's text. ``upstream``: its keys that differ from the defaults.
+
+    ``inside``: for the reliability layer inside LiteLLM, the port on which that listens.
+    """
+    command = "init" if inside is None else "init --inside"
+    parts = [
+        _prose(
+            f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. What isn't here "
+            "has its default: `mlx-stack-proxy check --settings` shows all that is in force, and "
+            "`mlx-stack-proxy config schema` explains it to an editor."
+        )
+    ]
+    if inside is not None:
+        lines = "".join(f"#    {line}\n" for line in LITELLM_LINES)
+        parts += [f"# What LiteLLM's own file needs:\n{lines}", _SERVER.format(inside)]
+    elif upstream:
         parts.append("upstream:\n" + "".join(_line(2, k, v) for k, v in upstream.items()))
-    return "\n".join([*parts, _CLIENT_KEYS, *_tiers(proposal)])
-
-
-def text_inside(proposal: Proposal, port: int, sources: Sequence[str]) -> str:
-    """The same for the reliability layer inside LiteLLM, which listens on ``port``."""
-    lines = "".join(f"#    {line}\n" for line in LITELLM_LINES)
-    ours = f"# What LiteLLM's own file needs:\n{lines}"
-    server = "# Where LiteLLM listens, for `mlx-stack-proxy status` and the like.\n"
-    server += f"server: {{port: {port}}}\n"
-    return "\n".join([_head("init --inside", sources), ours, server, *_tiers(proposal)])
-
-
-def _head(command: str, sources: Sequence[str]) -> str:
-    return _prose(
-        f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. What isn't here has "
-        "its default: `mlx-stack-proxy check --settings` shows all that is in force, and "
-        "`mlx-stack-proxy config schema` explains it to an editor."
-    )
-
-
-def _tiers(proposal: Proposal) -> list[str]:
-    """The tiers, and what goes up by another name."""
+    if inside is None:
+        parts.append(_CLIENT_KEYS)
     tiers = "".join(_tier(tier) for tier in proposal.tiers)
-    clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
-    said = "# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n" + tiers
-    return [said, *_escalation(proposal, clouds)]
+    parts.append(f"# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n{tiers}")
+    return "\n".join([*parts, *_escalation(proposal)])
 
 
-def _escalation(proposal: Proposal, clouds: Sequence[ProposedTier]) -> list[str]:
+def _escalation(proposal: Proposal) -> list[str]:
     """What goes up by another name, and what may leave the machine."""
+    clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
     said = ""
     if proposal.aliases:
         lines = "".join(_line(6, name, tier) for name, tier in proposal.aliases.items())
@@ -88,8 +90,6 @@ def _tier(tier: ProposedTier) -> str:
     lines.append(f"  {as_yaml(tier.name)}:\n")
     for key, value in tier.keys.items():
         lines.append(_line(4, key, value, _LOCAL[value] if key == "local" else _EXPLAINED.get(key)))
-    if tier.silent:
-        lines.append(f"    #health_url: {tier.silent}   # did not answer when this was written\n")
     return "".join(lines)
 
 

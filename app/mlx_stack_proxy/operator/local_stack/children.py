@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...frozen import frozen
@@ -13,16 +13,10 @@ from .probes import HttpProbe, ModelServerProbe
 from .run_directory import RunDirectory
 from .tiers import LocalTier
 
-# Children start from these alone: a DATABASE_URL or REDIS_HOST that is meant for something else
-# would change what LiteLLM does, an HTTP_PROXY would catch our requests to loopback.
+# LiteLLM and the proxy start from these alone: a DATABASE_URL or REDIS_HOST that is meant for
+# something else would change what LiteLLM does, an HTTP_PROXY would catch requests to loopback.
 _BASIC = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV")
 _BASIC_PREFIXES = ("LC_", "DYLD_", "LD_")
-_DOWNLOAD = (
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "XDG_CACHE_HOME"),
-)
-_DOWNLOAD_PREFIXES = ("HF_", "HUGGING_FACE_", "MLX_", "METAL_", "TRANSFORMERS_")
 # Settings of the proxy that someone may set for a run. Its address, its upstream and its tiers are
 # `up`'s own to say.
 _PROXY_PREFIXES = (
@@ -55,7 +49,7 @@ class ChildSpec:
 
 def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> ChildSpec:
     """The `mlx_lm.server` of a tier."""
-    environment = _environment(_BASIC + _DOWNLOAD, _BASIC_PREFIXES + _DOWNLOAD_PREFIXES)
+    environment = dict(os.environ)  # whatever a download needs: a token, a proxy, certificates
     if tier.is_path:
         environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
     options = {"--model": tier.model, "--host": "127.0.0.1", "--port": str(tier.port)}
@@ -77,7 +71,7 @@ def litellm(
     port: int, key: str, run: RunDirectory, start_limit: float, inside: bool = False
 ) -> ChildSpec:
     """LiteLLM's proxy in front of the model servers; ``inside``: it imports this package."""
-    environment = _environment(_BASIC, _BASIC_PREFIXES + (_PROXY_PREFIXES if inside else ())) | {
+    environment = _environment(_PROXY_PREFIXES if inside else ()) | {
         KEY_VARIABLE: key,
         # Its price list is looked for online otherwise.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -110,7 +104,7 @@ def litellm(
 
 def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
     """The reliability proxy itself."""
-    environment = _environment(_BASIC, _BASIC_PREFIXES + _PROXY_PREFIXES) | {
+    environment = _environment(_PROXY_PREFIXES) | {
         KEY_VARIABLE: key,
         **_PACKAGE,
     }
@@ -136,5 +130,6 @@ def _flat(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part for option in options.items() for part in option)
 
 
-def _environment(names: Sequence[str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
+def _environment(more: tuple[str, ...]) -> dict[str, str]:
+    prefixes = (*_BASIC_PREFIXES, *more)
+    return {k: v for k, v in os.environ.items() if k in _BASIC or k.startswith(prefixes)}

@@ -12,6 +12,9 @@ from .tiers import LocalTier
 
 KEY_VARIABLE = "LITELLM_MASTER_KEY"
 CALLBACK = "mlx_stack_proxy.litellm.reliability"  # for `litellm_settings.callbacks`
+# What mlx_lm.server calls the model it was started with; for a name that it doesn't know it would
+# unload that.
+SERVED_MODEL = "default_model"
 # Whoever presses Ctrl-C at a terminal wants an end; an answer that is nearly done may still finish.
 SHUTDOWN_GRACE_SECONDS = 5
 
@@ -26,9 +29,7 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
             {
                 "model_name": tier.name,
                 "litellm_params": {
-                    # mlx_lm.server would unload its model for a name it doesn't know; this is the
-                    # name it gives the model it was started with.
-                    "model": "openai/default_model",
+                    "model": f"openai/{SERVED_MODEL}",
                     "api_base": f"{tier.base_url}/v1",
                     "api_key": "unused",
                     # /v1/responses by way of chat completions: mlx_lm.server has only those.

@@ -10,11 +10,11 @@ macOS; and as they are in the group they guard, its number can't be given to oth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 # How long children may take to end by themselves once `up` has been killed.
 ORPHAN_GRACE_SECONDS = 5
@@ -46,12 +46,7 @@ class Lifeline:
     def __enter__(self) -> Lifeline:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._write_end)
         os.close(self.read_end)
 
@@ -70,19 +65,12 @@ class GuardedProcess:
         """The exit code, once it has ended; that of a signal is negative."""
         return await self._process.wait()
 
-    async def end(self, grace: float, hurry: asyncio.Event) -> None:
-        """Ask it to end; after ``grace`` seconds, or on ``hurry``, kill the whole group."""
+    async def end(self, grace: float) -> None:
+        """Ask it to end; after ``grace`` seconds kill the whole group."""
         if self._process.returncode is None:
             self._signal(signal.SIGTERM)
-            ended = asyncio.ensure_future(self._process.wait())
-            hurried = asyncio.ensure_future(hurry.wait())
-            try:
-                await asyncio.wait(
-                    {ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                hurried.cancel()
-                ended.cancel()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), grace)
         await self.kill()
 
     async def kill(self) -> None:

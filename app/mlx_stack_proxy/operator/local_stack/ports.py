@@ -60,7 +60,7 @@ def _owner(port: int) -> str:
 
 def working_folder(port: int) -> Path | None:
     """The folder in which the process runs that listens there, as far as we may know."""
-    process = _listener(port)
+    process = None if is_free(port) else _listener(port)
     try:
         return None if process is None else Path(process.cwd())
     except psutil.Error:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
-import aiohttp
+import orjson
+
+from ...engine.headers import RawHeaders
+from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from ...settings import UpstreamSettings
+from .configs import SERVED_MODEL
 
 # A look every so often is cheap; the gain is a shorter start.
 _INTERVAL_SECONDS = 0.2
@@ -15,7 +18,7 @@ _NOT_LOADED = "its model could not be loaded"
 
 
 class Hopeless(Exception):
-    """The child runs, but will never be ready; the message says why."""
+    """The child will never be ready; the message says why."""
 
 
 class HttpProbe:
@@ -43,9 +46,9 @@ class HttpProbe:
     async def _ask(self) -> int | None:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                status, body = await fetch(self._port, self._path)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            self.last_answer = words(error)
+                status, body = await _fetch(self._port, "GET", self._path, [])
+        except (UpstreamError, TimeoutError) as error:
+            self.last_answer = str(error) or "no answer in time"
             return None
         self.last_answer = f"HTTP {status}" if status == 200 else brief(status, body)
         return status
@@ -66,9 +69,9 @@ class ModelServerProbe(HttpProbe):
         self.waiting_for = "its model's first token"
         self.last_answer = "no answer yet"
         try:
-            status, body = await one_token(self._port, "default_model")
-        except aiohttp.ClientError as error:
-            raise Hopeless(f"no answer to its first question ({words(error)})") from None
+            status, body = await one_token(self._port, SERVED_MODEL)
+        except UpstreamError as error:
+            raise Hopeless(f"no answer to its first question ({error})") from None
         if b"generation thread died" in body:
             raise Hopeless(_NOT_LOADED)
         if status != 200:
@@ -84,37 +87,24 @@ class ModelServerProbe(HttpProbe):
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
-    """Ask a model for one token. Raises as :func:`fetch`."""
+    """Ask a model for one token. Raises ``UpstreamError``."""
     question = [{"role": "user", "content": "Hello"}]
-    body = {"model": model, "messages": question, "max_tokens": 1}
-    return await fetch(port, "/v1/chat/completions", body, {"Authorization": f"Bearer {key}"})
+    body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
+    headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
+    return await _fetch(port, "POST", CHAT_PATH, headers, body)
 
 
-async def fetch(
-    port: int,
-    path: str,
-    body: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
+async def _fetch(
+    port: int, method: str, path: str, headers: RawHeaders, body: bytes | None = None
 ) -> tuple[int, bytes]:
-    """Status and body of a GET, or of a POST of JSON, on loopback. Raises ``ClientError``."""
-    method, url = "GET" if body is None else "POST", f"http://127.0.0.1:{port}{path}"
-    async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout()) as session,
-        session.request(method, url, json=body, headers=headers) as answer,
-    ):
-        return answer.status, await answer.read()
+    server = Upstream(UpstreamSettings(base_url=f"http://127.0.0.1:{port}"))
+    try:
+        return await server.fetch(method, path, headers, body)
+    finally:
+        await server.aclose()
 
 
 def brief(status: int, body: bytes) -> str:
     """An answer that is no success, on one line."""
     text = " ".join(body.decode(errors="replace").split())
     return f"HTTP {status}: {text[:200]}".rstrip(": ")
-
-
-def words(error: Exception) -> str:
-    """What went wrong with a request, for a line of progress."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return "connection refused"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return str(error) or type(error).__name__

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import yaml
 
 from ...settings import is_loopback
 from ..service import env_file
@@ -22,9 +19,9 @@ from .configs import KEY_VARIABLE
 from .console import UpError
 
 PROXY_CONFIG = "config.yaml"
-LITELLM_CONFIG = "litellm.yaml"
 KEY_FILE = "key.env"
 LOCK_FILE = "up.lock"
+_USUAL = "~/.mlx-stack/run"
 
 
 class RunDirectory:
@@ -34,7 +31,7 @@ class RunDirectory:
         self.path = path
         self.logs = path / "logs"
         self.proxy_config = path / PROXY_CONFIG
-        self.litellm_config = path / LITELLM_CONFIG
+        self.litellm_config = path / "litellm.yaml"
         self.key = path / KEY_FILE
         self.state = path / "reliability.db"
         self.model_cache = path / "huggingface"
@@ -71,26 +68,21 @@ class RunDirectory:
 
 
 def open_run_directory(given: str | None) -> RunDirectory:
-    """The folder given; else ``~/.mlx-stack/run``, or one under the temporary folder where the home
-    can't be written to. Raises :class:`UpError`."""
-    if given is not None:
-        return RunDirectory(Path(given).expanduser().resolve())
+    """The folder given, else the usual one. Raises :class:`UpError`."""
     try:
-        return RunDirectory(usual_folder())
-    except RuntimeError:  # there is no home
-        pass
-    except UpError as error:
-        if not isinstance(error.__cause__, OSError):
-            raise
-    return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}")
+        return RunDirectory(Path(given or _USUAL).expanduser().resolve())
+    except RuntimeError as error:
+        raise UpError(f"{error}: give a folder with --run-dir") from None
 
 
-def usual_folder() -> Path:
-    """Where a run directory is by default. Raises ``RuntimeError`` where there is no home."""
-    return Path.home() / ".mlx-stack" / "run"
+def running_at(url: str) -> Path | None:
+    """The run directory of the `up` whose LiteLLM or proxy listens there; None: no such `up`."""
+    parts = urlsplit(url)
+    folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
+    return folder if folder is not None and _is_held(folder) else None
 
 
-def is_running(path: Path) -> bool:
+def _is_held(path: Path) -> bool:
     """Whether an `up` holds this run directory."""
     try:
         lock = os.open(path / LOCK_FILE, os.O_RDONLY)
@@ -103,35 +95,6 @@ def is_running(path: Path) -> bool:
     finally:
         os.close(lock)
     return False
-
-
-def running_config() -> Path | None:
-    """The proxy's configuration of an `up` in the usual folder that runs; None where none does."""
-    try:
-        folder = usual_folder()
-    except RuntimeError:
-        return None
-    return folder / PROXY_CONFIG if is_running(folder) else None
-
-
-def running_at(url: str) -> Path | None:
-    """The run directory of the `up` whose LiteLLM or proxy listens there; None: no such `up`."""
-    parts = urlsplit(url)
-    folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
-    return folder if folder is not None and is_running(folder) else None
-
-
-def litellm_beside(config: Path | None) -> str | None:
-    """Where the LiteLLM of an `up` is whose configuration this is; None: of none that runs.
-
-    Upstream; with `--inside`, where clients ask, too, and the configuration doesn't say it.
-    """
-    if config is None or config.name != PROXY_CONFIG or not is_running(config.parent):
-        return None
-    given = yaml.safe_load(config.read_text(encoding="utf-8"))
-    if "upstream" in given:
-        return str(given["upstream"]["base_url"])
-    return f"http://127.0.0.1:{given['server']['port']}"
 
 
 def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import time
 from collections.abc import Sequence
@@ -41,7 +40,6 @@ class Supervisor:
         self._lifeline = lifeline
         self._phases: list[list[_Child]] = []
         self._keepers: list[asyncio.Task[None]] = []
-        self._hurry = asyncio.Event()
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
         """Start children side by side; return when all are healthy. Raises :class:`StartFailed`."""
@@ -65,11 +63,7 @@ class Supervisor:
         """End all children, the last started first."""
         await tasks.end(*self._keepers)
         for children in reversed(self._phases):
-            await asyncio.gather(*(child.end(self._hurry) for child in children))
-
-    def hurry(self) -> None:
-        """Wait for no child any longer: what still runs is killed."""
-        self._hurry.set()
+            await asyncio.gather(*(child.end() for child in children))
 
     async def _start_and_keep(self, child: _Child) -> None:
         await child.start()
@@ -103,7 +97,8 @@ class _Child:
             if time.monotonic() - healthy_since >= STEADY_SECONDS:
                 delay = FIRST_DELAY_SECONDS
             while reason is not None:
-                await self._clear_away()
+                if self._process is not None:  # what it has left, so that its port is free again
+                    await self._process.kill()
                 self._console.child(
                     self._spec.name,
                     "died",
@@ -113,57 +108,38 @@ class _Child:
                 delay = min(2 * delay, LONGEST_DELAY_SECONDS)
                 reason = await self._try("again, ")
 
-    async def end(self, hurry: asyncio.Event) -> None:
+    async def end(self) -> None:
         """End it, and whatever it has started."""
         if self._process is not None:
-            await self._process.end(self._spec.end_grace, hurry)
+            await self._process.end(self._spec.end_grace)
 
     async def _try(self, again: str = "") -> str | None:
         """Start it and wait until it is healthy; why it is not, if it isn't."""
-        begun = time.monotonic()
+        spec, begun = self._spec, time.monotonic()
         try:
-            async with asyncio.timeout(self._spec.start_limit):
-                await self._healthy(await self._spawn())
+            async with asyncio.timeout(spec.start_limit):
+                self._process = await guarded_process.start(
+                    spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
+                )
+                await self._healthy(self._process)
         except TimeoutError:
-            return f"not ready after {self._spec.start_limit or 0:.0f} s ({self._waiting()})"
-        except (Hopeless, _Ended) as error:
+            return f"not ready after {spec.start_limit or 0:.0f} s ({self._waiting()})"
+        except Hopeless as error:
             return f"{error}, after {time.monotonic() - begun:.1f} s"
         except OSError as error:
             return f"it can't be run: {error}"
-        seconds = time.monotonic() - begun
-        self._console.child(self._spec.name, "ready", f"{again}after {seconds:.1f} s")
+        self._console.child(spec.name, "ready", f"{again}after {time.monotonic() - begun:.1f} s")
         return None
 
-    async def _spawn(self) -> GuardedProcess:
-        spec = self._spec
-        # Shielded, so that a cancel in between can't lose sight of a process that has begun.
-        spawning = asyncio.ensure_future(
-            guarded_process.start(
-                spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
-            )
-        )
-        try:
-            self._process = await asyncio.shield(spawning)
-        except asyncio.CancelledError:
-            with contextlib.suppress(OSError):
-                self._process = await spawning
-            raise
-        return self._process
-
-    async def _clear_away(self) -> None:
-        """Kill what a dead or ill child has left, so that its port is free again."""
-        if self._process is not None:
-            await self._process.kill()
-
     async def _healthy(self, process: GuardedProcess) -> None:
-        """Return when it is ready. Raises ``_Ended``, :class:`Hopeless`."""
+        """Return when it is ready. Raises :class:`Hopeless`."""
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())
         progress = asyncio.ensure_future(self._progress())
         try:
             await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():  # whoever answers now, it isn't this child
-                raise _Ended(ended.result())
+                raise Hopeless(how_it_ended(ended.result()))
             ready.result()
         finally:
             await tasks.end(ready, ended, progress)
@@ -190,11 +166,6 @@ class _Child:
             return how_it_ended(ended.result())
         finally:
             ended.cancel()
-
-
-class _Ended(Exception):
-    def __init__(self, code: int) -> None:
-        super().__init__(how_it_ended(code))
 
 
 def how_it_ended(code: int) -> str:

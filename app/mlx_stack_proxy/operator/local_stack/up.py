@@ -14,9 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import aiohttp
-
 from ... import tasks
+from ...engine.upstream import UpstreamError
 from ...server import open_files
 from ...settings import ServerSettings
 from ..demo.command import WEAKEST
@@ -31,9 +30,7 @@ PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
-DEFAULT_START_TIMEOUT = 600.0
-# A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
-_SECOND_REQUEST_SECONDS = 1.0
+START_SECONDS = 600.0  # for a child to become ready; a download may take longer
 _DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
@@ -65,14 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
     )
-    parser.add_argument(
-        "--start-timeout",
-        type=float,
-        default=DEFAULT_START_TIMEOUT,
-        metavar="SECONDS",
-        help="how long a child may take to become ready; downloads may take longer "
-        "(default: %(default).0f)",
-    )
+    parser.set_defaults(run=run)
 
 
 def _add_ports(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +133,7 @@ class _Stack:
         self._directory = directory
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
-        self._asked_to_stop = 0.0
+        self._asked_to_stop = False
 
     @property
     def _litellm_port(self) -> int:
@@ -154,7 +144,7 @@ class _Stack:
         with Lifeline() as lifeline:
             supervisor = Supervisor(self._console, lifeline)
             serving = asyncio.ensure_future(self._serve(supervisor))
-            self._listen_for_signals(serving, supervisor)
+            self._listen_for_signals(serving)
             try:
                 await serving
             except asyncio.CancelledError:
@@ -190,7 +180,7 @@ class _Stack:
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
         """Write the configurations; say what to start first, and what after that."""
         args, run, tiers = self._args, self._directory, self._tiers
-        inside, limit = args.inside, args.start_timeout
+        inside, limit = args.inside, START_SECONDS
         configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
         if inside:
             config = configs.inside_config(tiers, args.port, run.state)
@@ -208,8 +198,8 @@ class _Stack:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 status, body = await probes.one_token(self._litellm_port, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            trouble = probes.words(error)
+        except (UpstreamError, TimeoutError) as error:
+            trouble = str(error) or "no answer in time"
         if trouble:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
@@ -239,14 +229,12 @@ class _Stack:
         ]
         self._console.say("\n" + "\n".join(lines))
 
-    def _listen_for_signals(self, serving: asyncio.Future[None], supervisor: Supervisor) -> None:
+    def _listen_for_signals(self, serving: asyncio.Future[None]) -> None:
         def asked() -> None:
-            now = time.monotonic()
+            # A terminal's Ctrl-C may reach us twice, by way of `make`.
             if not self._asked_to_stop:
-                self._asked_to_stop = now
+                self._asked_to_stop = True
                 serving.cancel()
-            elif now - self._asked_to_stop > _SECOND_REQUEST_SECONDS:
-                supervisor.hurry()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,5 +1,1 @@
 """The commands that ask a running proxy. Nothing here is part of the proxy's own process."""
-
-from .commands import add_commands
-
-__all__ = ["add_commands"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 from urllib.parse import urlencode
+
+from ...local_address import local_url
+from ...settings_source import load
 
 SECONDS = 5.0
 # Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
@@ -78,3 +83,22 @@ def _sentence(error: urllib.error.HTTPError) -> str:
         return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def asks(
+    parser: argparse.ArgumentParser, run: Callable[[Remote, argparse.Namespace], None]
+) -> None:
+    """Add what each command takes that asks a running proxy, which ``run`` does."""
+
+    def command(args: argparse.Namespace) -> int:
+        settings = load(args.config)
+        try:
+            run(Remote(args.url or local_url(settings), settings.server.admin_key), args)
+        except NoAnswer as error:
+            print(error, file=sys.stderr)
+            return 1
+        return 0
+
+    parser.add_argument("--url", help="default: server.host and port of the configuration")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=command)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import IO, Any
 
 from ...printable import printable
-from .client import NoAnswer, Refused, Remote
+from .client import NoAnswer, Refused, Remote, asks
 
 PATIENCE = 45.0  # seconds; three signs of life of the proxy
 RETRY_SECONDS = 1.0
@@ -35,6 +35,7 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     how_many.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
     how_many.add_argument("--all", action="store_true", help="all that the proxy has kept")
     events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+    asks(events, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:

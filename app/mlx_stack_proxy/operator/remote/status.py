@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .client import NoAnswer, Refused, Remote
+from .client import NoAnswer, Refused, Remote, asks
 
 PIPED = 120
 BAR = 20  # characters
@@ -23,6 +23,18 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
 
 Found = dict[str, Any]
+
+
+def add_arguments(status: argparse.ArgumentParser) -> None:
+    status.add_argument(
+        *("--watch", "-w"),
+        metavar="SECONDS",
+        nargs="?",
+        type=float,
+        const=2.0,
+        help="redraw until Ctrl-C, every 2 s if nothing else is said",
+    )
+    asks(status, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:

@@ -3,7 +3,3 @@
 ``commands`` says what is to run; ``launchd`` and ``systemd`` have it done, step by step, by a
 ``Machine``, which with ``--dry-run`` only says what it would do.
 """
-
-from .commands import add_commands
-
-__all__ = ["add_commands"]

@@ -46,12 +46,8 @@ class Spec:
         return (str(self.program), "serve", *config)
 
 
-def add_commands(commands: Any) -> None:
-    """The command's arguments."""
-    service = commands.add_parser(
-        "service", help="run the proxy as a service (launchd on macOS, systemd on Linux)"
-    )
-    actions = service.add_subparsers(required=True, metavar="ACTION")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
     install = _add(actions, "install", _install, "set it up and start it, now and at each start")
     install.add_argument("--config", metavar="FILE", help="default: as for `serve`")
     removal = "stop it and take it out; configuration and data stay"

@@ -2,7 +2,7 @@
 -- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
 -- and a script may name keys that it has made up from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, digests (JSON), first, last, and
+--   PREFIX:s:SESSION   hash   turns, tier, first, last, and
 --                             "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
@@ -11,7 +11,6 @@
 --   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
 --   PREFIX:c:HOUR      set    the rows of that hour's counters: "AGENT\tTIER"
 --   PREFIX:c:HOUR:ROW  hash   the counters by name
---   PREFIX:a:HOUR      set    the agents of that hour
 --   PREFIX:o:CALL      text   a call that has added something, so that it is not added again
 
 local PREFIX = KEYS[1]
@@ -30,11 +29,6 @@ end
 
 local function purse_key(scope)
   return PREFIX .. ':p:' .. purse_of(scope)
-end
-
--- Whether a call was made before, its answer lost on the way. A later one of that name does nothing.
-local function made_before(call)
-  return not redis.call('SET', PREFIX .. ':o:' .. call, '1', 'NX', 'EX', 600)
 end
 
 -- What sub-agents have spent since the session's last use stays.
@@ -56,15 +50,6 @@ local function used_of(scope, now, ttl)
     return 0
   end
   return tonumber(found[2] or 0)
-end
-
-local function spend(scope, tokens, now, ttl)
-  used_of(scope, now, ttl)
-  local key = purse_key(scope)
-  redis.call('HINCRBY', key, scope, tokens)
-  local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
-  redis.call('HSET', key, 'touched', string.format('%.17g', math.max(now, touched)))
-  expire(key, ttl + DAY)
 end
 
 -- The buckets of the hour that ends now, as {minute, tokens}, oldest first. What lies further ahead
@@ -129,77 +114,6 @@ local function release(ticket)
     redis.call('HDEL', PREFIX .. ':r:' .. scope, ticket)
   end
   redis.call('DEL', key)
-end
-
--- Counts tokens in the hour that ends now; returns how many there were before.
-local function add_to_hour(scope, tokens, now)
-  local buckets, minute, key = hour_of(scope, now)
-  local newest = buckets[#buckets]
-  if newest and newest[1] > minute then
-    minute = newest[1]
-  end
-  if tonumber(tokens) ~= 0 then
-    redis.call('HINCRBY', key, minute, tokens)
-    expire(key, 3 * 3600)
-  end
-  return total(buckets)
-end
-
--- Ends a reservation: from `first` to `last` ARGV holds its ticket, then SCOPE, ROLLING and the
--- tokens that were used of each. Returns each scope's tokens before.
-local function settle(first, last, now, ttl)
-  release(ARGV[first])
-  local before = {}
-  for i = first + 1, last, 3 do
-    local scope, tokens = ARGV[i], ARGV[i + 2]
-    if ARGV[i + 1] == '1' then
-      before[#before + 1] = add_to_hour(scope, tokens, now)
-    else
-      before[#before + 1] = used_of(scope, now, ttl)
-      if tonumber(tokens) ~= 0 then
-        spend(scope, tokens, now, ttl)
-      end
-    end
-  end
-  return before
-end
-
-local function agent_in(hour, agent, most, keep)
-  local agents = PREFIX .. ':a:' .. hour
-  if agent == '' or redis.call('SISMEMBER', agents, agent) == 1 then
-    return agent
-  end
-  if redis.call('SCARD', agents) >= most then
-    agent = 'other'
-  end
-  redis.call('SADD', agents, agent)
-  expire(agents, keep)
-  return agent
-end
-
--- Adds to the hours' counters: from `first` to `last` ARGV holds their retention in seconds, most
--- agents in an hour, most counters in a row; then HOUR, AGENT, TIER, the number of counters, and
--- NAME and NUMBER of each, for each row.
-local function add_counts(first, last)
-  local keep, most = tonumber(ARGV[first]) + DAY, tonumber(ARGV[first + 2])
-  local i = first + 3
-  while i <= last do
-    local agent = agent_in(ARGV[i], ARGV[i + 1], tonumber(ARGV[first + 1]), keep)
-    local rows, row = PREFIX .. ':c:' .. ARGV[i], agent .. '\t' .. ARGV[i + 2]
-    local key, ends = rows .. ':' .. row, i + 3 + 2 * ARGV[i + 3]
-    redis.call('SADD', rows, row)
-    for j = i + 4, ends, 2 do
-      local name = ARGV[j]
-      if string.find(name, ':', 1, true) and redis.call('HLEN', key) >= most
-          and redis.call('HEXISTS', key, name) == 0 then
-        name = string.match(name, '^[^:]*') .. ':other'
-      end
-      redis.call('HINCRBYFLOAT', key, name, ARGV[j + 1])
-    end
-    expire(rows, keep)
-    expire(key, keep)
-    i = ends + 1
-  end
 end
 
 -- A session for the caller: its fields as pairs; tokens used, reserved, and used by estimate.

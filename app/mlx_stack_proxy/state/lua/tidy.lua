@@ -15,6 +15,6 @@ for _, entry in ipairs(redis.call('XRANGE', PREFIX .. ':events', '-', '+', 'COUN
   end
   sum = sum + redis.call('XDEL', PREFIX .. ':events', entry[1])
 end
--- A few hundred at most: add_events.lua has kept it about right.
+-- A few hundred at most: write.lua has kept it about right.
 redis.call('XTRIM', PREFIX .. ':events', 'MAXLEN', ARGV[5])
 return sum

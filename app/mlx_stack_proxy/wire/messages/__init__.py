@@ -1,7 +1,7 @@
 """Anthropic's Messages API, as Claude Code and the ``anthropic`` SDK speak it.
 
 A request becomes that of a chat completion in ``request.py``: its content in ``content.py``, its
-tools in ``tools.py``. What comes back is written by ``stream.py``, or whole by ``reply.py``;
+tools in ``tools.py``. What comes back is written by ``stream.py``;
 ``errors.py`` knows which status costs these clients one try. What can't be said in a chat
 completion is left out: signatures of thinking, cache marks, betas, which stop sequence it was.
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 from ..dialect import Dialect
 from .errors import error_reply
 from .models import listed
-from .reply import whole
 from .request import count_tokens, to_chat
-from .stream import MessagesEncoder
+from .stream import MessagesEncoder, whole
 
 MESSAGES = Dialect(
     name="messages",

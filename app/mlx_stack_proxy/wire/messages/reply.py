@@ -1,4 +1,4 @@
-"""A reply's parts in Anthropic's words; and a whole one."""
+"""A reply's parts in Anthropic's words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..chunks import count_of, reasoning_of, text_of
+from ..chunks import count_of
 from ..dialect import Context
 from ..transcript import Json
 
@@ -54,41 +54,9 @@ def counted(fresh: int, cached: int, written: int) -> Json:
     }
 
 
-def whole(completion: Json, context: Context) -> Json:
-    """A ``chat.completion`` as a message."""
-    choice = completion["choices"][0]
-    said = choice["message"]
-    content = _content(said, context)
-    calls = any(block["type"] == "tool_use" for block in content)
-    written = len(text_of(said.get("content")))
-    new = message(context, usage_of(completion.get("usage"), context, written))
-    new["content"] = content
-    new["stop_reason"] = stop_reason(choice.get("finish_reason"), calls=calls)
-    if "mlx_stack" in completion:
-        new["mlx_stack"] = completion["mlx_stack"]
-    return new
-
-
-def _content(said: Json, context: Context) -> list[Json]:
-    blocks: list[Json] = []
-    if thought := reasoning_of(said):
-        blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
-    if text := text_of(said.get("content")) or text_of(said.get("refusal")):
-        blocks.append({"type": "text", "text": text})
-    for position, call in enumerate(said.get("tool_calls") or ()):
-        function = call.get("function") or {}
-        identity = call.get("id") or made_id(context, position)
-        blocks.append(tool_use(identity, function.get("name"), parsed(function.get("arguments"))))
-    return blocks
-
-
 def made_id(context: Context, position: int) -> str:
     """The id of a call whose server gave it none."""
     return f"toolu_{context.request_id.removeprefix('req_')}_{position}"
-
-
-def tool_use(identity: str, name: Any, arguments: Json) -> Json:
-    return {"type": "tool_use", "id": identity, "name": name or "", "input": arguments}
 
 
 def parsed(arguments: Any) -> Json:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ...errors import INVALID_REQUEST, ProxyError, invalid
+from ...errors import INVALID_REQUEST, ProxyError
 from ..dialect import SessionName, Translated
 from ..prompt_size import estimate_prompt_tokens
 from ..transcript import Json
-from .content import Reader, Refuse, text_in
+from .content import Reader, refused, text_in
 from .tools import offer
 
 # The client's version and a digest of its own, which change from turn to turn.
@@ -28,28 +29,26 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
         said = "threads are not kept here; send the whole transcript"
         code = "thread_unsupported_request"
         raise ProxyError(400, INVALID_REQUEST, said, param="thread", code=code)
-    chat, left_out, failed = _translated(body, _refuse)
-    return Translated(chat, left_out=left_out, session=_session(headers), failed=failed)
+    translated = _translated(body)
+    return replace(translated, session=_session(headers))
 
 
 def count_tokens(body: Json) -> Json:
     """About how many tokens a request has for a model here; it may hold what no model takes."""
-    chat, *_ = _translated(body, lambda message, where: None)
-    return {"input_tokens": estimate_prompt_tokens(chat)}
+    try:
+        asked = _translated(body).body
+    except ProxyError:
+        asked = body
+    return {"input_tokens": estimate_prompt_tokens(asked)}
 
 
-def _refuse(message: str, where: str) -> None:
-    raise invalid(f"`{where}` {message}", where)
-
-
-def _translated(body: Json, refuse: Refuse) -> tuple[Json, tuple[str, ...], frozenset[str]]:
-    """The chat completion, what is left out, and the calls that failed."""
-    reader = Reader(refuse)
-    reader.transcript.system(_system_texts(body.get("system"), "system", refuse))
+def _translated(body: Json) -> Translated:
+    reader = Reader()
+    reader.transcript.system(_system_texts(body.get("system"), "system"))
     messages = body.get("messages")
     for position, message in enumerate(messages if isinstance(messages, list) else ()):
-        _add(reader, message, f"messages[{position}]", refuse)
-    offered = offer(body, reader.loaded, refuse)
+        _add(reader, message, f"messages[{position}]")
+    offered = offer(body, reader.loaded)
     chat = {key: body[key] for key in _SAME if body.get(key) is not None}
     chat["messages"] = reader.transcript.messages() if isinstance(messages, list) else messages
     if (stop := body.get("stop_sequences")) is not None:
@@ -59,7 +58,8 @@ def _translated(body: Json, refuse: Refuse) -> tuple[Json, tuple[str, ...], froz
     if schema := _schema(body):
         form = {"name": "output", "schema": schema, "strict": True}
         chat["response_format"] = {"type": "json_schema", "json_schema": form}
-    return {**chat, **offered.fields}, offered.left_out, frozenset(reader.failed)
+    chat |= offered.fields
+    return Translated(chat, left_out=offered.left_out, failed=frozenset(reader.failed))
 
 
 def _schema(body: Json) -> Any:
@@ -69,23 +69,22 @@ def _schema(body: Json) -> Any:
     return wanted.get("schema") if isinstance(wanted, dict) else None
 
 
-def _add(reader: Reader, message: Any, where: str, refuse: Refuse) -> None:
+def _add(reader: Reader, message: Any, where: str) -> None:
     """Take the next message; ``where`` it stands."""
     role = message.get("role") if isinstance(message, dict) else None
     place = f"{where}.content"
     if role == "system":
-        reader.transcript.system(_system_texts(message.get("content"), place, refuse))
+        reader.transcript.system(_system_texts(message.get("content"), place))
     elif role == "user":
         reader.user(message.get("content"), place)
     elif role == "assistant":
         reader.assistant(message.get("content"), place)
     else:
-        refuse("must be `user`, `assistant` or `system`", f"{where}.role")
+        raise refused("must be `user`, `assistant` or `system`", f"{where}.role")
 
 
-def _system_texts(content: Any, where: str, refuse: Refuse) -> list[str]:
-    texts = text_in(content, where, refuse)
-    return [text for text in texts if not text.startswith(_BILLING)]
+def _system_texts(content: Any, where: str) -> list[str]:
+    return [text for text in text_in(content, where) if not text.startswith(_BILLING)]
 
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:

@@ -2,8 +2,8 @@
 
 ``message_start`` · for each block ``content_block_start``, its deltas, ``content_block_stop`` ·
 ``message_delta`` with the stop reason and the usage · ``message_stop``. One block is open at a
-time. Text and thinking go out as they come; calls wait for the end, where they come judged anyway:
-servers may send the pieces of several in turn, and a block that is closed can't be gone on with.
+time, and a block that is closed can't be gone on with. A whole reply is what such a stream has
+said by its end.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 import orjson
 
 from ...errors import ProxyError
-from ..chunks import reasoning_of, text_of
 from ..dialect import Context
-from ..shared import Call, Calls
+from ..shared import Call, ReplyReader, as_chunk
 from ..sse import named_frame
 from ..transcript import Json
 from .errors import error_reply
-from .reply import counted, made_id, message, parsed, stop_reason, tool_use, usage_of
+from .reply import counted, made_id, message, parsed, stop_reason, usage_of
 
-_NEW = {
+# What chat completions call reasoning; a refusal is a text here.
+_KINDS = {"reasoning": "thinking", "text": "text", "refusal": "text"}
+_NEW: Mapping[str, Json] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
@@ -31,38 +32,17 @@ _NEW = {
 class MessagesEncoder:
     """One reply's stream, as :class:`Encoder` says."""
 
-    __slots__ = (
-        "_calls",
-        "_context",
-        "_finish",
-        "_index",
-        "_metadata",
-        "_open",
-        "_started",
-        "_usage",
-        "_written",
-    )
-
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._reply = ReplyReader()
         self._started = False
-        self._open = ""  # the kind of the block that is open
-        self._index = -1  # its place
-        self._calls = Calls()
-        self._finish: Any = None
-        self._usage: Any = None
-        self._written = 0
-        self._metadata: Any = None
+        self._content: list[Json] = []  # the blocks that are closed
+        self._open = ""  # the kind of the block that is open: a text or a thought,
+        self._pieces: list[str] = []  # and what it says
+        self._written = 0  # characters
 
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
-        out: list[bytes] = []
-        for choice in payload.get("choices") or ():
-            if not choice.get("index"):  # one reply is asked for, and further ones have no place
-                self._take(choice, out)
-        if payload.get("usage"):
-            self._usage = payload["usage"]
-        self._metadata = payload.get("mlx_stack", self._metadata)
-        return b"".join(out)
+        return b"".join([self._say(_KINDS[kind], text) for kind, text in self._reply.take(payload)])
 
     def keepalive(self) -> bytes:
         return self._start() + _event({"type": "ping"})
@@ -71,58 +51,65 @@ class MessagesEncoder:
         return _event(error_reply(error, self._context.request_id).body)
 
     def end(self) -> bytes:
-        out = [self._start()]
-        self._close(out)
-        for position, call in self._calls.in_order():
-            self._say_call(position, call, out)
-        ending = {
-            "stop_reason": stop_reason(self._finish, calls=bool(self._calls)),
-            "stop_sequence": None,
-        }
-        usage = usage_of(self._usage, self._context, self._written)
-        last: Json = {"type": "message_delta", "delta": ending, "usage": usage}
-        if self._metadata is not None:
-            last["mlx_stack"] = self._metadata
-        return b"".join([*out, _event(last), _event({"type": "message_stop"})])
+        out = self._start() + self._end_blocks()
+        last = {"type": "message_delta", **self._ending()}
+        return out + _event(last) + _event({"type": "message_stop"})
 
-    def _take(self, choice: Json, out: list[bytes]) -> None:
-        delta = choice.get("delta") or {}
-        if thought := reasoning_of(delta):
-            self._say("thinking", "thinking_delta", thought, out)
-        if text := text_of(delta.get("content")) or text_of(delta.get("refusal")):
-            self._say("text", "text_delta", text, out)
-        self._calls.add(delta)
-        self._finish = choice.get("finish_reason") or self._finish
+    def whole(self) -> Json:
+        """The message, once all chunks have been taken, as an object of its own."""
+        self._end_blocks()
+        ending = self._ending()
+        whole = {**message(self._context, ending.pop("usage")), "content": self._content}
+        return {**whole, **ending.pop("delta"), **ending}
 
-    def _say(self, kind: str, delta: str, text: str, out: list[bytes]) -> None:
+    def _ending(self) -> Json:
+        reason = stop_reason(self._reply.finish, calls=bool(self._reply.calls()))
+        usage = usage_of(self._reply.usage, self._context, self._written)
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        return {"delta": delta, "usage": usage, **self._reply.more}
+
+    def _say(self, kind: str, text: str) -> bytes:
+        out = b""
         if self._open != kind:
-            self._begin(kind, _NEW[kind], out)
-        self._written += len(text)
-        said = {"type": delta, kind: text}
-        out.append(_event({"type": "content_block_delta", "index": self._index, "delta": said}))
+            out = self._close() + self._start_block(_NEW[kind])
+            self._open = kind
+        self._pieces.append(text)
+        return out + self._grow({"type": f"{kind}_delta", kind: text}, text)
 
-    def _say_call(self, position: int, call: Call, out: list[bytes]) -> None:
-        arguments = call.arguments
+    def _end_blocks(self) -> bytes:
+        out = self._close()
+        for position, call in self._reply.calls():
+            out += self._say_call(position, call)
+        return out
+
+    def _say_call(self, position: int, call: Call) -> bytes:
         identity = call.id or made_id(self._context, position)
-        self._begin("tool_use", tool_use(identity, call.name, {}), out)
-        said = {"type": "input_json_delta", "partial_json": _as_object(arguments)}
-        out.append(_event({"type": "content_block_delta", "index": self._index, "delta": said}))
-        self._written += len(arguments)
-        self._close(out)
+        block: Json = {"type": "tool_use", "id": identity, "name": call.name, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": _as_object(call.arguments)}
+        out = self._start_block(block) + self._grow(delta, call.arguments)
+        return out + self._stop_block({**block, "input": parsed(call.arguments)})
 
-    def _begin(self, kind: str, block: Json, out: list[bytes]) -> None:
-        self._close(out)
-        if not self._started:
-            out.append(self._start())
-        self._open = kind
-        self._index += 1
-        start = {"type": "content_block_start", "index": self._index, "content_block": block}
-        out.append(_event(start))
+    def _close(self) -> bytes:
+        kind, text = self._open, "".join(self._pieces)
+        self._open, self._pieces = "", []
+        return self._stop_block({**_NEW[kind], kind: text}) if kind else b""
 
-    def _close(self, out: list[bytes]) -> None:
-        if self._open:
-            self._open = ""
-            out.append(_event({"type": "content_block_stop", "index": self._index}))
+    def _start_block(self, block: Json) -> bytes:
+        return self._start() + self._of_block("start", content_block=block)
+
+    def _grow(self, delta: Json, text: str) -> bytes:
+        self._written += len(text)
+        return self._of_block("delta", delta=delta)
+
+    def _stop_block(self, block: Json) -> bytes:
+        out = self._of_block("stop")
+        self._content.append(block)
+        return out
+
+    def _of_block(self, what: str, **fields: Json) -> bytes:
+        """An event of the block that is open."""
+        place = {"type": f"content_block_{what}", "index": len(self._content)}
+        return _event({**place, **fields})
 
     def _start(self) -> bytes:
         if self._started:
@@ -130,6 +117,13 @@ class MessagesEncoder:
         self._started = True
         usage = counted(max(self._context.prompt_tokens(), 1), 0, 1)
         return _event({"type": "message_start", "message": message(self._context, usage)})
+
+
+def whole(completion: Mapping[str, Any], context: Context) -> Json:
+    """A ``chat.completion`` as a message."""
+    encoder = MessagesEncoder(context)
+    encoder.chunk(as_chunk(completion))
+    return encoder.whole()
 
 
 def _as_object(arguments: str) -> str:

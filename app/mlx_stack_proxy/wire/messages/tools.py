@@ -13,7 +13,7 @@ from typing import Any
 
 from ...frozen import frozen
 from ..transcript import Json
-from .content import Refuse
+from .content import refused
 
 # Types that the client runs, whose schema is not on the wire.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
@@ -28,17 +28,20 @@ class Offer:
     left_out: tuple[str, ...]
 
 
-def offer(body: Json, loaded: Collection[str], refuse: Refuse) -> Offer:
-    """The tools of a request. ``loaded``: the deferred tools that results have named."""
+def offer(body: Json, loaded: Collection[str]) -> Offer:
+    """The tools of a request. ``loaded``: the deferred tools that results have named.
+
+    Raises :class:`ProxyError` (400) for what can't be run.
+    """
     given = body.get("tools")
     tools: list[Json] = []
     left_out = ["mcp_servers"] if body.get("mcp_servers") else []
     for position, tool in enumerate(given if isinstance(given, list) else ()):
         where = f"tools[{position}]"
         if not isinstance(tool, dict):
-            refuse("must be an object", where)
-        elif _is_servers(tool):
-            _check_runs_here(tool, where, refuse)
+            raise refused("must be an object", where)
+        if _is_servers(tool):
+            _check_runs_here(tool, where)
             left_out.append(str(tool.get("name") or tool.get("type")))
         elif not tool.get("defer_loading") or tool.get("name") in loaded:
             tools.append(_function(tool))
@@ -47,7 +50,7 @@ def offer(body: Json, loaded: Collection[str], refuse: Refuse) -> Offer:
     forced = choice.get("name") if choice.get("type") == "tool" else None
     if left_out and (not tools or forced in left_out):
         names = forced if forced in left_out else ", ".join(left_out)
-        refuse(f"{names} runs on Anthropic's servers, and can't be run here", "tools")
+        raise refused(f"{names} runs on Anthropic's servers, and can't be run here", "tools")
     return Offer(_fields(tools, choice) if tools else {}, tuple(left_out))
 
 
@@ -55,10 +58,11 @@ def _is_servers(tool: Json) -> bool:
     return tool.get("type") not in (None, "custom") and "input_schema" not in tool
 
 
-def _check_runs_here(tool: Json, where: str, refuse: Refuse) -> None:
+def _check_runs_here(tool: Json, where: str) -> None:
     kind = str(tool["type"])
     if kind.startswith(_CLIENTS_OWN):
-        refuse(f"has the type {kind}, whose schema is not sent: send it as a custom tool", where)
+        sentence = f"has the type {kind}, whose schema is not sent: send it as a custom tool"
+        raise refused(sentence, where)
 
 
 def _function(tool: Json) -> Json:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 
 from ...errors import INVALID_REQUEST, ProxyError, invalid
+from ..fields import objects, string
 from ..transcript import Json, Transcript, reminder
-from .fields import objects, string
 from .parts import content_of, result_of, text_of
 from .tools import custom_arguments, flat_name
 

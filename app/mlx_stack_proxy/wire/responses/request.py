@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ...errors import INVALID_REQUEST, ProxyError, invalid
 from ..dialect import SessionName, Translated
+from ..fields import has_type
 from .echo import Echo, echo_of
-from .fields import has_type
 from .items import messages_of
 from .tools import tools_of
 

@@ -17,15 +17,18 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
-from ..chunks import reasoning_of
 from ..dialect import Context
-from ..shared import Call, Calls
+from ..shared import Call, ReplyReader, as_chunk
 from ..sse import DONE_FRAME, named_frame
 from .echo import Echo
 from .errors import failure_of
 from .output import REASONING, REFUSAL, TEXT, Growing, Item, called, usage_of
 
-_INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE: Final[Mapping[Any, str]] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+_KINDS: Final = {"reasoning": REASONING, "text": TEXT, "refusal": REFUSAL}
 
 
 class ResponseStream:
@@ -36,6 +39,7 @@ class ResponseStream:
         self._echo = echo.fields
         self._shapes = echo.shapes
         self._model = context.model
+        self._reply = ReplyReader()
         self._id = blake2b(context.request_id.encode(), digest_size=12).hexdigest()
         self._created = 0
         self._begun = False
@@ -45,23 +49,13 @@ class ResponseStream:
         self._text_is_out = False
         self._item_id = ""
         self._pieces: list[str] = []
-        self._calls = Calls()
-        self._finish: str | None = None
-        self._usage: Item | None = None
-        self._more: Item = {}
 
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
         self._created = self._created or int(payload.get("created") or 0)
         self._model = self._model or str(payload.get("model") or "")
-        if usage := payload.get("usage"):
-            self._usage = usage_of(usage)
-        if "mlx_stack" in payload:
-            self._more = {"mlx_stack": payload["mlx_stack"]}
         out = self._begin()
-        for choice in payload.get("choices") or ():
-            if not choice.get("index"):  # one reply is asked for, and further ones have no place
-                self._finish = choice.get("finish_reason") or self._finish
-                out += self._delta(choice.get("delta") or {})
+        for kind, text in self._reply.take(payload):
+            out += self._grow(_KINDS[kind], text)
         return out
 
     def keepalive(self) -> bytes:
@@ -90,17 +84,6 @@ class ResponseStream:
         begun = self._response("in_progress")
         return self._about("response.created", begun) + self._about("response.in_progress", begun)
 
-    def _delta(self, delta: Mapping[str, Any]) -> bytes:
-        out = b""
-        if thought := reasoning_of(delta):
-            out += self._grow(REASONING, thought)
-        if text := delta.get("content"):
-            out += self._grow(TEXT, text)
-        if refusal := delta.get("refusal"):
-            out += self._grow(REFUSAL, refusal)
-        self._calls.add(delta)
-        return out
-
     def _grow(self, kind: Growing, text: str) -> bytes:
         out = b"" if self._open is kind else self._close() + self._open_item(kind)
         self._pieces.append(text)
@@ -127,11 +110,10 @@ class ResponseStream:
         return out + self._done(kind.item(self._item_id, [part], self._item_status()))
 
     def _item_status(self) -> str:
-        return "incomplete" if self._finish in _INCOMPLETE else "completed"
+        return "incomplete" if self._reply.finish in _INCOMPLETE else "completed"
 
     def _end_calls(self) -> bytes:
-        calls, self._calls = self._calls, Calls()
-        return b"".join(self._call(call) for _, call in calls.in_order())
+        return b"".join([self._call(call) for _, call in self._reply.calls()])
 
     def _call(self, call: Call) -> bytes:
         id = self._next_id()
@@ -163,7 +145,7 @@ class ResponseStream:
         return self._event(f"response.output_item.{what}", place, item=item)
 
     def _ended(self) -> Item:
-        reason = _INCOMPLETE.get(self._finish or "")
+        reason = _INCOMPLETE.get(self._reply.finish)
         if reason is None:
             return self._response("completed")
         return self._response("incomplete", incomplete_details={"reason": reason})
@@ -180,8 +162,8 @@ class ResponseStream:
             "error": None,
             "incomplete_details": None,
             "output": self._output,
-            "usage": self._usage,
-            **self._more,
+            "usage": usage_of(self._reply.usage) if self._reply.usage else None,
+            **self._reply.more,
             **more,
         }
 
@@ -198,6 +180,5 @@ class ResponseStream:
 def whole(completion: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The response that a whole chat completion is."""
     stream = ResponseStream(context)
-    choices = [{**one, "delta": one.get("message")} for one in completion.get("choices") or ()]
-    stream.chunk({**completion, "choices": choices})
+    stream.chunk(as_chunk(completion))
     return stream.whole()

@@ -21,8 +21,8 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
+from ..fields import has_type, objects, string
 from ..shared import FRAME
-from .fields import has_type, objects, string
 
 Tool = dict[str, Any]
 _INPUT: Final = "input"  # a custom tool's parameter

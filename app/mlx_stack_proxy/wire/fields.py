@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from ...errors import invalid
+from ..errors import invalid
 
 
 def string(given: Mapping[str, Any], key: str, where: str) -> str:

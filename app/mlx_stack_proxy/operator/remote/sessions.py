@@ -1,0 +1,45 @@
+"""``mlx-stack-proxy sessions``: those of a running proxy, one of them, or one reset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+from urllib.parse import quote
+
+from ...printable import printable
+from .client import NoAnswer, Remote, asks
+from .events import moment
+
+
+def add_arguments(sessions: argparse.ArgumentParser) -> None:
+    sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
+    sessions.add_argument("--delete", action="store_true", help="reset that session")
+    sessions.add_argument("--limit", type=int, default=20)
+    sessions.add_argument("--offset", type=int, default=0)
+    asks(sessions, run)
+
+
+def run(remote: Remote, args: argparse.Namespace) -> None:
+    if args.session is not None:
+        method = "DELETE" if args.delete else "GET"
+        found = remote.ask(f"sessions/{quote(args.session, safe='')}", method)
+    elif args.delete:
+        raise NoAnswer("--delete needs a session")
+    else:
+        found = remote.ask("sessions", limit=args.limit, offset=args.offset)
+    if args.json or args.session is not None:
+        print(json.dumps(found, indent=2))
+        return
+    rows = [["session", "turns", "used", "limit", "tier", "last seen"]]
+    rows += [_row(one) for one in found["sessions"]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(printable(line.rstrip()))
+    print(f"{len(found['sessions'])} of {found['total']}")
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    counts = [str(one["turns"]), str(one["used"]), str(one["limit"])]
+    return [one["session"][:12], *counts, one["tier"], moment(one["last_seen"])]

@@ -1,0 +1,76 @@
+"""``mlx-stack-proxy serve``: where its settings come from, and who has its port."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from ..reload import Given
+from ..settings import Settings
+from ..settings_source import SettingsError, read
+from .local_stack import console, ports
+from .service import env_file
+
+_ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # where a listener takes 127.0.0.1, too
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", help="overrides server.host")
+    parser.add_argument("--port", type=int, help="overrides server.port")
+    parser.add_argument(
+        "--env-file", metavar="FILE", type=Path, help="more of the environment; mode 0600"
+    )
+    parser.add_argument(
+        "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
+    )
+    parser.add_argument(
+        "--config-error-exit",
+        metavar="CODE",
+        type=int,
+        default=argparse.SUPPRESS,
+        help="the exit code where the configuration can't be used; default: 2",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal; the exit code."""
+    from ..server import process  # the whole proxy, which a container's health check goes without
+    from ..telemetry import log_file
+
+    if args.log_file is not None:
+        try:
+            log_file.take_over(args.log_file.expanduser())
+        except OSError as error:
+            problem = f"can't be written: {error.strerror}"
+            raise SettingsError([problem], str(args.log_file)) from None
+    given = given_by(args)
+    settings = given.read()
+    if taken := _taken(settings):
+        sys.stderr.write(f"mlx-stack-proxy serve: {taken}\n")
+        return 1
+    return process.serve(settings, log_to=args.log_file, given=given)
+
+
+def _taken(settings: Settings) -> str:
+    """Who has the port, in a sentence; "" where it is free, or only uvicorn can tell."""
+    server = settings.server
+    if server.port == 0 or server.host not in _ON_LOOPBACK:
+        return ""
+    try:
+        ports.require_free([(server.port, "the proxy", "--port or server.port")])
+    except console.UpError as error:
+        return str(error)
+    return ""
+
+
+def given_by(args: argparse.Namespace) -> Given:
+    """Where `serve` reads its settings; what the environment file sets is in the environment.
+
+    Raises :class:`SettingsError`.
+    """
+    if args.env_file is not None:
+        env_file.put_into(os.environ, args.env_file)
+    return Given(read(args.config).path, args.host, args.port)

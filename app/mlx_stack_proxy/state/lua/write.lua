@@ -1,0 +1,138 @@
+-- ARGV: now, ttl, call, and as JSON what is to be added: redis.py's `_content`, and its bounds
+-- Returns the tokens before of each scope that is settled; {} where the call was made before.
+local now, ttl, change = tonumber(ARGV[1]), tonumber(ARGV[2]), cjson.decode(ARGV[4])
+
+local function spend(scope, tokens)
+  local before = used_of(scope, now, ttl)
+  if tokens ~= 0 then
+    local key = purse_key(scope)
+    redis.call('HINCRBY', key, scope, string.format('%.0f', tokens))
+    local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
+    redis.call('HSET', key, 'touched', string.format('%.17g', math.max(now, touched)))
+    expire(key, ttl + DAY)
+  end
+  return before
+end
+
+-- The same in the hour that ends now.
+local function spend_in_hour(scope, tokens)
+  local buckets, minute, key = hour_of(scope, now)
+  local newest = buckets[#buckets]
+  if newest and newest[1] > minute then
+    minute = newest[1]
+  end
+  if tokens ~= 0 then
+    redis.call('HINCRBY', key, minute, string.format('%.0f', tokens))
+    expire(key, 3 * 3600)
+  end
+  return total(buckets)
+end
+
+-- `of`: hour, agent and tier.
+local function add_counts(of, counters)
+  local hour, keep = string.format('%.0f', of[1]), change.keep_events + DAY
+  local rows, row = PREFIX .. ':c:' .. hour, of[2] .. '\t' .. of[3]
+  local key = rows .. ':' .. row
+  redis.call('SADD', rows, row)
+  for name, number in pairs(counters) do
+    if string.find(name, ':', 1, true) and redis.call('HLEN', key) >= change.most_counters
+        and redis.call('HEXISTS', key, name) == 0 then
+      name = string.match(name, '^[^:]*') .. ':other'
+    end
+    redis.call('HINCRBYFLOAT', key, name, number)
+  end
+  expire(rows, keep)
+  expire(key, keep)
+end
+
+-- A stream whose ids are the events' numbers; what is too old, tidy.lua forgets.
+local function add_events(events)
+  local key, counter = PREFIX .. ':events', PREFIX .. ':event'
+  for _, event in ipairs(events) do
+    local id = redis.call('INCR', counter) .. '-0'
+    redis.call(
+      'XADD', key, 'MAXLEN', '~', change.most_events, id, 'time', event[1], 'body', event[2])
+  end
+  expire(key, change.keep_events + DAY)
+  -- The numbers go on, also when all events are gone: who reads on from one misses none.
+  expire(counter, change.keep_events + 30 * DAY)
+end
+
+local function add_turns(key)
+  redis.call('HINCRBY', key, 'turns', change.turns)
+  if change.tier ~= '' then
+    redis.call('HSET', key, 'tier', change.tier)
+  end
+end
+
+local function add_sticky(key)
+  local fields = redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 7) == 'sticky:'
+        and tonumber(string.match(fields[i + 1], '%S+')) <= now then
+      redis.call('HDEL', key, fields[i])
+    end
+  end
+  for model, entry in pairs(change.sticky) do
+    redis.call('HSET', key, 'sticky:' .. model, entry)
+  end
+end
+
+local function note_use(key, index, session)
+  local first = redis.call('HGET', key, 'first')
+  if not first or now < tonumber(first) then
+    redis.call('HSET', key, 'first', ARGV[1])
+  end
+  local last = tonumber(redis.call('HGET', key, 'last') or 0)
+  if now >= last then
+    redis.call('HSET', key, 'last', ARGV[1])
+  end
+  redis.call('ZADD', index, math.max(now, last), session)
+  expire(key, ttl + DAY)
+  expire(index, ttl + DAY)
+end
+
+local function add_to_session(session)
+  local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
+  local idle = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. (now - ttl), 'LIMIT', 0, STEP)
+  for _, name in ipairs(idle) do
+    forget(name)
+  end
+  add_turns(key)
+  if next(change.sticky) then
+    add_sticky(key)
+  end
+  note_use(key, index, session)
+  local over = redis.call('ZCARD', index) - change.most_sessions
+  if over > 0 then
+    for _, name in ipairs(redis.call('ZRANGE', index, 0, math.min(over, STEP) - 1)) do
+      forget(name)
+    end
+  end
+end
+
+if change.ticket ~= '' then
+  release(change.ticket)
+end
+-- Its answer was lost on the way.
+if not redis.call('SET', PREFIX .. ':o:' .. ARGV[3], '1', 'NX', 'EX', 600) then
+  return {}
+end
+local before = {}
+for i, amount in ipairs(change.amounts) do
+  before[i] = (amount[2] and spend_in_hour or spend)(amount[1], amount[3])
+end
+for _, row in ipairs(change.counts) do
+  add_counts(row[1], row[2])
+end
+for tier, state in pairs(change.breakers) do
+  redis.call('HSET', PREFIX .. ':breakers', tier, state)
+  expire(PREFIX .. ':breakers', DAY)
+end
+if #change.events > 0 then
+  add_events(change.events)
+end
+if change.session ~= '' then
+  add_to_session(change.session)
+end
+return before

@@ -1,0 +1,314 @@
+"""One exchange from its first attempt to its last byte, with a scripted upstream and no server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine import deadlines, watch
+from mlx_stack_proxy.engine.downstream import Downstream
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.headers import RawHeaders
+from mlx_stack_proxy.engine.runner import Run
+from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError
+from mlx_stack_proxy.engine.watch import Watch
+from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.settings import Settings, UpstreamSettings
+from tests.engine.exchanges import client_request, exchange
+from tests.support.replies import DONE, chunk, data, with_role
+from tests.support.running_proxy import proxy_config
+from tests.support.waiting import settled
+
+Json = dict[str, Any]
+CHAIN = ("fast", "standard")
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string"}},
+            "required": ["query"],
+        },
+    },
+}
+FOREVER = asyncio.Event  # a piece that never comes
+
+
+def said(*deltas: Json, finish: str = "stop") -> list[Any]:
+    """A stream's pieces."""
+    return [*(data(one) for one in with_role(*deltas, finish=finish)), DONE]
+
+
+def calling(arguments: str) -> list[Any]:
+    function = {"name": "search", "arguments": arguments}
+    return said(
+        {"tool_calls": [{"index": 0, "id": "c", "function": function}]}, finish="tool_calls"
+    )
+
+
+GOOD = said({"content": "Hello"})
+EMPTY = said({"content": ""})
+BAD_CALL, GOOD_CALL = calling("{}"), calling('{"query": "quokka"}')
+HANGS: list[Any] = [data(chunk({"role": "assistant"})), FOREVER]
+HALF: list[Any] = [*GOOD[:2], UpstreamError("it broke off")]
+DEAD = (500, b'{"error": {"message": "gone"}}')
+CLIENTS = (422, b'{"error": {"message": "temperature must be at most 2"}}')
+REFUSED = UpstreamError("the connection was refused", refused=True)
+
+
+class Answered(Response):
+    """``pieces``: bytes, an error to raise, or ``FOREVER``."""
+
+    def __init__(self, status: int, kind: bytes, pieces: list[Any]) -> None:
+        self.status = status
+        self.headers = ((b"content-type", kind),)
+        self._pieces = pieces
+        self.closed = False
+
+    async def next_bytes(self) -> bytes:
+        if not self._pieces:
+            return b""
+        piece = self._pieces.pop(0)
+        if piece is FOREVER:
+            await asyncio.Event().wait()
+        if isinstance(piece, Exception):
+            raise piece
+        return bytes(piece)
+
+    async def drain(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Scripted(Upstream):
+    """Gives each call of a model the next of its replies, the last one again and again."""
+
+    def __init__(self, replies: dict[str, list[Any]]) -> None:
+        super().__init__(UpstreamSettings())
+        self.replies = {model: list(given) for model, given in replies.items()}
+        self.asked: list[str] = []
+        self.answers: list[Answered] = []
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: RawHeaders,
+        content: bytes | None = None,
+        *,
+        call_id: str | None = None,
+    ) -> Response:
+        model = json.loads(content or b"")["model"]
+        self.asked.append(model)
+        left = self.replies[model]
+        reply = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, tuple):
+            answer = Answered(reply[0], b"application/json", [reply[1]])
+        else:
+            answer = Answered(200, b"text/event-stream", list(reply))
+        self.answers.append(answer)
+        return answer
+
+
+class Client:
+    """One that streams or not, and may leave."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.left = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {n.decode(): v.decode() for n, v in message["headers"]}
+        else:
+            self.body += message["body"]
+
+    async def receive(self) -> Json:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+
+class Running:
+    """A run that is on its way, and all that it works with."""
+
+    def __init__(
+        self, replies: dict[str, list[Any]], stream: bool, rules: Json, **asked: Any
+    ) -> None:
+        changes = {"reliability.escalation.chain": list(CHAIN), **rules}
+        settings = Settings(**proxy_config("http://litellm.test", changes))
+        self.upstream = Scripted(replies)
+        self.services = build_services(settings, upstream=self.upstream)
+        self.client = Client()
+        request = client_request(stream=stream, tools=[SEARCH])
+        self.exchange: Exchange = exchange(
+            request, tiers=CHAIN, started=asyncio.get_running_loop().time(), **asked
+        )
+        self.task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> str:
+        await self.services.store.open()
+        clock = asyncio.get_running_loop().time
+        run = Run(
+            self.services,
+            self.exchange,
+            headers=[],
+            our_key=True,
+            downstream=Downstream(self.client.send, clock),
+            watch=Watch(self.client.receive),
+            arrived=clock(),
+        )
+        try:
+            await run.run()
+        finally:
+            await self.services.store.close()
+        return run.outcome
+
+    async def outcome(self) -> str:
+        async with asyncio.timeout(10):
+            return await self.task
+
+    async def until_asked(self, calls: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while len(self.upstream.answers) < calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+async def at_once(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "TICK_SECONDS", 0.005)
+    yield
+
+
+RETRIES = {"reliability.tool_validation.max_retries": 1}
+SHORT = {"tiers.fast.first_token_timeout": 0.02, "tiers.fast.tool_silence_timeout": 0.02}
+ONCE = {"reliability.escalation.max_attempts": 1}
+# Each: the replies of `fast` and `standard`, the settings; who was asked, how it ended, the status.
+TABLE: dict[str, tuple[list[Any], list[Any], Json, list[str], str, int]] = {
+    "at once": ([GOOD], [GOOD], {}, ["fast"], "ok", 200),
+    "corrected": ([BAD_CALL, GOOD_CALL], [GOOD], RETRIES, ["fast", "fast"], "ok", 200),
+    "by the next tier": ([DEAD], [GOOD], {}, ["fast", "standard"], "ok", 200),
+    "by the next tier, after silence": ([HANGS], [GOOD], SHORT, ["fast", "standard"], "ok", 200),
+    "an empty reply": ([EMPTY], [GOOD], {}, ["fast", "standard"], "ok", 200),
+    "the client's fault": ([CLIENTS], [GOOD], {}, ["fast"], "client_error", 422),
+    "by nobody": ([DEAD], [DEAD], {}, ["fast", "standard"], "all_tiers_failed", 502),
+    "silence, and no other": (
+        [HANGS],
+        [GOOD],
+        {**SHORT, **ONCE},
+        ["fast"],
+        "all_tiers_failed",
+        504,
+    ),
+    "a bad call": (
+        [BAD_CALL],
+        [BAD_CALL],
+        {},
+        ["fast", "standard"],
+        "tool_validation_failed",
+        422,
+    ),
+    "no connection": ([REFUSED], [GOOD], {}, ["fast"], "upstream_unavailable", 503),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", TABLE)
+async def test_from_the_first_attempt_to_the_last_byte(name: str, stream: bool) -> None:
+    fast, standard, rules, asked, outcome, status = TABLE[name]
+    one = Running({"fast": fast, "standard": standard}, stream, rules)
+    assert await one.outcome() == outcome
+    assert one.upstream.asked == asked
+    client = one.client
+    assert client.status == status
+    assert client.headers["x-mlx-stack-attempts"] == str(len(asked))
+    assert client.headers["x-mlx-stack-tier"] == one.exchange.tier == asked[-1]
+    if outcome == "ok":
+        whole = client.body.endswith(DONE) if stream else json.loads(client.body)["choices"]
+        assert whole
+    elif outcome != "client_error":
+        assert json.loads(client.body)["error"]["type"] == outcome
+    else:
+        assert client.body == CLIENTS[1], "as it came"
+    assert all(answer.closed for answer in one.upstream.answers)
+    assert len(one.exchange.outcomes) == len(one.exchange.steps) == len(asked)
+    assert not one.services.exchanges
+
+
+async def test_after_text_a_failure_is_an_event_of_the_stream() -> None:
+    one = Running({"fast": [HALF], "standard": [GOOD]}, True, {})
+    assert await one.outcome() == "all_tiers_failed"
+    assert one.upstream.asked == ["fast"]
+    assert one.client.status == 200 and b'"error"' in one.client.body
+
+
+@pytest.mark.parametrize("opinion", [DEAD, HANGS, BAD_CALL], ids=["dead", "hangs", "bad"])
+async def test_a_doubted_reply_goes_out_where_no_better_comes(
+    opinion: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call without what it asks for may be meant: the next reply failed, so it is delivered."""
+    monkeypatch.setattr(deadlines, "OPINION_SECONDS", 0.05)
+    doubted = calling('{"query": ""}')
+    one = Running({"fast": [doubted, opinion], "standard": [GOOD]}, False, RETRIES)
+    assert await one.outcome() == "ok"
+    assert one.upstream.asked == ["fast", "fast"]
+    (choice,) = json.loads(one.client.body)["choices"]
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"query": ""}'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_ends_its_call_and_is_told_nothing(stream: bool) -> None:
+    one = Running({"fast": [HANGS], "standard": [GOOD]}, stream, {})
+    await one.until_asked()
+    one.client.left.set()
+    assert await one.outcome() == "client_left"
+    assert (one.client.status, one.client.body) == (0, b"")
+    (answer,) = one.upstream.answers
+    assert answer.closed
+    (outcome,) = one.exchange.outcomes
+    assert outcome.called and outcome.reason == "client_left"
+
+
+async def test_the_end_of_the_process_is_told() -> None:
+    one = Running({"fast": [HANGS], "standard": [GOOD]}, False, {})
+    await one.until_asked()
+    (run,) = one.services.exchanges
+    assert run.writing() is not None
+    run.end()
+    assert await one.outcome() == "upstream_unavailable"
+    assert one.client.status == 503 and b"shutting down" in one.client.body
+    assert one.upstream.asked == ["fast"]
+
+
+PLACE = {"tiers.fast.max_concurrency": 1, "tiers.fast.queue_timeout": 0.02}
+
+
+@pytest.mark.parametrize("wait", ["is too long", "ends too late", "ends well"])
+async def test_a_place_in_the_queue_is_waited_for(wait: str) -> None:
+    rules = {**PLACE, **({} if wait == "is too long" else {"tiers.fast.queue_timeout": 10})}
+    asked = {"client_timeout": 0.0} if wait == "ends too late" else {}
+    one = Running({"fast": [GOOD], "standard": [DEAD]}, False, {**rules, **ONCE}, **asked)
+    queue = one.services.queues["fast"]
+    assert queue is not None
+    ticket = await queue.enter("somebody")
+    await settled()
+    if wait != "is too long":
+        queue.leave(ticket)
+    outcome = await one.outcome()
+    if wait == "ends well":
+        assert (outcome, one.upstream.asked) == ("ok", ["fast"])
+        return
+    expected = ("all_tiers_failed", ["standard"]) if wait == "is too long" else ("tier_busy", [])
+    assert (outcome, one.upstream.asked) == expected

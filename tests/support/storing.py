@@ -1,0 +1,34 @@
+"""What tests write into a store, one kind of thing at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlx_stack_proxy.state.hourly import Deltas
+from mlx_stack_proxy.state.store import BreakerState, Change, Limit, Settlement, Store
+
+
+async def commit(
+    store: Store, session: str, change: Change, now: float, settlement: Settlement | None = None
+) -> Mapping[str, int]:
+    return await store.write(replace(change, session=session, settlement=settlement), now)
+
+
+async def settle(
+    store: Store, ticket: str, amounts: Mapping[Limit, int], now: float
+) -> Mapping[str, int]:
+    return await store.write(Change(settlement=Settlement(ticket, amounts)), now)
+
+
+async def add_events(store: Store, events: Sequence[Mapping[str, Any]]) -> None:
+    await store.write(Change(events=events), 0.0)
+
+
+async def add_counts(store: Store, counts: Deltas) -> None:
+    await store.write(Change(counts=counts), 0.0)
+
+
+async def save_breaker(store: Store, tier: str, state: BreakerState) -> None:
+    await store.write(Change(breakers={tier: state}), 0.0)
