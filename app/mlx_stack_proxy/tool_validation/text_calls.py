@@ -25,7 +25,7 @@ from .tools import ToolSet
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
-PATIENCE = 4_096
+PATIENCE = 1_024
 NONE: frozenset[str] = frozenset()
 
 
