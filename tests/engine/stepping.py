@@ -27,7 +27,7 @@ from tests.engine.exchanges import exchange
 
 LOOP = LoopDetected("repetition", 3, "the reply repeats itself")
 INVALID = InvalidToolCall((CallFailure("get_weather", "schema", "`city` is missing"),))
-TRUNCATED = OutputTruncated("tool_calls")
+TRUNCATED = OutputTruncated("reasoning")
 FAILED = UpstreamFailed("server_error", "status 500", status=500)
 TIMEOUT = UpstreamFailed("timeout", "nothing came within 30 s")
 REFUSED = UpstreamFailed("server_error", "the connection was refused", refused=True)

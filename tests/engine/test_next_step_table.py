@@ -53,7 +53,7 @@ NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", ""), tier_only=True)
 Story = tuple[Verdict | Step | Committed, ...]
 BACK_OFF = Retry("server_error", 1, last=True, after=0.25)
 CORRECTED, SECOND_CORRECTION = (Retry(INVALID_REASON, n, correct=True) for n in (1, 2))
-CALLS, AGAIN = OutputTruncated("tool_calls"), Retry("output_truncated", 1, last=True)
+AGAIN = Retry("output_truncated", 1, last=True)
 SECOND = Move("standard", "")
 THIRD = Move("longctx", "")
 
@@ -109,12 +109,9 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("loop", (FAILED, THIRD, HINTED, Retry("loop_detected", 1), HINTED), Fail),
     ("loop", (HINTED, THIRD, LOOP), Retry("loop_detected", 1, last=True)),
     ("loop", (replace(HINTED, confirmed=True),), Deliver()),
-    ("cut", (CALLS,), AGAIN),
-    ("cut", (TEXT, CALLS), Deliver()),
-    ("cut", (CALLS, AGAIN, CALLS), Move("standard", "output_truncated")),
-    ("cut", (FAILED, THIRD, CALLS, AGAIN, CALLS), Deliver()),
     ("cut, and next to all lost", (UNSEEN,), Move("standard", "output_truncated")),
-    ("cut, and next to all lost", (FAILED, THIRD, UNSEEN), Retry("output_truncated", 1, last=True)),
+    ("cut, and next to all lost", (FAILED, THIRD, UNSEEN), AGAIN),
+    ("cut, and next to all lost", (TEXT, UNSEEN), Deliver()),
     ("cut, and next to all lost", (FAILED, THIRD, UNSEEN, AGAIN, UNSEEN), Deliver()),
     ("cut while it thought", (THINKING,), replace(AGAIN, hint=ANSWER_DIRECTLY)),
     ("cut while it thought", (THINKING, AGAIN, THINKING), Move("standard", "output_truncated")),

@@ -129,7 +129,7 @@ SEVERITY: list[Verdict] = [
     REFUSED,
     LOOP,
     InvalidToolCall(()),
-    OutputTruncated("max_tokens"),
+    OutputTruncated("unseen"),
     EMPTY,
     Cut("repeated_tool_calls", "tool_calls"),
 ]
@@ -148,7 +148,7 @@ DOUBTS: list[Verdict] = [replace(LOOP, doubt=True), InvalidToolCall((), doubt=Tr
 
 def test_no_doubt_hides_what_is_surely_wrong() -> None:
     """What is doubted may go out as it is."""
-    for sure in (InvalidToolCall(()), OutputTruncated("tool_calls"), EMPTY):
+    for sure in (InvalidToolCall(()), OutputTruncated("unseen"), EMPTY):
         for doubt in DOUBTS:
             assert severest([doubt, sure]) is sure
     assert severest(DOUBTS) is DOUBTS[0]

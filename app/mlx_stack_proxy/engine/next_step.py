@@ -72,8 +72,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "bad call": Row((retry_corrected, next_tier), deliver_if_wished),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
-    "cut": Row((retry_once, next_tier), deliver),  # an honest `length` is what is left
-    # The same tier has no more room than it had.
+    # The same tier has no more room than it had; an honest `length` is what is left at last.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_empty, next_tier), error),
@@ -130,8 +129,8 @@ def kind_of(at: Failure) -> str:
             escalates = at.settings.reliability.loop_detection.on_break == "escalate"
             return "loop" if escalates else "loop, an error at once"
         case OutputTruncated():
-            limits = {"reasoning": "cut while it thought", "unseen": "cut, and next to all lost"}
-            return limits.get(at.verdict.limit, "cut")
+            thought = at.verdict.limit == "reasoning"
+            return "cut while it thought" if thought else "cut, and next to all lost"
         case EmptyResponse():
             return "empty reply"
         case UpstreamFailed():

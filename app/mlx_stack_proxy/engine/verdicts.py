@@ -68,7 +68,7 @@ class InvalidToolCall:
 class OutputTruncated:
     """A limit that was not the client's cut the reply before anything usable came."""
 
-    limit: str  # `reasoning`; `unseen`: next to all that the model wrote is lost
+    limit: Literal["reasoning", "unseen"]  # `unseen`: next to all that the model wrote is lost
 
 
 @frozen
