@@ -10,7 +10,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
 from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, Failure
+from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, Situation
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -170,7 +170,7 @@ def test_what_follows(row: str, story: Story, expected: Step | type[Step]) -> No
     verdict = whole.outcomes[-1].verdict
     assert verdict is not None
     found = next_step(whole, SETTINGS, VIEW, now=1.0)
-    assert kind_of(Failure(whole, verdict, SETTINGS, VIEW, 1.0)) == row
+    assert kind_of(Situation(whole, verdict, SETTINGS, VIEW, 1.0)) == row
     if isinstance(expected, type):
         assert isinstance(found, expected)
     else:

@@ -1,8 +1,8 @@
 """Every rule about what comes after an attempt: deliver it, try again, move on, or fail.
 
 :data:`ROWS` is the table. Each kind of failure has a row: what is tried, in order, and what the
-client gets where none of that can be. ``kind_of()`` says which row counts; ``tries.py`` has what is
-tried, each a small function that gives a step or None.
+client gets where none of that can be. ``kind_of()`` says which row counts; ``tries.py`` has the
+rules, each a small function that gives a step or None.
 
 All of it is a function of the exchange, the settings, what is known of the tiers, and the time.
 `docs/escalation.md` has the same rules in words.
@@ -19,7 +19,7 @@ from ..settings import Settings
 from .exchange import Exchange
 from .steps import Deliver, Step
 from .tries import (
-    Failure,
+    Situation,
     deliver,
     deliver_agreed,
     deliver_confirmed,
@@ -58,8 +58,8 @@ from .verdicts import (
 class Row:
     """What follows one kind of failure."""
 
-    tried: tuple[Callable[[Failure], Step | None], ...]  # the first that gives a step counts
-    at_last: Callable[[Failure], Step]  # where none does
+    rules: tuple[Callable[[Situation], Step | None], ...]  # the first that gives a step counts
+    at_last: Callable[[Situation], Step]  # where none does
 
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -104,16 +104,16 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
     verdict = exchange.outcomes[-1].verdict
     if verdict is None:
         return Deliver()
-    at = Failure(exchange, verdict, settings, view, now)
-    row = ROWS[kind_of(at)]
-    for attempt in row.tried:
-        if (step := attempt(at)) is not None:
+    situation = Situation(exchange, verdict, settings, view, now)
+    row = ROWS[kind_of(situation)]
+    for rule in row.rules:
+        if step := rule(situation):
             return step
-    return row.at_last(at)
+    return row.at_last(situation)
 
 
-def kind_of(at: Failure) -> str:
-    """The row of a failure."""
+def kind_of(at: Situation) -> str:
+    """The row of the failure."""
     match at.verdict:
         case _ if at.exchange.second_opinion_on is not None:
             return "no second opinion"

@@ -1,6 +1,6 @@
 """What can be tried after a failure, and what the client gets at last.
 
-Each function here looks at a :class:`Failure` and gives a step, or None where the bounds, the
+Each function here looks at a :class:`Situation` and gives a step, or None where the bounds, the
 settings or what is out already forbid it. ``next_step.py`` says which are asked after what.
 """
 
@@ -37,7 +37,7 @@ ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 
 @frozen
-class Failure:
+class Situation:
     """What a rule looks at: an exchange whose last attempt ended with this verdict.
 
     ``view``: what is known of the tiers. ``now``: on the clock of ``exchange.started``.
@@ -131,7 +131,7 @@ class Failure:
 # What is tried
 
 
-def retry_corrected(at: Failure) -> Retry | None:
+def retry_corrected(at: Situation) -> Retry | None:
     """The same tier, told what was wrong with its call."""
     rules, number = at.settings.reliability.tool_validation, at.retried + 1
     if number > rules.max_retries or not at.may_add or not at.may_retry():
@@ -140,7 +140,7 @@ def retry_corrected(at: Failure) -> Retry | None:
     return Retry(at.reason, number, correct=rules.retry_with_correction, last=last)
 
 
-def retry_asking(at: Failure) -> Retry | None:
+def retry_asking(at: Situation) -> Retry | None:
     """The same tier, asked whether it meant what it said; if no retry was needed before."""
     rules = at.settings.reliability.tool_validation
     if at.exchange.retried or not rules.max_retries or not at.may_retry():
@@ -148,24 +148,24 @@ def retry_asking(at: Failure) -> Retry | None:
     return Retry(at.reason, 1, correct=rules.retry_with_correction)
 
 
-def retry_once(at: Failure, hint: str = "") -> Retry | None:
+def retry_once(at: Situation, hint: str = "") -> Retry | None:
     """The same tier, for another sampling may end better."""
     if at.retried or not at.may_add or not at.may_retry():
         return None
     return Retry(at.reason, 1, last=True, hint=hint or at.hint)
 
 
-def retry_for_answer(at: Failure) -> Retry | None:
+def retry_for_answer(at: Situation) -> Retry | None:
     """The same tier, told to think no more."""
     return retry_once(at, ANSWER_DIRECTLY)
 
 
-def retry_empty(at: Failure) -> Retry | None:
+def retry_empty(at: Situation) -> Retry | None:
     """The same tier, unless the settings know no retries."""
     return retry_once(at) if _most_retries(at) else None
 
 
-def retry_later(at: Failure) -> Retry | None:
+def retry_later(at: Situation) -> Retry | None:
     """The same tier after a back-off, or as long as its server asks for, if that is short."""
     failed, done = at.failed, at.retried
     if failed.final or not at.may_add or done >= _most_retries(at) or not at.may_retry():
@@ -179,7 +179,7 @@ def retry_later(at: Failure) -> Retry | None:
     return Retry(at.reason, done + 1, last=done + 1 == _most_retries(at), after=after)
 
 
-def retry_hung(at: Failure) -> Retry | None:
+def retry_hung(at: Situation) -> Retry | None:
     """The same tier once more, if it has answered before and failed only now.
 
     Then that call hung, not the server. A dead server costs the client one timeout, not two.
@@ -190,7 +190,7 @@ def retry_hung(at: Failure) -> Retry | None:
     return retry_once(at) if at.in_time(LEAST_SECONDS) else None
 
 
-def retry_in_tool_result(at: Failure) -> Retry | None:
+def retry_in_tool_result(at: Situation) -> Retry | None:
     """The same tier, with words of ours in a tool's result, where any template takes them."""
     tier = at.settings.tiers.get(at.exchange.tier)
     in_tool_result = at.exchange.hint_in_tool_result
@@ -200,7 +200,7 @@ def retry_in_tool_result(at: Failure) -> Retry | None:
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
 
 
-def leave_for_first_failure(at: Failure) -> Move | Fail | None:
+def leave_for_first_failure(at: Situation) -> Move | Fail | None:
     """The next tier, or the error, of the failure before.
 
     The tier took this request before: it refuses what the retry added to it.
@@ -212,16 +212,16 @@ def leave_for_first_failure(at: Failure) -> Move | Fail | None:
     return at.move(tier, reason) or error(at)
 
 
-def next_tier(at: Failure) -> Move | None:
+def next_tier(at: Situation) -> Move | None:
     return at.move(at.next_tier()) if at.may_add else None
 
 
-def next_local_tier(at: Failure) -> Move | None:
+def next_local_tier(at: Situation) -> Move | None:
     """Never the cloud: what a queue or a budget is to save is not to be spent there."""
     return at.move(at.next_tier(local=True)) if at.may_add else None
 
 
-def next_tier_at_a_guess(at: Failure) -> Move | None:
+def next_tier_at_a_guess(at: Situation) -> Move | None:
     """One of this machine that isn't degraded, before any text: the failure is but a guess."""
     if at.exchange.text_is_out:
         return None
@@ -229,29 +229,29 @@ def next_tier_at_a_guess(at: Failure) -> Move | None:
     return None if tier in at.view.passed_over else at.move(tier)
 
 
-def larger_tier(at: Failure) -> Move | None:
+def larger_tier(at: Situation) -> Move | None:
     if not at.may_add or not at.may_leave():
         return None
     return at.move(ladder.larger(at.exchange, at.settings, at.view, at.failed.window))
 
 
-def tier_elsewhere(at: Failure) -> Move | None:
+def tier_elsewhere(at: Situation) -> Move | None:
     """A cloud tier that is called directly: all others are behind the same LiteLLM."""
     route = at.exchange.route
     if at.exchange.tier in route.direct:
         return next_tier(at)
     view = at.view.without(set(route.tiers) - route.direct)
-    return next_tier(Failure(at.exchange, at.verdict, at.settings, view, at.now))
+    return next_tier(Situation(at.exchange, at.verdict, at.settings, view, at.now))
 
 
-def deliver_confirmed(at: Failure) -> Deliver | None:
+def deliver_confirmed(at: Situation) -> Deliver | None:
     """Two tiers agreed on this loop before: the one that is left needs no other's word."""
     loop = at.verdict
     agreed = isinstance(loop, LoopDetected) and loop.confirmable and loop.confirmed
     return Deliver() if agreed else None
 
 
-def deliver_agreed(at: Failure) -> Deliver | None:
+def deliver_agreed(at: Situation) -> Deliver | None:
     """Two tiers want the very same calls: it may be a rightful wait."""
     loop, before = at.verdict, at.exchange.model_failure
     if not isinstance(loop, LoopDetected) or not isinstance(before, LoopDetected):
@@ -261,33 +261,33 @@ def deliver_agreed(at: Failure) -> Deliver | None:
     return Deliver() if same and other_tier and at.may_add else None
 
 
-def _most_retries(at: Failure) -> int:
+def _most_retries(at: Situation) -> int:
     return at.settings.reliability.escalation.max_retries_before_escalate
 
 
 # What the client gets at last
 
 
-def deliver(at: Failure) -> Deliver:
+def deliver(at: Situation) -> Deliver:
     return Deliver()
 
 
-def deliver_earlier(at: Failure) -> DeliverEarlier:
+def deliver_earlier(at: Situation) -> DeliverEarlier:
     """The second opinion failed: deliver the first reply, and don't ask again."""
     assert at.exchange.doubted is not None
     return DeliverEarlier(at.exchange.doubted)
 
 
-def deliver_if_wished(at: Failure) -> Step:
+def deliver_if_wished(at: Situation) -> Step:
     wished = at.settings.reliability.tool_validation.on_exhausted == "return_last"
     return Deliver() if wished else error(at)
 
 
-def error(at: Failure) -> Fail:
+def error(at: Situation) -> Fail:
     return Fail(error_of(at.exchange, at.verdict))
 
 
-def upstreams_answer(at: Failure) -> PassOn | Fail:
+def upstreams_answer(at: Situation) -> PassOn | Fail:
     failed = at.failed
     if failed.status is None:  # it came within a stream
         text = failed.body.decode("utf-8", "replace") or failed.message
