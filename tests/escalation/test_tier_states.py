@@ -78,9 +78,9 @@ def test_a_model_that_is_no_tier_has_no_breaker() -> None:
 
 def test_the_events_of_its_failures_and_its_return() -> None:
     assert ended(FAILS)[2] is None
-    degraded = {"kind": "tier_degraded", "detail": {"seconds": 30}}
+    degraded = ("tier_degraded", {"seconds": 30})
     assert ended(FAILS, FAILS)[2] == degraded
-    assert ended(FAILS, FAILS, None)[2] == {"kind": "tier_recovered", "detail": {}}
+    assert ended(FAILS, FAILS, None)[2] == ("tier_recovered", {})
 
 
 def test_a_server_that_is_back_is_written_once() -> None:

@@ -12,6 +12,7 @@ import functools
 import random
 
 from ..errors import shutting_down
+from ..escalation.breaker import TierCall
 from ..loop_detection import ask_judge
 from ..telemetry import accounts, observers
 from ..telemetry.token_rates import Writing
@@ -162,9 +163,20 @@ class Run:
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         outcome = self._add_outcome(verdict, reason_of(verdict), status)
         if (call := self._calls.of_tier) is not None:
-            accounts.note_tier(services, exchange, call, verdict)
+            self._learn_of_tier(call, verdict)
             self._calls.end_for_tier()
         accounts.settle_incidents(services, exchange, outcome.remarks.incidents)
+
+    def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
+        """Tell the tier's breaker how a call ended; from a failure on its recovery is watched."""
+        services, exchange = self._services, self._exchange
+        event = services.tier_states.note(call, verdict, exchange.request)
+        if isinstance(verdict, UpstreamFailed):
+            services.recovery.watch(call.tier)
+        elif exchange.hint_in_tool_result:  # so the call before was refused for our words
+            accounts.note_hint_refused(services, exchange)
+        if event is not None:
+            accounts.keep(services, exchange, [event])
 
     def _add_outcome(
         self, verdict: Verdict | None, reason: str | None, status: int | None

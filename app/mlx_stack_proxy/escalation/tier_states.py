@@ -20,6 +20,7 @@ from .ladder import TierView
 from .learned import LearnedLimits
 
 _COUNTED = ("server_error", "timeout")
+Event = tuple[str, dict[str, Any]]  # its kind and detail
 
 
 class TierStates:
@@ -65,9 +66,7 @@ class TierStates:
     def end(self, call: TierCall) -> None:
         self._breakers.end(call)
 
-    def note(
-        self, call: TierCall, verdict: Verdict | None, request: Request
-    ) -> dict[str, Any] | None:
+    def note(self, call: TierCall, verdict: Verdict | None, request: Request) -> Event | None:
         """Learn from how a call ended; the event that it makes, if any."""
         tier = call.tier
         if tier not in self._tiers or isinstance(verdict, Rejected):
@@ -83,9 +82,9 @@ class TierStates:
         if not degraded:
             return None
         log.get().warning("tier_degraded", tier=tier, seconds=state.cooldown, after=state.failures)
-        return {"kind": "tier_degraded", "detail": {"seconds": state.cooldown}}
+        return "tier_degraded", {"seconds": state.cooldown}
 
-    def _succeeded(self, tier: str) -> dict[str, Any] | None:
+    def _succeeded(self, tier: str) -> Event | None:
         known = tier in self._breakers.health
         recovered = self._breakers.succeeded(tier, self._clock())
         if known:
@@ -93,7 +92,7 @@ class TierStates:
         if not recovered:
             return None
         log.get().info("tier_recovered", tier=tier)
-        return {"kind": "tier_recovered", "detail": {}}
+        return "tier_recovered", {}
 
     def answers_again(self, tier: str) -> None:
         """The server of a failing tier was gone and answers again: the next request may ask it."""

@@ -10,9 +10,8 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
 from ..engine.services import Services
 from ..engine.steps import Fail, Move, Retry, Step
-from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
+from ..engine.verdicts import Rejected
 from ..errors import INVALID_REQUEST, ProxyError
-from ..escalation.breaker import TierCall
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
@@ -103,19 +102,6 @@ def note_escalated(services: Services, exchange: Exchange, before: str, reason: 
     services.metrics.escalations.labels(before, exchange.tier, reason).inc()
     detail = {"from": before, "to": exchange.tier, "reason": reason}
     keep(services, exchange, [("escalated", detail)])
-
-
-def note_tier(
-    services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
-) -> None:
-    """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
-    event = services.tier_states.note(call, verdict, exchange.request)
-    if isinstance(verdict, UpstreamFailed):
-        services.recovery.watch(call.tier)
-    elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
-        note_hint_refused(services, exchange)
-    if event is not None:
-        keep(services, exchange, [(event["kind"], event["detail"])])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
