@@ -35,6 +35,19 @@ class ProxyError(Exception):
         self.retry_after = retry_after
         self.allow = allow
 
+    def with_extra(self, more: dict[str, Any]) -> ProxyError:
+        """The same error, with more in its ``error`` object."""
+        return ProxyError(
+            self.status,
+            self.type,
+            self.message,
+            param=self.param,
+            code=self.code,
+            extra={**self.extra, **more},
+            retry_after=self.retry_after,
+            allow=self.allow,
+        )
+
     def body(self) -> dict[str, Any]:
         """The response body; a stream that began carries the same object in its last event."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}

@@ -252,6 +252,17 @@ def test_a_refusal_before_the_call() -> None:
     assert error.body()["error"] | extra == error.body()["error"]
 
 
+def test_a_refusal_is_left_as_it_is_by_an_error_that_lists_the_attempts() -> None:
+    refusal = ProxyError(
+        429, "budget_exceeded", "no", param="model", code="x", retry_after=9, allow="GET"
+    )
+    whole = after("server_error")
+    error = error_of(whole, Rejected(refusal))
+    attempts = [attempt.as_dict() for attempt in whole.attempts]
+    assert error.extra == {"attempts": attempts} and refusal.extra == {}
+    assert vars(error) == vars(refusal) | {"extra": error.extra}
+
+
 def test_an_empty_reply() -> None:
     error = error_after(after("empty_response"), EmptyResponse())
     assert (error.status, error.type) == (502, "all_tiers_failed")

@@ -56,9 +56,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
         case Rejected():
-            if exchange.attempts:
-                verdict.error.extra |= _attempts(exchange)
-            return verdict.error
+            return verdict.error.with_extra(_attempts(exchange) if exchange.attempts else {})
         case UpstreamFailed():
             return _upstream_error(exchange, verdict)
         case OutputTruncated():
