@@ -102,11 +102,11 @@ ASKED = replace(TIER, health_url="http://127.0.0.1:9/health")
 def test_silence_is_settled_by_asking() -> None:
     limits = TierSettings(model="m", health_url="http://127.0.0.1:9/health", total_timeout=100)
     deadlines = Deadlines(limits, tools=False, began=1000.0)
-    assert not deadlines.ask(1019.9)
-    assert deadlines.ask(1020.0)
-    assert not deadlines.ask(1020.0)  # one question at a time
+    assert not deadlines.begin_asking(1019.9)
+    assert deadlines.begin_asking(1020.0)
+    assert not deadlines.begin_asking(1020.0)  # one question at a time
     deadlines.answered(1021.0, server=True)
-    assert not deadlines.ask(1040.9)
+    assert not deadlines.begin_asking(1040.9)
     assert deadlines.check(1099.0) is None  # long past the limits of silence
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
@@ -114,29 +114,29 @@ def test_silence_is_settled_by_asking() -> None:
 def test_three_questions_without_an_answer_are_a_timeout() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
     deadlines.heard(1005.0, begun=True)
-    assert not deadlines.ask(1014.9)  # the silence limit, where it is shorter than 20 s
+    assert not deadlines.begin_asking(1014.9)  # the silence limit, where it is shorter than 20 s
     for now in (1015.0, 1018.0, 1021.0):
         assert said(deadlines, now) is None
-        assert deadlines.ask(now)
+        assert deadlines.begin_asking(now)
         deadlines.answered(now + 3, server=False)
-    assert not deadlines.ask(1024.0)
+    assert not deadlines.begin_asking(1024.0)
     assert said(deadlines, 1024.0) == "nothing came for 19 s, and the server does not answer"
 
 
 def test_bytes_end_the_questions() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
     for now in (1020.0, 1023.0):
-        assert deadlines.ask(now)
+        assert deadlines.begin_asking(now)
         deadlines.answered(now + 3, server=False)
     deadlines.heard(1027.0, begun=True)
-    assert not deadlines.ask(1036.9)
-    assert deadlines.ask(1037.0)
+    assert not deadlines.begin_asking(1036.9)
+    assert deadlines.begin_asking(1037.0)
 
 
 def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
     for now in (1020.0, 1023.0, 1026.0):
-        assert deadlines.ask(now)
+        assert deadlines.begin_asking(now)
         deadlines.answered(now + 3, server=True, litellm=False)
     found = deadlines.check(1029.0)
     assert isinstance(found, UpstreamFailed) and found.blameless and found.final
@@ -151,7 +151,7 @@ def test_a_finished_reply_is_no_timeout_when_its_whole_time_is_over() -> None:
 
 def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0, silent_until=1050.0)
-    assert deadlines.ask(1020.0)
+    assert deadlines.begin_asking(1020.0)
     deadlines.answered(1021.0, server=True)
     assert deadlines.hangs(1049.0) is None  # beyond the limit of silence, and not yet time
     message = "nothing came for 50 s, though the server answers"
@@ -162,10 +162,10 @@ def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
 
 def test_who_may_not_answer_is_asked_before_anything_is_guessed() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0, silent_until=1050.0)
-    assert deadlines.ask(1048.0)
+    assert deadlines.begin_asking(1048.0)
     deadlines.answered(1049.0, server=True, litellm=False)
     assert deadlines.hangs(1050.0) is None
-    assert deadlines.ask(1050.0)
+    assert deadlines.begin_asking(1050.0)
     deadlines.answered(1051.0, server=True)
     assert deadlines.hangs(1051.0) is not None
 

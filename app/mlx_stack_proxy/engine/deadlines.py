@@ -34,10 +34,10 @@ SILENT_SHARE = 0.9
 class Deadlines:
     """The time limits of one attempt; all times in seconds on one clock.
 
-    Where the tier has a ``health_url``, silence alone is no timeout: when :meth:`ask` says so, the
-    server is to be asked, and LiteLLM before it; :meth:`answered` is told what came of it. One that
-    answers may have a model that hangs: after ``silent_until`` a silence beyond the limits is one
-    again if :meth:`hangs` says so and the request is better off elsewhere.
+    Where the tier has a ``health_url``, silence alone is no timeout: when :meth:`begin_asking` says
+    so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told what came of it.
+    One that answers may have a model that hangs: after ``silent_until`` a silence beyond the limits
+    is one again if :meth:`hangs` says so and the request is better off elsewhere.
     """
 
     tier: TierSettings | None  # None: a model that passes through
@@ -67,8 +67,8 @@ class Deadlines:
         self._waiting = not begun
         self._finished = finished
 
-    def ask(self, now: float) -> bool:
-        """Whether to ask the server now if it is alive; then it counts as being asked."""
+    def begin_asking(self, now: float) -> bool:
+        """Count the server as being asked if it is alive, where it is time to; whether it is."""
         if self._limits.health_url is None or self._asking or self._finished:
             return False
         if self._unanswered:  # it is asked again at once

@@ -77,7 +77,7 @@ class Timers:
         if deadlines is not None and attempt is not None:
             if found := deadlines.check(now) or self._hangs(deadlines, attempt, now):
                 return found
-            if deadlines.ask(now):
+            if deadlines.begin_asking(now):
                 self._question = asyncio.ensure_future(self._ask_health(deadlines))
         if now >= self._next_sign():
             self.answer.send_sign_of_life(now)
