@@ -189,10 +189,10 @@ def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> No
     """Keep in mind how the last reading of the settings went; an event where that matters."""
     life = services.life
     if kind == "config_refused":
-        life.refused = said["problems"]
+        life.bad_settings = said["problems"]
     else:
         unchanged = not said["keys"] and said["restart"] == life.restart_due
-        life.refused, life.restart_due = [], said["restart"]
+        life.bad_settings, life.restart_due = [], said["restart"]
         if unchanged:
             return
     accounts.keep_alone(services, kind, said)

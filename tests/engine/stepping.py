@@ -30,7 +30,7 @@ INVALID = InvalidToolCall((CallFailure("get_weather", "schema", "`city` is missi
 TRUNCATED = OutputTruncated("reasoning")
 FAILED = UpstreamFailed("server_error", "status 500", status=500)
 TIMEOUT = UpstreamFailed("timeout", "nothing came within 30 s")
-REFUSED = UpstreamFailed("server_error", "the connection was refused", refused=True)
+REFUSED = UpstreamFailed("server_error", "the connection was refused", unreachable=True)
 BUSY = UpstreamFailed("tier_busy", "tier fast: no free place within 60 s", retry_after=60)
 SHED = UpstreamFailed("memory_pressure", "tier fast: memory is short", retry_after=60)
 CLIENTS = UpstreamFailed(

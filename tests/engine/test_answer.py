@@ -97,7 +97,7 @@ async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
     answer, _, _ = answering(client)
     answer.send_sign_of_life(time.monotonic())
     refused = PassOn(400, (), b'{"error": {"message": "no such thing"}}')
-    await answer.refuse(refused)
+    await answer.send_error(refused)
     assert client.status == 200
     assert b'"message":"no such thing"' in client.body
     assert client.body.endswith(DONE)
@@ -108,6 +108,6 @@ async def test_where_not_even_the_head_is_out_a_failure_has_its_status() -> None
     answer, _, out = answering(client)
     await interrupted(answer, out)
     client.open.set()
-    await answer.refuse(Fail(FAILED))
+    await answer.send_error(Fail(FAILED))
     assert client.status == 502
     assert client.body == FAILED.encoded()

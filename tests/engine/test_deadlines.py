@@ -25,7 +25,7 @@ def said(deadlines: Deadlines, now: float) -> str | None:
         return None
     assert isinstance(found, UpstreamFailed)
     assert found.reason == "timeout"
-    assert found.status is None and not found.refused and not found.client_fault
+    assert found.status is None and not found.unreachable and not found.client_fault
     return found.message
 
 

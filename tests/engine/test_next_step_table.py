@@ -137,7 +137,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("timeout", (TIMEOUT, THIRD, replace(TIMEOUT, final=True)), Fail),
     ("silent, though its server answers", (SILENT,), Move("standard", "timeout")),
     ("silent, though its server answers", (SILENT, THIRD, SILENT), Fail),
-    ("connection refused", (REFUSED,), Fail),
+    ("no connection", (REFUSED,), Fail),
     ("tier_busy", (BUSY,), Move("standard", "tier_busy")),
     ("tier_busy", (HINTED, SECOND, BUSY), Move("longctx", "tier_busy", "Stop.")),
     ("other", (SHED,), Fail),

@@ -58,7 +58,7 @@ HANGS: list[Any] = [data(chunk({"role": "assistant"})), FOREVER]
 HALF: list[Any] = [*GOOD[:2], UpstreamError("it broke off")]
 DEAD = (500, b'{"error": {"message": "gone"}}')
 CLIENTS = (422, b'{"error": {"message": "temperature must be at most 2"}}')
-REFUSED = UpstreamError("the connection was refused", refused=True)
+REFUSED = UpstreamError("the connection was refused", unreachable=True)
 
 
 class Answered(Response):

@@ -170,7 +170,7 @@ ERRORS: dict[str, tuple[Exception, tuple[str, bool]]] = {
 def test_an_error_in_our_words(name: str) -> None:
     error, expected = ERRORS[name]
     found = translated(error)
-    assert (str(found), found.refused) == expected
+    assert (str(found), found.unreachable) == expected
 
 
 async def test_an_error_instead_of_an_answer(upstream: ScriptedServer, edge: Upstream) -> None:
@@ -182,7 +182,7 @@ async def test_an_error_instead_of_an_answer(upstream: ScriptedServer, edge: Ups
     await upstream.stop()
     with pytest.raises(UpstreamError, match="the connection was refused") as caught:
         await post(edge)
-    assert caught.value.refused
+    assert caught.value.unreachable
 
 
 async def test_an_error_inside_the_answer(upstream: ScriptedServer, edge: Upstream) -> None:

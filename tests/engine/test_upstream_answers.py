@@ -68,7 +68,7 @@ def test_whose_fault(
     found = failed(status, raw, our_key=our_key, our_choice=our_choice)
     assert found.client_fault is client_fault
     assert found.reason == "server_error"
-    assert (found.status, found.body, found.refused) == (status, raw, False)
+    assert (found.status, found.body, found.unreachable) == (status, raw, False)
 
 
 ROLES = body("Conversation roles must alternate user/assistant/user/assistant")

@@ -86,7 +86,8 @@ def test_a_stream_that_broke_off_failed() -> None:
 def test_a_death_that_only_the_tiers_other_replies_told_of() -> None:
     """LiteLLM makes up a good end; the record alone says that it was none."""
     raw = stream_bytes(text_chunks("Hello")).decode()
-    failed = {"reason": "server_error", "message": "the model server died within its reply"}
+    message = "the model server died within its reply"
+    failed = {"reason": "server_error", "message": message, "refused": False}
     (one,) = replayed(record({"stream": raw, "failed": failed}, verdict=failed))
     assert (one["action"], one.get("differs")) == ("retried", None)
     assert "died within its reply" in one["reason"]

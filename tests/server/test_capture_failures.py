@@ -114,6 +114,8 @@ async def test_each_failure_replays_to_the_same_verdicts(
     ]
     assert {one["request_id"] for one in records} == {response.headers["x-request-id"]}
     assert [one["attempt"] for one in records] == list(range(1, attempts + 1))
+    failed = [one["reply"]["failed"] for one in records if "failed" in one["reply"]]
+    assert all(one["refused"] is False for one in failed)
     outcomes = replayed(proxy, records)
     assert [one.get("differs") for one in outcomes] == [None] * attempts, outcomes
     assert [(one.get("verdict") or {}).get("reason") for one in outcomes] == [

@@ -45,4 +45,4 @@ class MockedUpstream(Upstream):
             answer = self._handler(httpx.Request(method, self._base + target, headers=headers))
             return _Answer(await answer if inspect.isawaitable(answer) else answer)
         except httpx.ConnectError as error:
-            raise UpstreamError("the connection was refused", refused=True) from error
+            raise UpstreamError("the connection was refused", unreachable=True) from error

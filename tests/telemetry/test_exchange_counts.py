@@ -18,7 +18,7 @@ from tests.engine.exchanges import client_request
 from tests.engine.exchanges import exchange as made
 
 LOOP = LoopDetected("repetition", 3, "round", doubt=True)
-REFUSED = UpstreamFailed("server_error", "no", refused=True)
+REFUSED = UpstreamFailed("server_error", "no", unreachable=True)
 OK = Outcome("fast", seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4)
 BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
 GONE = Outcome("fast", REFUSED, "server_error", status=None)

@@ -65,7 +65,7 @@ class Answer:
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
-    async def refuse(self, step: PassOn | Fail) -> None:
+    async def send_error(self, step: PassOn | Fail) -> None:
         """Send an error, ours or upstream's own."""
         await self._late_writes_end()
         if isinstance(step, Fail):

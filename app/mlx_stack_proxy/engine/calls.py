@@ -217,4 +217,4 @@ class Calls:
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:
-    return UpstreamFailed("server_error", error.message, refused=error.refused)
+    return UpstreamFailed("server_error", error.message, unreachable=error.unreachable)

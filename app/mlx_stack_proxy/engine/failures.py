@@ -119,7 +119,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
             extra=_attempts(exchange) if exchange.attempts else None,
             retry_after=verdict.retry_after,
         )
-    if verdict.refused and _litellm_is_gone(exchange):
+    if verdict.unreachable and _litellm_is_gone(exchange):
         return unreachable(verdict.message, _attempts(exchange))
     return _all_failed(exchange, verdict.message, verdict.reason, verdict.retry_after)
 
@@ -127,7 +127,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
 def _litellm_is_gone(exchange: Exchange) -> bool:
     """Whether every connection was refused, and not the cloud's alone."""
     behind_it = any(one.tier not in exchange.route.direct for one in exchange.attempts)
-    return behind_it and all(one.refused for one in exchange.attempts)
+    return behind_it and all(one.unreachable for one in exchange.attempts)
 
 
 def _all_failed(

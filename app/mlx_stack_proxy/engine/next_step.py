@@ -80,7 +80,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "server_error": Row((retry_later, next_tier), error),
     "timeout": Row((next_tier, retry_hung), error),
     "silent, though its server answers": Row((next_tier_at_a_guess,), error),
-    "connection refused": Row((tier_elsewhere,), error),
+    "no connection": Row((tier_elsewhere,), error),
     "tier_busy": Row((next_local_tier,), error),
     "other": Row((next_tier,), error),
     "prompt too long": Row(
@@ -148,6 +148,6 @@ def _kind_of_upstream(failed: UpstreamFailed) -> str:
         return "our words refused"
     if failed.silent:
         return "silent, though its server answers"
-    if failed.refused:
-        return "connection refused"
+    if failed.unreachable:
+        return "no connection"
     return failed.reason if failed.reason in ROWS else "other"

@@ -108,9 +108,9 @@ class Outcome:
     reply: Reply | None = None
 
     @property
-    def refused(self) -> bool:
+    def unreachable(self) -> bool:
         """Whether no connection could be made."""
-        return isinstance(self.verdict, UpstreamFailed) and self.verdict.refused
+        return isinstance(self.verdict, UpstreamFailed) and self.verdict.unreachable
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -35,8 +35,8 @@ class Reachability:
         """Tell ``on_down`` why it is gone, ``on_up`` after how many seconds it is back."""
         self._on_down, self._on_up = on_down, on_up
 
-    def refused(self, why: str) -> None:
-        """A connection was refused."""
+    def lost(self, why: str) -> None:
+        """No connection could be made."""
         if self.why or self._on_down is None:
             return
         self.why, self._since = why, time.monotonic()

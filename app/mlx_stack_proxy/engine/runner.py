@@ -185,8 +185,8 @@ class Run:
         assert attempt is not None
         began, calls.began = calls.began, None
         called = began is not None
-        refused = isinstance(verdict, UpstreamFailed) and verdict.refused
-        spent = self._books.count(status, attempt.reply) if called and not refused else None
+        unreachable = isinstance(verdict, UpstreamFailed) and verdict.unreachable
+        spent = self._books.count(status, attempt.reply) if called and not unreachable else None
         outcome = Outcome(
             attempt.request.tier,
             verdict,
@@ -220,7 +220,7 @@ class Run:
     async def _carry_out(self, step: LastStep) -> None:
         """Do the last step."""
         if isinstance(step, (PassOn, Fail)):
-            await self._answer.refuse(step)
+            await self._answer.send_error(step)
             return
         attempt = self._attempt
         if isinstance(step, DeliverEarlier):

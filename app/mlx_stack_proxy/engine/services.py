@@ -65,7 +65,7 @@ class Life:
     """The process's own. ``running``: requests on their way; ``followers``: streams of events;
     ``started``: by the wall clock.
 
-    ``refused``: what is wrong with the configuration that was given last, if it can't be used.
+    ``bad_settings``: what is wrong with the configuration that was given last, if it can't be used.
     ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
     memory's pressure came to where it is, by the wall clock.
     """
@@ -74,7 +74,7 @@ class Life:
     running: int = 0
     followers: int = 0
     started: float = field(default_factory=time.time)
-    refused: list[str] = field(default_factory=list)
+    bad_settings: list[str] = field(default_factory=list)
     restart_due: list[str] = field(default_factory=list)
     pressure_since: float = field(default_factory=time.time)
 

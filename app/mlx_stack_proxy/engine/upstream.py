@@ -60,10 +60,10 @@ _FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
 
 @dataclass
 class UpstreamError(Exception):
-    """No answer, or a broken one. ``refused``: no connection could be made at all."""
+    """No answer, or a broken one. ``unreachable``: no connection could be made at all."""
 
     message: str
-    refused: bool = False
+    unreachable: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -226,8 +226,8 @@ class Upstream:
 
     def _failure(self, error: Exception) -> UpstreamError:
         failure = translated(error)
-        if failure.refused:
-            self.reach.refused(failure.message)
+        if failure.unreachable:
+            self.reach.lost(failure.message)
         return failure
 
     async def _ask(
@@ -258,7 +258,7 @@ class Upstream:
         except ValueError:  # a port, or a host, that can't be
             return "silent"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return "gone" if translated(error).refused else "silent"
+            return "gone" if translated(error).unreachable else "silent"
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""
@@ -299,11 +299,11 @@ def translated(error: Exception) -> UpstreamError:
     # aiohttp keeps its errors where they were raised: with a traceback, all of the request, too.
     error.__traceback__ = cause.__traceback__ = None
     if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
-        return UpstreamError(_unconnected(error, cause), refused=True)
+        return UpstreamError(_unconnected(error, cause), unreachable=True)
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(error, aiohttp.ServerTimeoutError):
-        return UpstreamError("no connection within the time limit", refused=True)
+        return UpstreamError("no connection within the time limit", unreachable=True)
     # A RuntimeError is aiohttp's, where nobody waited for the body while its connection closed.
     if isinstance(error, (aiohttp.ClientPayloadError, RuntimeError)):
         return UpstreamError("the connection broke off inside the answer")

@@ -105,7 +105,7 @@ class UpstreamFailed:
     status: int | None = None  # with `headers` and `body`: upstream's answer, where it gave one
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
-    refused: bool = False  # no connection could be made
+    unreachable: bool = False  # no connection could be made
     client_fault: bool = False  # the answer is about the client's request
     about_ours: bool = False  # it may be about words of ours, which stood behind a tool's result
     blameless: bool = False  # it says nothing about the tier's server

@@ -115,4 +115,4 @@ class TierStates:
 
 def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
     about_the_request = failure.client_fault or failure.about_ours
-    return bool(failure.refused or about_the_request or failure.blameless or failure.lacks)
+    return bool(failure.unreachable or about_the_request or failure.blameless or failure.lacks)

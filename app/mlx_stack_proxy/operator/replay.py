@@ -283,7 +283,9 @@ def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
     if given is None:
         return None
     try:
-        return UpstreamFailed(**given)
+        said = {**given, "unreachable": given.get("refused", False)}
+        said.pop("refused", None)
+        return UpstreamFailed(**said)
     except TypeError:
         raise BadRecord("has a `failed` that makes no sense") from None
 

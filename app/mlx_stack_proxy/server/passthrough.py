@@ -180,7 +180,7 @@ class Passthrough:
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None
         except UpstreamError as error:
-            if error.refused:
+            if error.unreachable:
                 books.sent(0)
             raise _unavailable(error) from None
 
@@ -282,6 +282,6 @@ def _has_body(request: Incoming) -> bool:
 
 
 def _unavailable(error: UpstreamError) -> ProxyError:
-    if error.refused:
+    if error.unreachable:
         return unreachable(error)
     return ProxyError(502, "all_tiers_failed", f"LiteLLM gave no answer: {error}")

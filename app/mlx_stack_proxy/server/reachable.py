@@ -29,9 +29,9 @@ def tier_state(services: Services, tier: str, gone: Collection[str]) -> str:
 
 def configuration(services: Services, *, whole: bool) -> Any:
     """What is wrong with the settings that were given last. ``whole``: else only whether."""
-    refused, restart_due = services.life.refused, services.life.restart_due
-    if not refused and not restart_due:
+    bad, restart_due = services.life.bad_settings, services.life.restart_due
+    if not bad and not restart_due:
         return "ok"
     if whole:
-        return {"refused": refused, "restart_due": restart_due}
-    return "refused" if refused else "restart_due"
+        return {"refused": bad, "restart_due": restart_due}
+    return "refused" if bad else "restart_due"

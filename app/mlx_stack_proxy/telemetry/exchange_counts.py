@@ -116,7 +116,7 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["tokens_out"] += attempt.tokens_out
     if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
         row["failed"] += 1
-        row[f"failed:{UNREACHABLE if attempt.refused else attempt.reason}"] += 1
+        row[f"failed:{UNREACHABLE if attempt.unreachable else attempt.reason}"] += 1
     choices = attempt.reply.choices.values() if attempt.reply is not None else ()
     for call in [call for choice in choices for call in choice.tool_calls]:
         row["calls"] += 1

@@ -268,8 +268,8 @@ def _reply(
 
 
 def _failure(verdict: UpstreamFailed) -> Mapping[str, Any]:
-    fields = ("reason", "message", "status", "refused", "client_fault", "final", "retry_after")
-    said = {name: getattr(verdict, name) for name in fields}
+    fields = ("reason", "message", "status", "client_fault", "final", "retry_after")
+    said = {name: getattr(verdict, name) for name in fields} | {"refused": verdict.unreachable}
     return {**said, "about_ours": True} if verdict.about_ours else said
 
 

@@ -144,7 +144,7 @@ class Books:
             return Rejected(budgets_unreadable())
         if found is None:
             return None
-        return self._reservation.refused(found, tier, tier_only=found.limit in own)
+        return self._reservation.refusal_of(found, tier, tier_only=found.limit in own)
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
         """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
@@ -170,7 +170,7 @@ class Books:
         if found is None:
             return None
         self.capped_tiers |= {tier}
-        return self._of_cap.refused(found, tier)
+        return self._of_cap.refusal_of(found, tier)
 
     async def settle_cloud(self) -> None:
         """The attempt is over, if it was made at all: what it used in the cloud is settled."""

@@ -84,7 +84,7 @@ class PassthroughBooks:
             accounts.store_failed(self._services, error)
             raise budgets_unreadable() from None
         if found is not None:
-            raise self._reservation.refused(found, _NO_TIER).error
+            raise self._reservation.refusal_of(found, _NO_TIER).error
 
     def sent(self, size: int) -> None:
         """Upstream may have all of the request; ``size``: bytes of its body, 0 for none."""

@@ -98,7 +98,7 @@ class Reservation:
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
-    def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+    def refusal_of(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """What the client is told; kept as an event, once a minute of a session."""
         limit = found.limit
         scope = budgets.scope_name(limit)
