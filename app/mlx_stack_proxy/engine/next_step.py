@@ -128,9 +128,10 @@ def kind_of(at: Situation) -> str:
         case LoopDetected():
             escalates = at.settings.reliability.loop_detection.on_break == "escalate"
             return "loop" if escalates else "loop, an error at once"
+        case OutputTruncated(limit="reasoning"):
+            return "cut while it thought"
         case OutputTruncated():
-            thought = at.verdict.limit == "reasoning"
-            return "cut while it thought" if thought else "cut, and next to all lost"
+            return "cut, and next to all lost"
         case EmptyResponse():
             return "empty reply"
         case UpstreamFailed():

@@ -159,13 +159,12 @@ class Run:
 
     def _note_outcome(self, verdict: Verdict | None) -> None:
         """An attempt has ended: add its outcome, and tell whoever counts."""
-        services, exchange = self._services, self._exchange
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         outcome = self._add_outcome(verdict, reason_of(verdict), status)
         if (call := self._calls.of_tier) is not None:
             self._learn_of_tier(call, verdict)
             self._calls.end_for_tier()
-        accounts.settle_incidents(services, exchange, outcome.remarks.incidents)
+        accounts.settle_incidents(self._services, self._exchange, outcome.remarks.incidents)
 
     def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
         """Tell the tier's breaker how a call ended; from a failure on its recovery is watched."""
