@@ -51,7 +51,7 @@ def _base_url(value: str) -> str:
     return value
 
 
-def _without_v1(url: str) -> str:
+def without_v1(url: str) -> str:
     """LiteLLM's own address. Clients are given one with ``/v1``, with which all paths begin."""
     return url.rstrip("/").removesuffix("/v1") if urlsplit(url).path else url
 
@@ -79,7 +79,6 @@ FORMS: Final = {
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
-LiteLLMUrl = Annotated[BaseUrl, AfterValidator(_without_v1)]
 WebhookUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[!-~]*)?$")]
 TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]

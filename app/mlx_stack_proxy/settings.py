@@ -8,9 +8,10 @@ environment is ``settings_source.py``.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from .section import section
 from .setting_types import (
@@ -19,7 +20,6 @@ from .setting_types import (
     AutoOrSwitch,
     BaseUrl,
     Count,
-    LiteLLMUrl,
     MemorySource,
     NotNegative,
     Params,
@@ -33,6 +33,7 @@ from .setting_types import (
     TimeOfDay,
     WebhookUrl,
     unknown_name,
+    without_v1,
 )
 
 ENV_PREFIX = "MLX_STACK_"
@@ -55,7 +56,7 @@ class ServerSettings:
 
 @section
 class UpstreamSettings:
-    base_url: LiteLLMUrl = "http://127.0.0.1:4000"
+    base_url: BaseUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
@@ -334,6 +335,12 @@ class Settings:
     reliability: ReliabilitySettings = ReliabilitySettings()
     state: StateSettings = StateSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
+
+    # Not a type of UpstreamSettings: the cloud and the webhook are upstreams whose paths stay.
+    @field_validator("upstream")
+    @classmethod
+    def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:
+        return replace(given, base_url=without_v1(given.base_url))
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:
