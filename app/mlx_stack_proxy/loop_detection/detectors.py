@@ -39,8 +39,8 @@ class Finding:
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
     sure: bool = True  # no result moved, not even a number in it
     length: int = 0  # turns of the run
-    confidence: float | None = None  # a judge's, from 0 to 1
-    reasoning: str = ""  # what the judge said to it, where that may be kept
+    confidence: float | None = None  # the loop model's, from 0 to 1
+    reasoning: str = ""  # the loop model's, where the settings let us keep it
 
 
 @frozen

@@ -30,10 +30,10 @@ class SessionMemory:
     broken: Recent[int, int] = field(default_factory=Recent)
     # By turn of the run: whether a second tier has been asked about its calls.
     asked: Recent[int, bool] = field(default_factory=Recent)
-    # By task: its turns when the judge is asked again, and the loop that it found, until that is
-    # broken.
+    # By task: the turn at which the loop model is asked again.
     next_looks: Recent[int, int] = field(default_factory=Recent)
-    judged: Recent[int, Finding] = field(default_factory=Recent)
+    # By task: the loop that the loop model found, until that loop is broken.
+    model_findings: Recent[int, Finding] = field(default_factory=Recent)
 
     def keep(self, exchange: str, turn: Turn, most: int) -> None:
         """Keep the turn of an exchange; of several attempts the last one's, of all the last few."""

@@ -18,7 +18,7 @@ from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply, ToolCall
-from . import call_keys, detectors, judge
+from . import call_keys, detectors, loop_model
 from .call_keys import Call
 from .detectors import Finding
 from .generation.reply_watch import ReplyWatch
@@ -40,7 +40,8 @@ class LoopDetection:
     def __init__(self, settings: Settings) -> None:
         self.rules = settings.reliability.loop_detection
         self.tiers = settings.tiers
-        self._judge = settings.tiers.get(self.rules.judge.tier)
+        self._model_rules = self.rules.judge
+        self._model_tier = settings.tiers.get(self._model_rules.tier)
         self._quotes = settings.observability.capture_failures
         self._settings = settings
         self.reader = HistoryReader()
@@ -78,32 +79,33 @@ class LoopDetection:
             return history
         return history.behind(turns)
 
-    def judged(self, exchange: Exchange, history: History) -> Finding | None:
-        """The loop that the judge has found in the task at hand."""
-        if not self.rules.judge.enabled:
+    def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
+        """The loop that the loop model has found in the task at hand."""
+        if not self._model_rules.enabled:
             return None
-        return self.remembered(exchange).judged.get(judge.task_of(history))
+        return self.remembered(exchange).model_findings.get(loop_model.task_of(history))
 
     def inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
-        """A question to the judge, if it is time for one."""
-        rules = self.rules.judge
+        """A question to the loop model, if it is time for one."""
+        rules = self._model_rules
         if not rules.enabled or not _has_assistant(exchange):
             return None
         remembered = self.remembered(exchange)
-        task = judge.task_of(history)
-        if not judge.is_due(history, remembered.next_looks.get(task), rules):
+        task = loop_model.task_of(history)
+        if not loop_model.is_due(history, remembered.next_looks.get(task), rules):
             return None
 
         def take(text: str | None) -> bool:
-            answer = None if text is None else judge.read_answer(text)
-            remembered.next_looks[task] = judge.next_look(history, answer, rules)
-            if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
-                remembered.judged[task] = found
+            answer = None if text is None else loop_model.read_answer(text)
+            remembered.next_looks[task] = loop_model.next_look(history, answer, rules)
+            found = loop_model.to_finding(answer, history, rules, quotes=self._quotes)
+            if found is not None:
+                remembered.model_findings[task] = found
             return answer is not None
 
         take(None)  # so that nobody asks a second time meanwhile
-        reasons = self._judge is not None and self._judge.reasoning
-        body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
+        reasons = self._model_tier is not None and self._model_tier.reasoning
+        body = loop_model.question(exchange.request.body["messages"], rules, reasons=reasons)
         return Inquiry(rules.tier, body, take)
 
 
@@ -115,7 +117,7 @@ class _State(StageState):
         self._rules = stage.rules
         self._exchange = exchange
         self._history = stage.history(exchange)
-        self._judged = stage.judged(exchange, self._history)
+        self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
         """One step before a break nothing may go out that would have to be taken back.
@@ -123,7 +125,7 @@ class _State(StageState):
         That is surely known where the reply makes one call at most.
         """
         return bool(self._history.turns) and (
-            self._judged is not None or detectors.could_break(self._history, self._rules)
+            self._model_finding is not None or detectors.could_break(self._history, self._rules)
         )
 
     def on_request(self, request: UpstreamRequest) -> None:
@@ -182,8 +184,8 @@ class _State(StageState):
     def _due(self) -> list[Finding]:
         """What is to be told in this request, the gravest first."""
         found = list(detectors.findings(self._history, self._rules))
-        if self._judged is not None:
-            found.insert(0, self._judged)
+        if self._model_finding is not None:
+            found.insert(0, self._model_finding)
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
@@ -218,8 +220,8 @@ class _State(StageState):
         found = detectors.breaks(closed, self._rules)
         if found is not None and not found.sure and not self._may_break_uncertain:
             found = None
-        if found is None and not judge.ends_it(closed):
-            found = self._judged
+        if found is None and not loop_model.ends_it(closed):
+            found = self._model_finding
         return found
 
     @property
@@ -271,8 +273,8 @@ class _State(StageState):
     def _note_break(self, found: Finding) -> None:
         self._note("loop_break", found, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
-        if found is self._judged:
-            remembered.judged.pop(judge.task_of(self._history), None)
+        if found is self._model_finding:
+            remembered.model_findings.pop(loop_model.task_of(self._history), None)
         else:
             remembered.broken[found.run[-1]] = found.length
 
@@ -296,7 +298,7 @@ def _has_assistant(exchange: Exchange) -> bool:
 
 
 def _verdict(found: Finding, **more: Any) -> LoopDetected:
-    words = judge.MESSAGE if found.detector == "judge" else MESSAGE
+    words = loop_model.MESSAGE if found.detector == loop_model.DETECTOR else MESSAGE
     message = words.format(repeats=found.repeats)
     return LoopDetected(
         found.detector, found.repeats, message, hint=found.hint, pattern=found.pattern, **more
@@ -312,7 +314,9 @@ def _take_out(choice: ChoiceReply, found: Finding) -> None:
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
+    often = (
+        f"{found.repeats} turns" if found.detector == loop_model.DETECTOR else f"{found.repeats}x"
+    )
     why = f"is part of a loop ({found.detector}, {often})"
     said = f"[Stopped: {what} {why}. Try a different approach.]"
     choice.text = f"{text}\n\n{said}" if text.strip() else said
