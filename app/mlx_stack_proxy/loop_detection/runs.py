@@ -71,7 +71,7 @@ class Repeats:
 
 
 NOTHING = Repeats((), (), 0)
-Came = Callable[[Inputs], int]
+Compared = Callable[[Inputs], int]
 
 
 def exactly(inputs: Inputs) -> int:
@@ -82,13 +82,13 @@ def but_for_numbers(inputs: Inputs) -> int:
     return inputs.shape
 
 
-def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Repeats:
-    """The run that the newest turn is part of. ``came``: how results are compared."""
+def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -> Repeats:
+    """The run that the newest turn is part of. ``compared``: what of results has to be equal."""
     if not history.repeats or history.pending.interjected:
         return NOTHING  # as nearly always; nobody knows yet what the user's words bring
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
-    brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
+    brought = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
     first: dict[tuple[int, int | None], int] = {}
     keys: list[tuple[int, int | None]] = []
     for turn, result in zip(turns, brought, strict=False):

@@ -218,7 +218,7 @@ class _State(StageState):
         if not self._history.turns:
             return None
         found = detectors.breaks(closed, self._rules)
-        if found is not None and not found.sure and not self._may_break_uncertain:
+        if found is not None and not found.certain and not self._may_break_uncertain:
             found = None
         if found is None and not loop_model.ends_it(closed):
             found = self._model_finding
@@ -232,7 +232,7 @@ class _State(StageState):
 
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        acts = bool(choice.tool_calls) or not found.sure
+        acts = bool(choice.tool_calls) or not found.certain
         confirmable = acts and not self._is_exhausted(closed, found)
         confirmed = confirmable and remembered.is_confirmed(found)
         if confirmed:
@@ -250,7 +250,7 @@ class _State(StageState):
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.sure and same >= detectors.identical_hard(names, self._rules)
+        return found.certain and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
         """The doubt about a call that is made again, unless another tier has been asked already."""
@@ -314,9 +314,8 @@ def _take_out(choice: ChoiceReply, found: Finding) -> None:
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    often = (
-        f"{found.repeats} turns" if found.detector == loop_model.DETECTOR else f"{found.repeats}x"
-    )
+    by_model = found.detector == loop_model.DETECTOR
+    often = f"{found.repeats} turns" if by_model else f"{found.repeats}x"
     why = f"is part of a loop ({found.detector}, {often})"
     said = f"[Stopped: {what} {why}. Try a different approach.]"
     choice.text = f"{text}\n\n{said}" if text.strip() else said
