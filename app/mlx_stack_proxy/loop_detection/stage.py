@@ -159,16 +159,14 @@ class _State(StageState):
         self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
         self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
         asked = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            closed = self._closed_by(choice)
-            if choice.tool_calls and self._is_kept:
-                remembered = self._stage.remembered(self._exchange)
-                remembered.keep(self._exchange.id, closed.turns[-1], self._rules.window_size)
+            closed = self._record_reply(choice)
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
@@ -176,7 +174,7 @@ class _State(StageState):
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
             else:
-                self._stop(reply, index, found)
+                self._take_out(reply, index, found)
         return doubted
 
     # The hint
@@ -197,18 +195,21 @@ class _State(StageState):
 
     # The break
 
-    def _closed_by(self, choice: ChoiceReply) -> History:
+    def _record_reply(self, choice: ChoiceReply) -> History:
+        """Remember what the session needs of this reply; the history with it as newest turn."""
+        exchange = self._exchange
         calls = [self._as_told(call) for call in choice.tool_calls]
         given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
-        session = self._exchange.session.hash
-        self._stage.reader.replied(session, self._history, choice.text, given)
-        return self._history.closed_by(choice.text, calls)
+        self._stage.reader.replied(exchange.session.hash, self._history, choice.text, given)
+        closed = self._history.closed_by(choice.text, calls)
+        if calls and not exchange.session.derived:
+            remembered = self._stage.remembered(exchange)
+            if not remembered.has_transcript:  # its client will not send this turn again
+                remembered.keep(exchange.id, closed.turns[-1], self._rules.window_size)
+        return closed
 
     def _as_told(self, call: ToolCall) -> Call:
-        """The call as the client has told it before, if it was made before.
-
-        Claude Code adds to a call what its tool's schema has as defaults.
-        """
+        """The call, with its schema's defaults if the client (Claude Code) has sent it back so."""
         full = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
         if full is not None and any(full in turn.calls for turn in self._history.turns):
             return full
@@ -263,10 +264,9 @@ class _State(StageState):
             return None
         return _verdict(found, doubt=True, place=found.run[-1])
 
-    def _stop(self, reply: Reply, index: int, found: Finding) -> None:
-        choice = reply.choices[index]
+    def _take_out(self, reply: Reply, index: int, found: Finding) -> None:
         self.remarks.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
-        _take_out(choice, found)
+        _replace_by_notice(reply.choices[index], found)
         reply.mended.add(index)
         self._note_break(found)
 
@@ -277,12 +277,6 @@ class _State(StageState):
             remembered.model_findings.pop(loop_model.task_of(self._history), None)
         else:
             remembered.broken[found.run[-1]] = found.length
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether the turn is kept, for a client that will not send it again."""
-        exchange = self._exchange
-        return not (exchange.session.derived or self._stage.remembered(exchange).has_transcript)
 
     def _note(self, kind: str, found: Finding, action: str) -> None:
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
@@ -305,11 +299,10 @@ def _verdict(found: Finding, **more: Any) -> LoopDetected:
     )
 
 
-def _take_out(choice: ChoiceReply, found: Finding) -> None:
-    """Take the looping calls out and say so; that is all the client's agent gets to go on with.
+def _replace_by_notice(choice: ChoiceReply, found: Finding) -> None:
+    """Take the looping calls out, and say so in the text.
 
-    Done while judging, when what other stages rescued from the text is a call as well. A text
-    without calls goes as a whole: it was given before, and an agent may read calls out of it.
+    A text without calls goes as a whole: it was given before, and an agent may read calls in it.
     """
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
