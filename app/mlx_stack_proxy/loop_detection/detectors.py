@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from ..frozen import frozen
@@ -55,8 +56,8 @@ class Detector:
 
 # Each row can be left out by itself. The first one that finds a loop describes it.
 DETECTORS: tuple[Detector, ...] = (
-    Detector("repetition", runs.exactly, patience=1, certain=True),
-    Detector("numbers", runs.but_for_numbers, patience=4, certain=False),
+    Detector("repetition", attrgetter("digest"), patience=1, certain=True),
+    Detector("numbers", attrgetter("shape"), patience=4, certain=False),
 )
 
 

@@ -46,24 +46,24 @@ class SessionMemory:
         """The turns of the exchanges before this one."""
         return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
-    def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
-        """Whether a hint is given for the first time, and whether it is to be given at all.
+    def note_hint(self, found: Finding, history: History) -> tuple[bool, bool]:
+        """Note a hint. Returns whether it is the run's first, and whether to give it at all.
 
-        Each run is told once; the same request again (a retry, a client's second try) is told
+        A run gets one hint. The same request again (a retry, a client's second try) gets the hint
         again.
         """
         run = [(found.detector, place) for place in found.run]
-        told = self.told.of(run)
+        told = self.told.find_and_refresh(run)
         if told is None:
             self.told[run[-1]] = history.place
         return told is None, told in (None, history.place)
 
-    def is_confirmed(self, found: Finding) -> bool:
-        """Whether a run goes on whose broken reply was delivered after all.
+    def note_run(self, found: Finding) -> bool:
+        """Note that a run goes on. Returns whether two tiers have confirmed it.
 
-        That is what two tiers that agree come to.
+        If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
-        before = self.broken.of(found.run)
+        before = self.broken.find_and_refresh(found.run)
         return before is not None and found.length > before
 
 

@@ -74,14 +74,6 @@ NOTHING = Repeats((), (), 0)
 Compared = Callable[[Inputs], int]
 
 
-def exactly(inputs: Inputs) -> int:
-    return inputs.digest
-
-
-def but_for_numbers(inputs: Inputs) -> int:
-    return inputs.shape
-
-
 def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -> Repeats:
     """The run that the newest turn is part of. ``compared``: what of results has to be equal."""
     if not history.repeats or history.pending.interjected:

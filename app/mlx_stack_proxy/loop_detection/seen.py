@@ -27,7 +27,7 @@ _V = TypeVar("_V")
 
 
 class Recent(OrderedDict[_K, _V]):
-    """The values that were set last; the oldest go first."""
+    """A bounded mapping: setting a key makes it the newest, and the oldest key is dropped."""
 
     def __init__(self, most: int = MAX_RUNS) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class Recent(OrderedDict[_K, _V]):
         if len(self) > self._most:
             self.popitem(last=False)
 
-    def of(self, run: Sequence[_K]) -> _V | None:
-        """What was set for a turn of this run. It is of the newest one from now on.
+    def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
+        """The value of the run's newest turn that has one; it is also set for the last turn.
 
-        The oldest turns of a long run are forgotten.
+        So the value outlives the oldest turns of a long run, which are forgotten.
         """
         for place in reversed(run):
             if place in self:

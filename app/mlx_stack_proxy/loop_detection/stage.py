@@ -62,8 +62,8 @@ class LoopDetection:
     def remembered(self, exchange: Exchange) -> SessionMemory:
         return self._sessions.get(exchange.session.hash, exchange.began)
 
-    def history(self, exchange: Exchange) -> History:
-        """What the request's messages tell; else what a session with a name has done so far."""
+    def read_history(self, exchange: Exchange) -> History:
+        """Read the request's messages; without a transcript take the session's remembered turns."""
         session = exchange.session
         request = exchange.request
         history = self.reader.read(session.hash, request.blocks, request.failed)
@@ -85,8 +85,8 @@ class LoopDetection:
             return None
         return self.remembered(exchange).model_findings.get(loop_model.task_of(history))
 
-    def inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
-        """A question to the loop model, if it is time for one."""
+    def begin_inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
+        """A question to the loop model, if it is due; then the next one is put off."""
         rules = self._model_rules
         if not rules.enabled or not _has_assistant(exchange):
             return None
@@ -103,7 +103,7 @@ class LoopDetection:
                 remembered.model_findings[task] = found
             return answer is not None
 
-        take(None)  # so that nobody asks a second time meanwhile
+        take(None)  # the next request does not ask meanwhile
         reasons = self._model_tier is not None and self._model_tier.reasoning
         body = loop_model.question(exchange.request.body["messages"], rules, reasons=reasons)
         return Inquiry(rules.tier, body, take)
@@ -116,7 +116,7 @@ class _State(StageState):
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
-        self._history = stage.history(exchange)
+        self._history = stage.read_history(exchange)
         self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
@@ -139,8 +139,8 @@ class _State(StageState):
             self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
             return  # after a break its own hint says it all
-        self.remarks.inquiry = self._stage.inquiry(self._exchange, self._history)
-        told = self._due()
+        self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
+        told = self._note_hints()
         if not told:
             return
         tier = self._stage.tiers.get(request.tier)
@@ -179,15 +179,15 @@ class _State(StageState):
 
     # The hint
 
-    def _due(self) -> list[Finding]:
-        """What is to be told in this request, the gravest first."""
+    def _note_hints(self) -> list[Finding]:
+        """Note all loops in the history. Returns those to give a hint for, the gravest first."""
         found = list(detectors.findings(self._history, self._rules))
         if self._model_finding is not None:
             found.insert(0, self._model_finding)
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
-        told = [(one, *remembered.tell(one, self._history)) for one in found]
+        told = [(one, *remembered.note_hint(one, self._history)) for one in found]
         for one, first, _ in told:
             if first:
                 self._note("loop_warning", one, "warning")
@@ -235,7 +235,7 @@ class _State(StageState):
         remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not found.certain
         confirmable = acts and not self._is_exhausted(closed, found)
-        confirmed = confirmable and remembered.is_confirmed(found)
+        confirmed = confirmable and remembered.note_run(found)
         if confirmed:
             self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
@@ -260,7 +260,7 @@ class _State(StageState):
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.second_opinion_on is None and asked.of(found.run):
+        if self._exchange.second_opinion_on is None and asked.find_and_refresh(found.run):
             return None
         return _verdict(found, doubt=True, place=found.run[-1])
 
