@@ -1,8 +1,9 @@
-"""The stage: a hint before a reply that may go on in a circle, a verdict on one that does.
+"""The stage: it gives the model a hint when an agent goes in circles, and breaks the loop.
 
-Across turns it reads the history from the request's messages, asks the detectors, and judges the
-reply as the newest turn. Within a reply a :class:`ReplyWatch` sees every event. History alone never
-refuses a request: the model is asked, with the hint, and its reply is judged.
+Across turns it reads the history from the request's messages, and the detectors look for loops: in
+the history, for the hint, and again with the reply as the newest turn, for the break. Within a
+reply a :class:`ReplyWatch` sees every event. History alone never refuses a request: the model is
+asked, with the hint, and its reply is judged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MESSAGE: Final = (
 
 
 class LoopDetection:
-    """The configuration, and what is remembered of sessions."""
+    """The configuration, and the memory of all sessions."""
 
     name = "loop_detection"
     bypass = "loop"
@@ -55,7 +56,7 @@ class LoopDetection:
         return _State(self, exchange, ReplyWatch(exchange, self._settings))
 
     def forget(self, session: str) -> None:
-        """Forget a session (its hash): what was read, told and broken. The store has the rest."""
+        """Forget a session by its hash."""
         self.reader.forget(session)
         self._sessions.forget(session)
 
@@ -68,11 +69,11 @@ class LoopDetection:
         request = exchange.request
         history = self.reader.read(session.hash, request.blocks, request.failed)
         if session.derived:
-            if not history.turns:  # a new run of the same script
+            if not history.turns:  # the same script runs again
                 self._sessions.forget(session.hash)
             return history
         remembered = self.remembered(exchange)
-        # Clients of other dialects resend it by protocol: the same first request is a retry.
+        # Clients of other dialects always resend it: if they repeat the first request, they retry.
         if history.turns or exchange.outgoing is not None:
             remembered.has_transcript = True
         if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
@@ -120,9 +121,9 @@ class _State(StageState):
         self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One step before a break nothing may go out that would have to be taken back.
+        """One turn before a possible break nothing may go out that would have to be taken back.
 
-        That is surely known where the reply makes one call at most.
+        This is foreseen for every reply with one call at most.
         """
         return bool(self._history.turns) and (
             self._model_finding is not None or detectors.could_break(self._history, self._rules)
@@ -138,7 +139,7 @@ class _State(StageState):
             self.remarks.incidents.append(Incident("loop_warning", labels, detail))
             self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
-            return  # after a break its own hint says it all
+            return  # the retry after a break has that break's hint
         self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
         told = self._note_hints()
         if not told:
@@ -169,7 +170,7 @@ class _State(StageState):
             closed = self._record_reply(choice)
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
-            elif asked:  # no opinion: the reply that is there goes out
+            elif asked:  # the second opinion failed: the first reply is delivered
                 return _verdict(found)
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
@@ -227,7 +228,7 @@ class _State(StageState):
 
     @property
     def _may_break_uncertain(self) -> bool:
-        """Whether a loop that may be a poll is broken: once an exchange, if a tier follows."""
+        """Whether to break a loop that may be a poll: once an exchange, if a next tier follows."""
         before = self._exchange.model_failure
         return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
 
@@ -247,14 +248,14 @@ class _State(StageState):
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
-        """Whether the newest turn's calls were made so often that no second tier confirms them."""
+        """Whether the newest turn's calls were made too often for a second tier to confirm them."""
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
         return found.certain and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
-        """The doubt about a call that is made again, unless another tier has been asked already."""
+        """A doubt about a call that is made again, unless another tier was asked about this run."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
         found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
