@@ -55,7 +55,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ROOMS,
     (  # the loop, and what of the rooms and of telemetry works with an exchange's services
         "engine",
-        "loop_detection.ask_judge",
+        "loop_detection.ask_loop_model",
         *(f"token_budget.{name}" for name in ("books", "reservation", "passthrough_books")),
         *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),
     ),

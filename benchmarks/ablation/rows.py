@@ -7,11 +7,12 @@ detector of loops is an entry of a table. The names of repairs are those that th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
+from unittest import mock
 
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.loop_detection import detectors
@@ -47,20 +48,23 @@ class Row:
 
     @contextmanager
     def out(self) -> Iterator[None]:
-        """Without this row, where it is a detector of loops; the table is whole again behind it."""
-        table = self._table()
-        before = dict(table)
-        table.pop(self.name, None)
-        try:
+        """Without this row, where it is a detector of loops; both tables are whole afterwards."""
+        across = tuple(
+            [one for one in detectors.DETECTORS if not self._is("across turns", one.name)]
+        )
+        writing = {
+            rule: make
+            for rule, make in flow.DETECTORS.items()
+            if not self._is("while writing", rule)
+        }
+        with (
+            mock.patch.object(detectors, "DETECTORS", across),
+            mock.patch.object(flow, "DETECTORS", writing),
+        ):
             yield
-        finally:
-            table.clear()
-            table.update(before)
 
-    def _table(self) -> MutableMapping[Any, Any]:
-        if self.kind == "across turns":
-            return cast(MutableMapping[Any, Any], detectors.DETECTORS)
-        return cast(MutableMapping[Any, Any], flow.DETECTORS) if self.is_of_loops else {}
+    def _is(self, kind: Kind, name: str) -> bool:
+        return (self.kind, self.name) == (kind, name)
 
 
 def rows() -> list[Row]:
@@ -69,7 +73,7 @@ def rows() -> list[Row]:
         *(Row("format", name) for name in dict.fromkeys(one.name for one in FORMATS)),
         *(Row("repair", name) for name in repairs()),
         *(Row("doubt", name) for name in (*DOUBTS, UNREAD)),
-        *(Row("across turns", name) for name in detectors.DETECTORS),
+        *(Row("across turns", one.name) for one in detectors.DETECTORS),
         *(Row("while writing", str(name)) for name in flow.DETECTORS),
     ]
 

@@ -18,13 +18,13 @@ from mlx_stack_proxy.settings import (
 )
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "loops.md").read_text(encoding="utf-8")
-PATIENCE = DETECTORS["numbers"].patience
+PATIENCE = {one.name: one.patience for one in DETECTORS}["numbers"]
 NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
 # Described on their own pages or sections, or bounds that say themselves what they are.
 ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls", "overrides"}
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", [one.name for one in DETECTORS])
 def test_every_detector_has_its_row(name: str) -> None:
     assert re.search(rf"^\| (?:… )?`{name}` \|", PAGE, re.MULTILINE)
 

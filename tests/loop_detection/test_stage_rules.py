@@ -150,5 +150,6 @@ def test_each_detector_can_be_left_out_by_itself(
 ) -> None:
     messages = [TASK, *steps(*made)]
     assert Run(messages).told
-    monkeypatch.delitem(detectors.DETECTORS, row)
+    others = tuple([one for one in detectors.DETECTORS if one.name != row])
+    monkeypatch.setattr(detectors, "DETECTORS", others)
     assert Run(messages).is_silent

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mlx_stack_proxy.engine import background
-from mlx_stack_proxy.loop_detection import ask_judge
+from mlx_stack_proxy.loop_detection import ask_loop_model
 from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.server.asking import MESSAGES, ask, checked_error, text_of
 from tests.server.conftest import StartProxy
@@ -167,7 +167,7 @@ async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(
 async def test_it_has_only_so_much_time(
     upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ask_judge, "SECONDS", 0.05)
+    monkeypatch.setattr(ask_loop_model, "SECONDS", 0.05)
     upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
     proxy = await start_proxy(ON)
     await turn(proxy, 33)

@@ -25,9 +25,10 @@ FaultReport = Callable[[str, Exception], None]
 class StageState:
     """What a stage keeps during one attempt. Override what the stage needs.
 
-    A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`; all
-    else that it changes is its own. What it has to say beside a verdict it adds to :attr:`remarks`,
-    which the loop reads when a header is due, and when the attempt has ended.
+    A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`. In
+    :meth:`judge` it may only take text and calls out of the reply, for not before then are all
+    calls known. What it has to say beside a verdict it adds to :attr:`remarks`, which the loop
+    reads when a header is due, and when the attempt has ended.
     """
 
     @cached_property
@@ -51,10 +52,10 @@ class StageState:
         return False
 
     def mend(self, reply: Reply) -> None:
-        """At the end, before anyone judges: rescue and repair; changed choices go in ``mended``."""
+        """At the end, before any stage judges. Choices that it changes go in ``reply.mended``."""
 
     def judge(self, reply: Reply) -> Verdict | None:
-        """At the end, of what would be delivered."""
+        """After all stages have mended. Choices that it shortens go in ``reply.mended``."""
         return None
 
 

@@ -13,7 +13,7 @@ import random
 
 from ..errors import shutting_down
 from ..escalation.breaker import TierCall
-from ..loop_detection import ask_judge
+from ..loop_detection import ask_loop_model
 from ..telemetry import accounts, observers
 from ..telemetry.token_rates import Writing
 from ..token_budget.books import Books
@@ -95,7 +95,7 @@ class Run:
             await self._carry_out(step)
             self.outcome = outcome_of(step)
             if delivers:
-                ask_judge.ask(self._services, self._exchange, self._headers)
+                ask_loop_model.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
             self._note_client_left()
         except asyncio.CancelledError:

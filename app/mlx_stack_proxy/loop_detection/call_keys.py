@@ -1,7 +1,7 @@
-"""When two tool calls are the same: a digest of the tool's name and of its arguments.
+"""Two tool calls are the same if a digest of tool name and arguments is the same.
 
-The arguments count as canonical JSON, all of them: what tells free text about a call from what
-decides is its parameter's name, and a name proves nothing.
+All arguments count, as canonical JSON. Only its name could tell that a parameter is free text about
+the call, and a name proves nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """One call; ``key``: the digest that the same calls share."""
+    """One call."""
 
     name: str
-    key: int
+    key: int  # the digest of name and arguments
 
 
 def read(name: str, arguments: Any) -> Call:
@@ -35,7 +35,7 @@ def read(name: str, arguments: Any) -> Call:
 
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:
-    """The call with the defaults that its tool's schema has; None where that adds nothing."""
+    """The call with its schema's defaults filled in; None if there are none to fill in."""
     given = _parsed(arguments)
     defaults = _defaults(name, tools)
     if not isinstance(given, dict) or defaults.keys() <= given.keys():
@@ -75,7 +75,7 @@ def _parsed(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        # Of so many digits in a row one stands at such a place.
+        # One of so many digits in a row is at an index that this slice holds.
         if _DIGIT.search(arguments[_LONG - 1 :: _LONG]) and _LONG_NUMBER.search(arguments):
             return json.loads(arguments)  # keeps every digit
         return orjson.loads(arguments) if arguments.strip() else {}

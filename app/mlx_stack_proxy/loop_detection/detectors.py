@@ -1,19 +1,20 @@
-"""What is found in a history: loops by the detectors, and a call that is made again at once.
+"""Finds loops in a history, and a call that the model makes again at once.
 
-A detector is a row that says how results are compared. A history is seen from its newest turn: what
-its results are isn't known where that is a reply which is judged. The detectors stand in the order
-in which a loop gets its name, and each can be left out by itself.
+:func:`findings` asks each row of ``DETECTORS`` about the newest turns (``runs.py``). If the newest
+turn is a reply that is being judged, its results are unknown, and the limit is the one for a break;
+else the agent has acted already, and the limit is the one for a hint.
 
-A call whose result has just come and that is made again may be a wait, or the model is lost. A weak
-model that is told so goes astray more often than not; a stronger one that is asked in its place,
-and told nothing, sees what is to be done next.
+:func:`second_opinion` finds a call that is made again right after its result. The model may be
+waiting, or it may be lost. A weak model that is told so mostly goes astray; a stronger one that is
+asked in its place, and told nothing, sees what to do next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
@@ -22,14 +23,14 @@ from .call_keys import digest
 from .history import History
 from .turn import Turn
 
-# Characters of a result that may be a page, and how many times longer than its call it is.
+# A result is a page if it has more characters than _PAGE and than _SHARE times its call's.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
 
 
 @frozen
 class Finding:
-    """A loop in a history, seen from its newest turn."""
+    """A loop that the newest turn is part of."""
 
     detector: str
     repeats: int  # laps, or calls
@@ -37,45 +38,47 @@ class Finding:
     pattern: str  # a digest (hex) that stays the same as long as what repeats does
     hint: str  # what to tell the model
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
-    sure: bool = True  # no result moved, not even a number in it
+    certain: bool = True  # False: results changed in their numbers, so it may be a poll
     length: int = 0  # turns of the run
-    confidence: float | None = None  # a judge's, from 0 to 1
-    reasoning: str = ""  # what the judge said to it, where that may be kept
+    confidence: float | None = None  # the loop model's, from 0 to 1
+    reasoning: str = ""  # the loop model's, where the settings let us keep it
 
 
 @frozen
 class Detector:
-    """``came``: how results are compared. ``patience``: so many times the settings' laps."""
+    """One way to compare the results of two turns. Both ways report a ``repetition``."""
 
-    came: runs.Came
-    patience: int = 1
+    name: str  # as in docs/loops.md
+    compared: runs.Compared  # what of a turn's results has to be equal
+    patience: int  # the settings' laps are multiplied by this
+    certain: bool  # what is found is a loop, and no poll that gets on
 
 
-DETECTORS: Final[dict[str, Detector]] = {
-    "repetition": Detector(runs.exactly),
-    # Results differ in their numbers alone: it may be a poll that gets on.
-    "numbers": Detector(runs.but_for_numbers, patience=4),
-}
+# Each row can be left out by itself. The first one that finds a loop describes it.
+DETECTORS: tuple[Detector, ...] = (
+    Detector("repetition", attrgetter("digest"), patience=1, certain=True),
+    Detector("numbers", attrgetter("shape"), patience=4, certain=False),
+)
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
-    """What the detectors find in a history, seen from its newest turn."""
-    for detector in DETECTORS.values() if history.turns else ():
+    """The loops that the newest turn is part of."""
+    for detector in DETECTORS if history.turns else ():
         if (found := _going_round(history, detector, rules)) is not None:
             yield found
 
 
 def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
-    """The loop that the newest turn, a reply, closes, if there is one: it is to be broken."""
+    """The loop to break, if the newest turn, a reply, closes one."""
     return next(findings(closed, rules), None)
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
-    """Whether the next reply may be one that has to be broken."""
-    for detector in DETECTORS.values():
-        run = runs.newest(history, detector.came, rules)
-        _, hard = laps_of(run.tools, rules)
-        if run.circle(detector.patience * hard, rules.max_period, foreseen=True):
+    """Whether the next reply may close a loop that has to be broken."""
+    for detector in DETECTORS:
+        run = runs.newest(history, detector.compared, rules)
+        laps = detector.patience * laps_of(run.tools, rules).to_break
+        if run.circle(laps, rules.max_period, foreseen=True):
             return True
     return False
 
@@ -83,21 +86,22 @@ def could_break(history: History, rules: LoopDetectionSettings) -> bool:
 def _going_round(
     history: History, detector: Detector, rules: LoopDetectionSettings
 ) -> Finding | None:
-    run = runs.newest(history, detector.came, rules)
-    judged = not history.pending.known
-    limit = detector.patience * laps_of(run.tools, rules)[judged]
-    circle = run.circle(limit, rules.max_period)
+    run = runs.newest(history, detector.compared, rules)
+    limits = laps_of(run.tools, rules)
+    judging = not history.pending.known
+    limit = limits.to_break if judging else limits.to_warn
+    circle = run.circle(detector.patience * limit, rules.max_period)
     if circle is None:
         return None
-    laps = circle.begun if judged else circle.made
+    laps = circle.begun if judging else circle.made
     return Finding(
         "repetition",
         laps,
         next(iter(_tools(circle)), ""),
         f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
         _hint(circle, laps),
-        tuple([turn.place for turn in circle.turns[: -1 if judged else None]]),
-        sure=detector.patience == 1,
+        tuple([turn.place for turn in circle.turns[: -1 if judging else None]]),
+        certain=detector.certain,
         length=len(circle.turns),
     )
 
@@ -127,18 +131,24 @@ def _hint(circle: runs.Circle, laps: int) -> str:
     )
 
 
-# How often is too often, for these tools: the settings' numbers, and a tool's own. Where several
-# tools are in question the most patient one's numbers count.
+# A tool's own numbers replace the settings'. Of several tools the most patient one's numbers count.
 
 
-def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> tuple[int, int]:
-    """Laps until the hint and until the break."""
+class Laps(NamedTuple):
+    """How many laps are too many."""
+
+    to_warn: int
+    to_break: int
+
+
+def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> Laps:
+    """The limits for a run that calls these tools."""
     warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
-    return warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
+    return Laps(warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
-    """Same calls with the same result from which on a second tier's word counts no more."""
+    """From this many same calls with the same result on, a second tier can't confirm them."""
     return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
@@ -149,11 +159,10 @@ def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common:
 
 
 def second_opinion(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
-    """Whether the newest turn only makes the last one's calls again, whose results are all there.
+    """A finding, if the newest turn only repeats the last turn's calls, which all have results.
 
-    Not where the user has spoken since, nor where the results have moved meanwhile, nor where a
-    short call brought a page: there may be a next one. ``written``: characters of the
-    calls' arguments.
+    None if the user has spoken since, if the results of the run differ, or if a short call brought
+    a long page, for the next page may follow. ``written``: characters of the calls' arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
         return None

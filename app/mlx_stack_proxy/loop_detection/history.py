@@ -1,8 +1,8 @@
 """A session's history: the turns of a request's messages, or of the session's last exchanges.
 
-A client that resends its transcript pays only for what is new: what a block of messages says
-(``wire/blocks.py``) is remembered, and its turns are put together anew for each request. So a
-branch, a parallel sub-agent, an edited or a compacted transcript each are what they say.
+:class:`HistoryReader` remembers the steps of each block of messages (``wire/blocks.py``), so only
+new messages are read. It puts the turns together anew for each request: a branch, a parallel
+sub-agent, an edited or a compacted transcript has the history that its own messages tell.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .seen import Recent, Seen
 from .turn import NOTHING_YET, Inputs, Turn
 from .turns import Output, Step, is_given, joined, output, steps_in
 
-MAX_SESSIONS: Final = 256  # of which it is known what they were shown
-MAX_BLOCKS: Final = 4096  # of which it is known what they say: some 300 transcripts of 400 messages
+MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`Seen`)
+MAX_BLOCKS: Final = 4096  # blocks whose steps are remembered: 300 transcripts of 400 messages
 
 
 class History:
-    """The turns of a session, and what the next reply answers. Nobody changes one."""
+    """The turns of a session, and the input that the next reply answers. Immutable."""
 
     __slots__ = ("_repeats", "pending", "place", "task_start", "turns")
 
@@ -40,7 +40,7 @@ class History:
         self.place = place  # names the transcript as it stands, the pending input included
         # The first turn of what the user asked for last; one past the end if none came yet.
         self.task_start = len(turns) if pending.starts_task else task_start
-        self._repeats: bool | None = None  # once somebody has asked
+        self._repeats: bool | None = None  # None: not computed yet
 
     @property
     def repeats(self) -> bool:
@@ -57,9 +57,9 @@ class History:
         return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start)
 
     def behind(self, turns: tuple[Turn, ...]) -> History:
-        """The history of a session whose client sends no transcript; ``turns``: its last ones.
+        """This history with the session's last turns before it: its client sends no transcript.
 
-        A request with another input than the one before starts a count of its own.
+        A request with another input than the one before starts a new task.
         """
         same = turns[-1].inputs.digest == self.pending.digest
         starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
@@ -68,7 +68,7 @@ class History:
 
 
 class HistoryReader:
-    """Reads histories. What blocks of messages say is remembered, and what sessions were shown."""
+    """Reads histories. Remembers the steps of blocks and the turns of sessions."""
 
     def __init__(self) -> None:
         self._blocks: Recent[int, Sequence[Step]] = Recent(MAX_BLOCKS)
@@ -86,19 +86,19 @@ class HistoryReader:
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
     ) -> None:
-        """Keep where a reply was given, for a client that compacts its transcript behind it."""
+        """Remember the turns before a reply: its client may compact the transcript later."""
         self._seen_of(session).replied(history.turns, history.pending, text, calls)
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
     def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
-        """The steps of each block, and of the messages behind them."""
+        """The steps of each block, and of the messages after the last block."""
         said, names = blocks.said, blocks.names
         for at, name in enumerate(names):
             known = self._blocks.get(name)
             steps = known or steps_in(said[at * BLOCK : (at + 1) * BLOCK])
-            self._blocks[name] = steps  # the last that is forgotten
+            self._blocks[name] = steps  # refresh it
             yield steps
         yield steps_in(said[len(names) * BLOCK :])
 
@@ -108,7 +108,7 @@ class HistoryReader:
 
 
 def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) -> list[Turn]:
-    """What was done before a transcript that begins in the midst."""
+    """The remembered turns before a transcript that begins in the midst of a task."""
     first = steps[1].output if len(steps) > 1 else None
     if first is not None and (
         turns := seen.before_calls(zip(first.calls, first.ids, strict=False))
@@ -120,7 +120,7 @@ def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) ->
 
 
 class _Reading:
-    """Puts the turns together, each in the light of those before it."""
+    """Puts the turns together. What an input means depends on the turns before it."""
 
     def __init__(self, seen: Seen, before: list[Turn]) -> None:
         self._seen = seen
@@ -145,7 +145,7 @@ class _Reading:
         return History(tuple(turns), inputs, hash((place, inputs.digest)), self._task_start)
 
     def _as_shown(self, inputs: Inputs) -> Inputs:
-        """What came after the newest turn, also where the client has cleared it since."""
+        """The inputs that followed the newest turn, even if the client has cleared them since."""
         inputs = self._in_context(inputs)
         return self._seen.at(self._turns[-1].place, inputs) if self._turns else inputs
 
@@ -156,10 +156,10 @@ class _Reading:
         return replace(inputs, starts_task=self._begins(inputs.shape), interjected=beside)
 
     def _begins(self, shape: int) -> bool:
-        """Whether what the user says, of this shape, begins a task.
+        """Whether a user message of this shape begins a task.
 
-        It does first of all, after an agent that made calls has ended without one, and where it
-        is asked once more what began the task at hand: a heartbeat.
+        The first message does, and one that follows an agent's last word (a reply without calls,
+        after calls), and one that equals the message that began the task: a heartbeat.
         """
         if not self._turns:
             return True

@@ -1,8 +1,8 @@
-"""What is remembered of a session between its exchanges: which hints were given, what was broken.
+"""Remembers between a session's exchanges which hints were given and which loops were broken.
 
-All of it is keyed by what the assistant has said, so parallel sub-agents of a session don't disturb
-each other, nor does a client that clears old results; losing it (a restart, too many sessions)
-costs a hint given twice.
+The keys are places of turns, so of what the assistant has said. So parallel sub-agents of a session
+don't disturb each other, nor does a client that clears old results. If the memory is lost (a
+restart, too many sessions), a hint is given twice.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .turn import Turn
 class SessionMemory:
     """One session."""
 
-    has_transcript: bool = False  # its client resends what was said
-    # By exchange: its turn, where calls were made. Only of a client that sends no transcript.
+    has_transcript: bool = False  # its client resends the transcript
+    # By exchange: its turn, if it made calls. Kept only if the client sends no transcript.
     turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw it; None: not known yet
-    # By detector and turn of the run: the transcript as it stood when the hint was given.
+    # By detector and turn of the run: `History.place` when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
-    # By turn of the run: how long it was when it was broken.
+    # By turn of the run: the run's length when it was broken.
     broken: Recent[int, int] = field(default_factory=Recent)
     # By turn of the run: whether a second tier has been asked about its calls.
     asked: Recent[int, bool] = field(default_factory=Recent)
-    # By task: its turns when the judge is asked again, and the loop that it found, until that is
-    # broken.
+    # By task: the turn at which the loop model is asked again.
     next_looks: Recent[int, int] = field(default_factory=Recent)
-    judged: Recent[int, Finding] = field(default_factory=Recent)
+    # By task: the loop that the loop model found, until that loop is broken.
+    model_findings: Recent[int, Finding] = field(default_factory=Recent)
 
     def keep(self, exchange: str, turn: Turn, most: int) -> None:
-        """Keep the turn of an exchange; of several attempts the last one's, of all the last few."""
+        """Keep the turn of an exchange's last attempt; of the session's turns the last ``most``."""
         self.turns.pop(exchange, None)
         self.turns[exchange] = turn
         while len(self.turns) > most:
@@ -46,24 +46,24 @@ class SessionMemory:
         """The turns of the exchanges before this one."""
         return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
-    def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
-        """Whether a hint is given for the first time, and whether it is to be given at all.
+    def note_hint(self, found: Finding, history: History) -> tuple[bool, bool]:
+        """Note a hint. Returns whether it is the run's first, and whether to give it at all.
 
-        Each run is told once; the same request again (a retry, a client's second try) is told
+        A run gets one hint. The same request again (a retry, a client's second try) gets the hint
         again.
         """
         run = [(found.detector, place) for place in found.run]
-        told = self.told.of(run)
+        told = self.told.find_and_refresh(run)
         if told is None:
             self.told[run[-1]] = history.place
         return told is None, told in (None, history.place)
 
-    def is_confirmed(self, found: Finding) -> bool:
-        """Whether a run goes on whose broken reply was delivered after all.
+    def note_run(self, found: Finding) -> bool:
+        """Note that a run goes on. Returns whether two tiers have confirmed it.
 
-        That is what two tiers that agree come to.
+        If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
-        before = self.broken.of(found.run)
+        before = self.broken.find_and_refresh(found.run)
         return before is not None and found.length > before
 
 
@@ -74,10 +74,9 @@ class Sessions:
         self._sessions: Recent[str, SessionMemory] = Recent(most)
 
     def get(self, session: str, began: Began | None = None) -> SessionMemory:
-        """What is remembered. ``began``: as the store has it; None: it could not be asked.
+        """What is remembered. ``began``: the session's begin in the store; None: no answer.
 
-        A session that began anew for the store, which another process may have told to forget it,
-        does so here.
+        If the session began anew in the store, another process has forgotten it: so does this one.
         """
         found = self._sessions.get(session)
         if found and began and found.began is not None and began.time > found.began:

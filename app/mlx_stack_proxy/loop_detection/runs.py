@@ -1,8 +1,8 @@
-"""The one question of loop detection: how many of the newest turns only repeat?
+"""Counts how many of the newest turns only repeat earlier ones: the one question of the detectors.
 
-A turn repeats where the same action brought the same before in this task. Another action, or
-another result, is news, and so is what comes after a wait or a word of the user's. In a circle of
-three steps all turns but the first three repeat.
+A turn repeats if the same action had the same result before in this task. Another action or another
+result is news, and so is a turn with an exempt tool or after a user's interjection. If an agent
+goes round in a circle of three steps, all its turns but the first three repeat.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .turn import Inputs, Turn
 
 
 class Circle(NamedTuple):
-    """``period``: after so many turns it comes round. ``turns``: those that repeat."""
+    """Turns that go round."""
 
-    period: int
-    turns: Sequence[Turn]
+    period: int  # turns of one lap
+    turns: Sequence[Turn]  # those that repeat, so all but the first lap
 
     @property
     def begun(self) -> int:
-        """How many laps were begun, without the first one, in which all was new."""
+        """Laps that were begun, without the first one, in which all was new."""
         return -(-len(self.turns) // self.period)
 
     @property
     def made(self) -> int:
-        """How many laps are done, with the first one."""
+        """Laps that are done, with the first one."""
         return len(self.turns) // self.period + 1
 
 
@@ -38,7 +38,7 @@ class Repeats:
     """The newest turns that only repeat."""
 
     task: Sequence[Turn]  # all turns of the task at hand
-    # What was done in each, and what that brought; None for a reply that is judged.
+    # The action of each and its result; None for a reply that is being judged.
     keys: Sequence[tuple[int, int | None]]
     start: int  # the first turn that repeats; one past the end if none does
 
@@ -48,9 +48,9 @@ class Repeats:
         return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
     def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
-        """The circle with which the newest turn goes on after so many laps, the first included.
+        """The circle that the newest turn continues after ``laps`` laps, the first included.
 
-        ``foreseen``: whatever the next reply does.
+        ``foreseen``: assume that the next reply continues it, too.
         """
         most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
@@ -60,7 +60,7 @@ class Repeats:
         return None
 
     def _matching(self, period: int, most: int) -> int:
-        """How many of the newest turns are the same as the one a period before; up to ``most``."""
+        """How many of the newest turns equal the turn a period before; at most ``most``."""
         keys, count = self.keys, 0
         while count < most:
             (action, brought), before = keys[-1 - count], keys[-1 - count - period]
@@ -71,24 +71,16 @@ class Repeats:
 
 
 NOTHING = Repeats((), (), 0)
-Came = Callable[[Inputs], int]
+Compared = Callable[[Inputs], int]
 
 
-def exactly(inputs: Inputs) -> int:
-    return inputs.digest
-
-
-def but_for_numbers(inputs: Inputs) -> int:
-    return inputs.shape
-
-
-def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Repeats:
-    """The run that the newest turn is part of. ``came``: how results are compared."""
+def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -> Repeats:
+    """The run that the newest turn is part of. ``compared``: what of results has to be equal."""
     if not history.repeats or history.pending.interjected:
-        return NOTHING  # as nearly always; nobody knows yet what the user's words bring
+        return NOTHING  # nearly always; and nobody knows yet what an interjection changes
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
-    brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
+    brought = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
     first: dict[tuple[int, int | None], int] = {}
     keys: list[tuple[int, int | None]] = []
     for turn, result in zip(turns, brought, strict=False):

@@ -1,8 +1,8 @@
-"""What was seen of a session that its client may since have taken out of the transcript.
+"""Remembers the turns of a session that its client may later take out of the transcript.
 
-Results that were cleared are found by the place of the turn that brought them. A transcript that
-begins in the midst of a task (it was compacted, or only its end is sent) goes on from where its
-first reply was given: that is found by the id of a call in it, or by a text of the model's that
+If the client clears a result, :meth:`Seen.at` finds it by its turn's place. If the transcript
+begins in the midst of a task (the client compacted it, or sends only its end), the turns before it
+are found by its first reply: by the id of a call in that reply, or by a text of the model's that
 the user's message quotes, as compaction does with a summary. All is bounded: the oldest go first.
 """
 
@@ -16,18 +16,18 @@ from typing import Final, TypeVar
 from .call_keys import Call
 from .turn import Inputs, Turn
 
-MAX_SEEN: Final = 1024  # turns of a session of which it is known what they were shown
-MAX_REPLIES: Final = 128  # calls of a session of which it is known what came before,
-MAX_BEFORE: Final = 48  # so many turns each: three laps of the longest circle
-MAX_TEXTS: Final = 4  # replies without calls of which that is known
-MAX_RUNS: Final = 256  # turns of one session's runs, of which something is remembered
+MAX_SEEN: Final = 1024  # turns of a session whose inputs are kept
+MAX_REPLIES: Final = 128  # calls of a session by which the turns before them are found
+MAX_BEFORE: Final = 48  # turns that are found before a reply: three laps of the longest circle
+MAX_TEXTS: Final = 4  # replies without calls by which the turns before them are found
+MAX_RUNS: Final = 256  # turns of a session that a `Recent` of its memory holds
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
 
 class Recent(OrderedDict[_K, _V]):
-    """The values that were set last; the oldest go first."""
+    """A bounded mapping: setting a key makes it the newest, and the oldest key is dropped."""
 
     def __init__(self, most: int = MAX_RUNS) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class Recent(OrderedDict[_K, _V]):
         if len(self) > self._most:
             self.popitem(last=False)
 
-    def of(self, run: Sequence[_K]) -> _V | None:
-        """What was set for a turn of this run. It is of the newest one from now on.
+    def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
+        """The value of the run's newest turn that has one; it is also set for the last turn.
 
-        The oldest turns of a long run are forgotten.
+        So the value outlives the oldest turns of a long run, which are forgotten.
         """
         for place in reversed(run):
             if place in self:
@@ -52,15 +52,14 @@ class Recent(OrderedDict[_K, _V]):
 
 
 class Seen:
-    """Of one session."""
+    """The turns of one session, by their places (``Turn.place``)."""
 
     __slots__ = ("_inputs", "_replies", "_texts", "_turns")
 
     def __init__(self) -> None:
-        # By a turn's place: the turn, and what it was shown.
         self._turns: Recent[int, Turn] = Recent(MAX_SEEN)
-        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)
-        # The place that a reply was given at, by its calls or by the lines of its text.
+        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # what came after that turn
+        # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
         self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)
 
@@ -68,13 +67,13 @@ class Seen:
         self._inputs[place] = inputs
 
     def at(self, place: int, inputs: Inputs) -> Inputs:
-        """What came after the turn at this place, where ``inputs`` is in its stead by now."""
+        """What came after this turn at first; ``inputs``: what the transcript now has there."""
         return self._inputs.get(place, inputs)
 
     def replied(
         self, turns: Sequence[Turn], asked: Inputs, text: str, calls: Iterable[tuple[Call, str]]
     ) -> None:
-        """A reply was given behind these turns: its text, its calls with their ids."""
+        """Remember that a reply with this text, and these calls and ids, followed these turns."""
         for turn in turns[-MAX_BEFORE:]:
             if turn.place not in self._turns:
                 self._turns[turn.place] = turn
@@ -82,9 +81,12 @@ class Seen:
         keys = [hash((id, call.key)) for call, id in calls if id]
         for key in keys:
             known = self._replies.get(key, place)
-            self._replies[key] = place if known == place else None  # an id given twice is none
+            self._replies[key] = (
+                place if known == place else None
+            )  # an id in two places finds nothing
         if not keys and turns and asked.user and any(asked.results) and (lines := _lines(text)):
-            # A summary, perhaps: the work goes on where these results came, without this question.
+            # The user may have asked for a summary. The work then goes on from these results, as
+            # if the user had not asked.
             self.new(place, replace(asked, user=False, interjected=False))
             self._texts.append((lines, place))
 
@@ -93,12 +95,12 @@ class Seen:
         for call, id in calls:
             key = hash((id, call.key))
             if (place := self._replies.get(key)) is not None:
-                self._replies[key] = place  # the last that is forgotten
+                self._replies[key] = place  # refresh it
                 return self._turns_to(place)
         return []
 
     def before_text(self, text: str) -> list[Turn]:
-        """The turns before the reply that this text holds, most of its lines at least."""
+        """The turns before the reply that this text quotes: it holds most of the reply's lines."""
         if self._texts:
             lines = _lines(text)
             for quoted, place in reversed(self._texts):

@@ -1,8 +1,9 @@
-"""The stage: a hint before a reply that may go on in a circle, a verdict on one that does.
+"""The stage: it gives the model a hint when an agent goes in circles, and breaks the loop.
 
-Across turns it reads the history from the request's messages, asks the detectors, and judges the
-reply as the newest turn. Within a reply a :class:`ReplyWatch` sees every event. History alone never
-refuses a request: the model is asked, with the hint, and its reply is judged.
+Across turns it reads the history from the request's messages, and the detectors look for loops: in
+the history, for the hint, and again with the reply as the newest turn, for the break. Within a
+reply a :class:`ReplyWatch` sees every event. History alone never refuses a request: the model is
+asked, with the hint, and its reply is judged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply, ToolCall
-from . import call_keys, detectors, judge
+from . import call_keys, detectors, loop_model
 from .call_keys import Call
 from .detectors import Finding
 from .generation.reply_watch import ReplyWatch
@@ -32,7 +33,7 @@ MESSAGE: Final = (
 
 
 class LoopDetection:
-    """The configuration, and what is remembered of sessions."""
+    """The configuration, and the memory of all sessions."""
 
     name = "loop_detection"
     bypass = "loop"
@@ -40,7 +41,8 @@ class LoopDetection:
     def __init__(self, settings: Settings) -> None:
         self.rules = settings.reliability.loop_detection
         self.tiers = settings.tiers
-        self._judge = settings.tiers.get(self.rules.judge.tier)
+        self._model_rules = self.rules.judge
+        self._model_tier = settings.tiers.get(self._model_rules.tier)
         self._quotes = settings.observability.capture_failures
         self._settings = settings
         self.reader = HistoryReader()
@@ -54,56 +56,57 @@ class LoopDetection:
         return _State(self, exchange, ReplyWatch(exchange, self._settings))
 
     def forget(self, session: str) -> None:
-        """Forget a session (its hash): what was read, told and broken. The store has the rest."""
+        """Forget a session by its hash."""
         self.reader.forget(session)
         self._sessions.forget(session)
 
     def remembered(self, exchange: Exchange) -> SessionMemory:
         return self._sessions.get(exchange.session.hash, exchange.began)
 
-    def history(self, exchange: Exchange) -> History:
-        """What the request's messages tell; else what a session with a name has done so far."""
+    def read_history(self, exchange: Exchange) -> History:
+        """Read the request's messages; without a transcript take the session's remembered turns."""
         session = exchange.session
         request = exchange.request
         history = self.reader.read(session.hash, request.blocks, request.failed)
         if session.derived:
-            if not history.turns:  # a new run of the same script
+            if not history.turns:  # the same script runs again
                 self._sessions.forget(session.hash)
             return history
         remembered = self.remembered(exchange)
-        # Clients of other dialects resend it by protocol: the same first request is a retry.
+        # Clients of other dialects always resend it: if they repeat the first request, they retry.
         if history.turns or exchange.outgoing is not None:
             remembered.has_transcript = True
         if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
             return history
         return history.behind(turns)
 
-    def judged(self, exchange: Exchange, history: History) -> Finding | None:
-        """The loop that the judge has found in the task at hand."""
-        if not self.rules.judge.enabled:
+    def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
+        """The loop that the loop model has found in the task at hand."""
+        if not self._model_rules.enabled:
             return None
-        return self.remembered(exchange).judged.get(judge.task_of(history))
+        return self.remembered(exchange).model_findings.get(loop_model.task_of(history))
 
-    def inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
-        """A question to the judge, if it is time for one."""
-        rules = self.rules.judge
+    def begin_inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
+        """A question to the loop model, if it is due; then the next one is put off."""
+        rules = self._model_rules
         if not rules.enabled or not _has_assistant(exchange):
             return None
         remembered = self.remembered(exchange)
-        task = judge.task_of(history)
-        if not judge.is_due(history, remembered.next_looks.get(task), rules):
+        task = loop_model.task_of(history)
+        if not loop_model.is_due(history, remembered.next_looks.get(task), rules):
             return None
 
         def take(text: str | None) -> bool:
-            answer = None if text is None else judge.read_answer(text)
-            remembered.next_looks[task] = judge.next_look(history, answer, rules)
-            if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
-                remembered.judged[task] = found
+            answer = None if text is None else loop_model.read_answer(text)
+            remembered.next_looks[task] = loop_model.next_look(history, answer, rules)
+            found = loop_model.to_finding(answer, history, rules, quotes=self._quotes)
+            if found is not None:
+                remembered.model_findings[task] = found
             return answer is not None
 
-        take(None)  # so that nobody asks a second time meanwhile
-        reasons = self._judge is not None and self._judge.reasoning
-        body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
+        take(None)  # the next request does not ask meanwhile
+        reasons = self._model_tier is not None and self._model_tier.reasoning
+        body = loop_model.question(exchange.request.body["messages"], rules, reasons=reasons)
         return Inquiry(rules.tier, body, take)
 
 
@@ -114,16 +117,16 @@ class _State(StageState):
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
-        self._history = stage.history(exchange)
-        self._judged = stage.judged(exchange, self._history)
+        self._history = stage.read_history(exchange)
+        self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One step before a break nothing may go out that would have to be taken back.
+        """One turn before a possible break nothing may go out that would have to be taken back.
 
-        That is surely known where the reply makes one call at most.
+        This is foreseen for every reply with one call at most.
         """
         return bool(self._history.turns) and (
-            self._judged is not None or detectors.could_break(self._history, self._rules)
+            self._model_finding is not None or detectors.could_break(self._history, self._rules)
         )
 
     def on_request(self, request: UpstreamRequest) -> None:
@@ -136,9 +139,9 @@ class _State(StageState):
             self.remarks.incidents.append(Incident("loop_warning", labels, detail))
             self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
-            return  # after a break its own hint says it all
-        self.remarks.inquiry = self._stage.inquiry(self._exchange, self._history)
-        told = self._due()
+            return  # the retry after a break has that break's hint
+        self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
+        told = self._note_hints()
         if not told:
             return
         tier = self._stage.tiers.get(request.tier)
@@ -157,37 +160,35 @@ class _State(StageState):
         self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
         self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
         asked = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            closed = self._closed_by(choice)
-            if choice.tool_calls and self._is_kept:
-                remembered = self._stage.remembered(self._exchange)
-                remembered.keep(self._exchange.id, closed.turns[-1], self._rules.window_size)
+            closed = self._record_reply(choice)
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
-            elif asked:  # no opinion: the reply that is there goes out
+            elif asked:  # the second opinion failed: the first reply is delivered
                 return _verdict(found)
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
             else:
-                self._stop(reply, index, found)
+                self._take_out(reply, index, found)
         return doubted
 
     # The hint
 
-    def _due(self) -> list[Finding]:
-        """What is to be told in this request, the gravest first."""
+    def _note_hints(self) -> list[Finding]:
+        """Note all loops in the history. Returns those to give a hint for, the gravest first."""
         found = list(detectors.findings(self._history, self._rules))
-        if self._judged is not None:
-            found.insert(0, self._judged)
+        if self._model_finding is not None:
+            found.insert(0, self._model_finding)
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
-        told = [(one, *remembered.tell(one, self._history)) for one in found]
+        told = [(one, *remembered.note_hint(one, self._history)) for one in found]
         for one, first, _ in told:
             if first:
                 self._note("loop_warning", one, "warning")
@@ -195,18 +196,21 @@ class _State(StageState):
 
     # The break
 
-    def _closed_by(self, choice: ChoiceReply) -> History:
+    def _record_reply(self, choice: ChoiceReply) -> History:
+        """Remember what the session needs of this reply; the history with it as newest turn."""
+        exchange = self._exchange
         calls = [self._as_told(call) for call in choice.tool_calls]
         given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
-        session = self._exchange.session.hash
-        self._stage.reader.replied(session, self._history, choice.text, given)
-        return self._history.closed_by(choice.text, calls)
+        self._stage.reader.replied(exchange.session.hash, self._history, choice.text, given)
+        closed = self._history.closed_by(choice.text, calls)
+        if calls and not exchange.session.derived:
+            remembered = self._stage.remembered(exchange)
+            if not remembered.has_transcript:  # its client will not send this turn again
+                remembered.keep(exchange.id, closed.turns[-1], self._rules.window_size)
+        return closed
 
     def _as_told(self, call: ToolCall) -> Call:
-        """The call as the client has told it before, if it was made before.
-
-        Claude Code adds to a call what its tool's schema has as defaults.
-        """
+        """The call, with its schema's defaults if the client (Claude Code) has sent it back so."""
         full = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
         if full is not None and any(full in turn.calls for turn in self._history.turns):
             return full
@@ -216,23 +220,23 @@ class _State(StageState):
         if not self._history.turns:
             return None
         found = detectors.breaks(closed, self._rules)
-        if found is not None and not found.sure and not self._may_break_uncertain:
+        if found is not None and not found.certain and not self._may_break_uncertain:
             found = None
-        if found is None and not judge.ends_it(closed):
-            found = self._judged
+        if found is None and not loop_model.ends_it(closed):
+            found = self._model_finding
         return found
 
     @property
     def _may_break_uncertain(self) -> bool:
-        """Whether a loop that may be a poll is broken: once an exchange, if a tier follows."""
+        """Whether to break a loop that may be a poll: once an exchange, if a next tier follows."""
         before = self._exchange.model_failure
         return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
 
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        acts = bool(choice.tool_calls) or not found.sure
+        acts = bool(choice.tool_calls) or not found.certain
         confirmable = acts and not self._is_exhausted(closed, found)
-        confirmed = confirmable and remembered.is_confirmed(found)
+        confirmed = confirmable and remembered.note_run(found)
         if confirmed:
             self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
@@ -244,43 +248,36 @@ class _State(StageState):
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
-        """Whether the newest turn's calls were made so often that no second tier confirms them."""
+        """Whether the newest turn's calls were made too often for a second tier to confirm them."""
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.sure and same >= detectors.identical_hard(names, self._rules)
+        return found.certain and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
-        """The doubt about a call that is made again, unless another tier has been asked already."""
+        """A doubt about a call that is made again, unless another tier was asked about this run."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
         found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.second_opinion_on is None and asked.of(found.run):
+        if self._exchange.second_opinion_on is None and asked.find_and_refresh(found.run):
             return None
         return _verdict(found, doubt=True, place=found.run[-1])
 
-    def _stop(self, reply: Reply, index: int, found: Finding) -> None:
-        choice = reply.choices[index]
+    def _take_out(self, reply: Reply, index: int, found: Finding) -> None:
         self.remarks.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
-        _take_out(choice, found)
+        _replace_by_notice(reply.choices[index], found)
         reply.mended.add(index)
         self._note_break(found)
 
     def _note_break(self, found: Finding) -> None:
         self._note("loop_break", found, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
-        if found is self._judged:
-            remembered.judged.pop(judge.task_of(self._history), None)
+        if found is self._model_finding:
+            remembered.model_findings.pop(loop_model.task_of(self._history), None)
         else:
             remembered.broken[found.run[-1]] = found.length
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether the turn is kept, for a client that will not send it again."""
-        exchange = self._exchange
-        return not (exchange.session.derived or self._stage.remembered(exchange).has_transcript)
 
     def _note(self, kind: str, found: Finding, action: str) -> None:
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
@@ -296,23 +293,23 @@ def _has_assistant(exchange: Exchange) -> bool:
 
 
 def _verdict(found: Finding, **more: Any) -> LoopDetected:
-    words = judge.MESSAGE if found.detector == "judge" else MESSAGE
+    words = loop_model.MESSAGE if found.detector == loop_model.DETECTOR else MESSAGE
     message = words.format(repeats=found.repeats)
     return LoopDetected(
         found.detector, found.repeats, message, hint=found.hint, pattern=found.pattern, **more
     )
 
 
-def _take_out(choice: ChoiceReply, found: Finding) -> None:
-    """Take the looping calls out and say so; that is all the client's agent gets to go on with.
+def _replace_by_notice(choice: ChoiceReply, found: Finding) -> None:
+    """Take the looping calls out, and say so in the text.
 
-    Done while judging, when what other stages rescued from the text is a call as well. A text
-    without calls goes as a whole: it was given before, and an agent may read calls out of it.
+    A text without calls goes as a whole: it was given before, and an agent may read calls in it.
     """
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
+    by_model = found.detector == loop_model.DETECTOR
+    often = f"{found.repeats} turns" if by_model else f"{found.repeats}x"
     why = f"is part of a loop ({found.detector}, {often})"
     said = f"[Stopped: {what} {why}. Try a different approach.]"
     choice.text = f"{text}\n\n{said}" if text.strip() else said

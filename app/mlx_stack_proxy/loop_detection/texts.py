@@ -1,4 +1,4 @@
-"""What of a text is compared: an assistant's command, a result without its numbers."""
+"""Takes out of a text what is compared: an assistant's command, a result without its numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its num
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
-# What Codex puts before what a command brought: a fresh id, and how long it took.
+# Codex writes this before a command's output: a fresh id, and how long the command took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
 _BEFORE_DIGITS: Final = string.ascii_letters + "_"
 
@@ -25,7 +25,7 @@ def collapse(text: str) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """The text with each word that holds a digit (12, 0.3, a fresh id as 7c1f3a) as one sign."""
+    """The text with "#" for each word that holds a digit: 12, 0.3, a fresh id as 7c1f3a."""
     if len(text) > MAX_TEXT:
         return text
     *words, last = _NUMBER.split(text)
@@ -33,7 +33,7 @@ def without_numbers(text: str) -> str:
 
 
 def brought_in(text: str) -> str:
-    """What a result brings: all of it, but for what its agent says of that one run."""
+    """A result without the lines that Codex writes about this one run of the command."""
     run = _OF_ITS_RUN.match(text)
     return text[run.end() :] if run else text
 
@@ -41,8 +41,8 @@ def brought_in(text: str) -> str:
 def action_in(text: str) -> str:
     """What an assistant's text does: the command it ends with, else all of it.
 
-    An agent that has no tools writes its command into its text, behind a thought that is worded
-    anew each time. The command is compared line by line: models indent it now so, now so.
+    An agent without tools writes its command into its text, after a thought that it words anew each
+    time. Lines are compared without their indentation, which models change.
     """
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
@@ -77,7 +77,7 @@ def _last_fence(text: str) -> str:
 
 
 def _last_action(text: str) -> str:
-    """The last `Action:` line and its input, up to what the model made up as the answer."""
+    """The last `Action:` line and its input, without an answer that the model made up."""
     if "Action" not in text:
         return ""
     begins = [match.start() for match in _ACTION.finditer(text)]
@@ -89,7 +89,7 @@ def _last_code(text: str) -> str:
     return text[begin:].partition("</code>")[0] if begin >= 0 else ""
 
 
-# By the agent that was recorded with it, or whose public prompt asks for it.
+# The keys name the agents that write commands so, by recordings or by their public prompts.
 _COMMANDS: Final[dict[str, Callable[[str], str]]] = {
     "SWE-agent, mini-swe-agent: the last fence": _last_fence,
     "ReAct, as in LangChain: Action, Action Input": _last_action,

@@ -1,6 +1,5 @@
-"""A turn: what came in, and what the assistant did about it.
+"""A turn: the messages since the previous assistant message, and the one that answers them.
 
-The messages since the previous assistant message, and the assistant message that answers them.
 Turns are small: they hold digests of 64 bits, and no text.
 """
 
@@ -13,29 +12,23 @@ from .call_keys import Call
 
 
 class Result(NamedTuple):
-    """A tool's answer. ``shape``: its digest without numbers.
-
-    ``size``: characters, without blanks that say nothing.
-    """
+    """A tool's answer, or another message that is not the assistant's."""
 
     digest: int
-    shape: int
-    size: int = 0
+    shape: int  # its digest without numbers
+    size: int = 0  # characters, with runs of whitespace counted as one
 
 
 @frozen
 class Inputs:
-    """What came since the last assistant message."""
+    """The messages since the last assistant message."""
 
-    # Of the answers to its calls, or of all that came where there are none.
-    digest: int = 0
+    digest: int = 0  # of the results of its calls; without results, of all messages
     shape: int = 0  # the same without numbers
-    results: tuple[Result | None, ...] = ()  # in the order of its calls; None where none came
-    user: bool = False  # a user message is among it
-    known: bool = True  # False: nothing can have come yet
-    # The user speaks first of all, after an agent that made calls has ended without one, or as at
-    # first.
-    starts_task: bool = False
+    results: tuple[Result | None, ...] = ()  # in the order of its calls; None: no result came
+    user: bool = False  # a user message is among them
+    known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
+    starts_task: bool = False  # a user message begins a task: `history.py` says when
     interjected: bool = False  # the user speaks beside tool results, and did not the time before
 
 
@@ -44,12 +37,12 @@ NOTHING_YET: Final = Inputs(known=False)
 
 @frozen
 class Turn:
-    """What came in, and the assistant's output."""
+    """One turn."""
 
     inputs: Inputs
     action: int  # a digest of the calls, else of the command in the text, else of the text
     calls: tuple[Call, ...] = ()  # sorted
-    # Names what the assistant has said up to and with this turn, whatever the client has since
-    # taken out of its inputs; this process's own.
+    # A digest of all that the assistant has said up to and with this turn, in this process only. It
+    # stays the same if the client takes results out.
     place: int = 0
     before: int = 0  # the place of the turn before

@@ -1,7 +1,7 @@
-"""Messages as steps: what an assistant message does, and what has come behind it.
+"""Reads messages as steps: an assistant message, and the messages that follow it.
 
-Steps follow from the messages alone, so that a block of messages has to be read but once. Where
-two blocks meet, the last step of the one goes on in the other.
+:func:`steps_in` needs nothing but the messages, so each block of a transcript is read only once.
+:func:`joined` puts the blocks together: the last step of a block goes on in the next block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .call_keys import Call, digest
 from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
-MAX_CALLS: Final = 128  # of a message that are told apart; all of them are its action
+MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action counts them all
 
 
 class Output(NamedTuple):
@@ -25,10 +25,10 @@ class Output(NamedTuple):
     action: int  # a digest of the calls, else of the command in the text, else of the text
     calls: tuple[Call, ...]  # sorted
     ids: tuple[str, ...]  # of the calls; "" where there is none
-    name: int  # of all that it says, this process's own
+    name: int  # a digest of all that it says, in this process only
 
     def turn(self, inputs: Inputs, before: Turn | None) -> Turn:
-        """``before``: the turn before. The first one's place is told by what the user asked."""
+        """The turn that this makes. The first turn's place depends on what the user asked."""
         place = hash((before.place if before else inputs.digest, self.name))
         return Turn(inputs, self.action, self.calls, place, before.place if before else 0)
 
@@ -36,16 +36,16 @@ class Output(NamedTuple):
 class Given(NamedTuple):
     """A message that is not the assistant's."""
 
-    call_id: str | None  # None: it is no tool's
+    call_id: str | None  # None: no tool sent it
     result: Result
 
 
 class Step(NamedTuple):
-    """An assistant message, and what came behind it. The first one begins without a message."""
+    """An assistant message, and those that follow it. The first step has no assistant message."""
 
     output: Output | None
     given: tuple[Given, ...]
-    inputs: Inputs  # what that comes to
+    inputs: Inputs  # what `given` comes to
 
 
 def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
@@ -58,7 +58,7 @@ def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
 
 
 def is_given(message: Mapping[str, Any]) -> bool:
-    """Whether the assistant is shown this message: it is neither its own nor the system's."""
+    """Whether a message is input for the assistant: neither its own nor the system's."""
     return message.get("role") not in ("assistant", "system", "developer")
 
 
@@ -89,7 +89,7 @@ def joined(parts: Iterable[Sequence[Step]], failed: Collection[str]) -> list[Ste
 
 
 def _with_errors(step: Step, failed: Collection[str]) -> Step:
-    """An error's numbers (a line, an id) are no news: it is its shape."""
+    """The step with errors compared without their numbers: another line or id is no news."""
     if not any(one.call_id in failed for one in step.given):
         return step
     given = [

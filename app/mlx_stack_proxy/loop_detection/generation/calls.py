@@ -1,9 +1,8 @@
-"""The same call again and again in one reply: counted by what is called, whatever its id.
+"""Counts equal calls in one reply: same tool and same arguments, whatever their ids.
 
-Calls that a model writes as text are counted as the real calls that the proxy reads them as. Only a
-text that goes round is read for them while it comes, and again once it is a quarter longer. At its
-end they have been made real calls, and are counted as such. What goes round within a call is its
-arguments, and no text.
+:class:`NativeCalls` counts ``tool_calls`` while they come. :class:`WrittenCalls` counts calls that
+the model writes as text: it reads a text for calls only once that repeats itself, and again once it
+is a quarter longer. At the end of the reply such calls have become ``tool_calls`` and count so.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ class Repeats:
         self._most = most
         self._exempt = frozenset(exempt)
         self._counts: Counter[Key] = Counter()
-        self.tool = ""  # whose call was one too many
+        self.tool = ""  # the tool of the first surplus call; "": there is none
 
     def add(self, key: Key) -> bool:
-        """Whether this call is one too many."""
+        """Count a call; whether it is one too many."""
         if key[0] in self._exempt:
             return False
         self._counts[key] += 1
@@ -62,9 +61,9 @@ class _Coming:
 
 
 class NativeCalls:
-    """The ``tool_calls`` of one choice, while their pieces come. One is whole when the next begins.
+    """The ``tool_calls`` of one choice, while they come. A call is complete when the next begins.
 
-    Pieces of a call that seemed whole (none is known to send them so) are left out.
+    Pieces that come for a complete call are ignored; no server is known to send such.
     """
 
     __slots__ = ("_coming", "_repeats", "_seen")
@@ -75,7 +74,7 @@ class NativeCalls:
         self._seen: set[int] = set()
 
     def add(self, delta: ToolCallDelta) -> bool:
-        """Whether the call that ends with this is one too many."""
+        """Take in a piece; whether the call that it completes is one too many."""
         coming = self._coming
         if coming is not None and coming.index == delta.index:
             coming.name = coming.name or delta.name
@@ -91,10 +90,7 @@ class NativeCalls:
 
 
 class WrittenCalls:
-    """The text of one choice. ``tools`` gives those that calls are made real calls of, by name.
-
-    ``is_open``: what was found when it was read last stands in calls, not between them.
-    """
+    """The text of one choice. ``tools()``: the tools whose calls are read out of text."""
 
     __slots__ = ("_due", "_exempt", "_most", "_tools", "is_open")
 
@@ -102,13 +98,13 @@ class WrittenCalls:
         self._most = most
         self._exempt = exempt
         self._tools = tools
-        self._due = 0  # the length of text from which on it is read again
-        self.is_open = False
+        self._due = 0  # the length of text at which it is read again
+        self.is_open = False  # the last repetition stands inside a call, not between calls
 
     def look(self, text: str, end: int, laps: int, found: Found | None) -> RepeatedCall | None:
-        """What is found in ``text[:end]``, whose end stands there ``laps`` times.
+        """A repeated call in ``text[:end]``, whose end repeats itself ``laps`` times.
 
-        ``found``: what of it goes round for long enough to be cut as a text.
+        ``found``: the repetition that is long enough to end a text without calls.
         """
         if end < self._due and (self.is_open or found is None):
             return None
@@ -128,11 +124,11 @@ class WrittenCalls:
         return RepeatedCall(repeats.tool) if repeats.tool else None
 
     def before(self, text: str) -> str:
-        """What a text says before its first call."""
+        """The part of a text before its first call."""
         return Holdback(self._tools()).feed(text)
 
     def closed(self, text: str) -> str:
-        """A text that was cut; a list of calls that is still open ends with its last whole one."""
+        """A text that was cut, with an open list of calls closed after its last complete call."""
         if not text.lstrip().startswith("[") or rescue_cut(text, self._tools()).calls:
             return text
         return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"

@@ -1,8 +1,8 @@
-"""The text, the reasoning or the arguments of one call while they come: what all rules share.
+"""Watches one growing text: a reply's text, its reasoning, or the arguments of one call.
 
-Nothing is looked at for each chunk: pieces wait until the text has reached the next length at which
-it is looked at, 64 characters on or where what repeats is enough. What is decided there depends on
-the text up to there alone, however it is cut into chunks.
+Pieces wait in :class:`Flow` until the text has reached a set length: 64 characters after the last
+look, or earlier where a repetition becomes too long. Then each rule of ``DETECTORS`` looks at the
+text up to that length alone, so the result doesn't depend on how chunks cut the text.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from .limits import About, Found, Kind, RepeatedCall, Rule, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
-# The first look: nothing shorter is too much, at the defaults.
+# The length of the first look: with the default settings no shorter text is too long.
 FIRST: Final = 2 * BLOCK
 _OPENERS = tuple(REASONING)
 
 
 class Thinking:
-    """Reasoning that goes on for too long: all of a reasoning text; of an answer, what its first
-    tag opens.
-    """
+    """Finds reasoning that is too long: a reasoning text, or what an answer's first tag opens."""
 
     __slots__ = ("_closer", "_most", "_read", "_size", "_state")
 
     def __init__(self, about: About) -> None:
         self._most = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
-        self._closer = ""  # none: it is reasoning up to its end
+        self._closer = ""  # the tag that ends the reasoning; "": the end of the text does
         self._state = "inside" if about.kind == "reasoning" else "before"
         self._read = 0
-        self._size = 0  # bytes
+        self._size = 0  # UTF-8 bytes of reasoning
 
     def look(self, text: str, end: int) -> Found | None:
         if self._state == "before":
@@ -61,9 +59,9 @@ class Thinking:
 
 
 class Detector(Protocol):
-    """One rule. ``look`` decides by ``text[:end]``."""
+    """One rule."""
 
-    def look(self, text: str, end: int) -> Found | None: ...
+    def look(self, text: str, end: int) -> Found | None: ...  # reads only ``text[:end]``
 
 
 # The rules, in the order in which they are asked. Each can be left out by itself.
@@ -77,12 +75,10 @@ IN_ARGUMENTS: Final = ("period",)
 
 
 class Flow:
-    """One text. Without ``rules`` it is never looked at.
+    """One text.
 
-    ``late``: the characters up to the tool-call limit, beyond which less is enough.
-    A new piece goes to ``waiting``, its size to ``length``; then, from the length ``due`` on, it is
-    to be looked at. ``size``: its UTF-8 bytes, of all but the characters that still wait.
-    ``calls``: what reads the calls in it.
+    The caller appends each piece to ``waiting``, adds its size to ``length``, and calls
+    :meth:`look` once ``length`` has reached ``due``.
     """
 
     __slots__ = (
@@ -99,11 +95,11 @@ class Flow:
 
     def __init__(
         self,
-        rules: GenerationSettings | None,
+        rules: GenerationSettings | None,  # None: the text is never looked at
         kind: Kind = "text",
         *,
-        late: int = sys.maxsize,
-        calls: WrittenCalls | None = None,
+        late: int = sys.maxsize,  # the tool-call limit in characters: beyond it less is enough
+        calls: WrittenCalls | None = None,  # reads the calls in the text
     ) -> None:
         self._about = About(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
@@ -114,18 +110,18 @@ class Flow:
         ]
         self._periods = next((one for one in self._detectors if isinstance(one, Periods)), None)
         self._text = ""
-        self.waiting: list[str] = []
-        self.due = sys.maxsize if rules is None else FIRST
-        self.length = 0
-        self.size = 0
+        self.waiting: list[str] = []  # pieces that are not in `_text` yet
+        self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
+        self.length = 0  # characters, with those that wait
+        self.size = 0  # UTF-8 bytes, without those that wait
 
     def look(self) -> Found | RepeatedCall | None:
-        """The first thing found in what waited. Once something is, there is no more to look at."""
+        """Take in the pieces that waited. The first thing found ends the watch of this text."""
         piece = "".join(self.waiting)
         self.waiting.clear()
         self.size += len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         text, self._text = self._text, ""
-        text += piece  # grows where it stands, for nothing else holds it
+        text += piece  # no copy: Python extends a string that nothing else holds
         self._text = text
         del text
         found: Found | RepeatedCall | None = None
@@ -134,7 +130,7 @@ class Flow:
         return found
 
     def _decide(self, upto: int) -> Found | RepeatedCall | None:
-        """By the first ``upto`` characters alone."""
+        """What is found in the first ``upto`` characters; sets ``due``."""
         found = None
         for detector in self._detectors:
             found = found or detector.look(self._text, upto)
@@ -149,10 +145,10 @@ class Flow:
     def _beside_calls(
         self, found: Found | None, upto: int, laps: int
     ) -> Found | RepeatedCall | None:
-        """What of it counts in a text that may hold calls.
+        """What is found in a text that may hold calls.
 
-        Calls that repeat are a text that goes round too, but the first ones can be delivered. What
-        is written into a call is arguments.
+        Repeated calls are a repeating text, too, but the first of them can be delivered, so they
+        come first. A repetition inside a call is held to the limits for arguments.
         """
         assert self._calls is not None
         repeated = self._calls.look(self._text, upto, laps, found)

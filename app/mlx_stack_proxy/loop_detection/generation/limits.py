@@ -1,8 +1,8 @@
-"""How much of the same is enough: one table of numbers, by where it stands; and what was found.
+"""The limits of repetition in a reply, one row by where it stands; and the data that rules share.
 
-``laps`` of it, and ``characters`` in all. A text's own row holds the settings ``min_laps`` and
-``min_chars``; what is no prose may rightly repeat itself for longer, and a file that a call writes
-for longer still. Beyond the tool-call limit a text is to end soon: less of it is enough there.
+A repetition is too long once it has both the row's ``laps`` and its ``characters``. Prose has the
+settings ``min_laps`` and ``min_chars``. Signs and code may repeat themselves for longer, and a
+file that a call writes for longer still. Beyond the tool-call limit less is enough.
 """
 
 from __future__ import annotations
@@ -24,54 +24,50 @@ Kind = Literal["text", "reasoning", "arguments"]
 
 @frozen
 class About:
-    """What the rules share of one text."""
+    """What all rules know of one text."""
 
     rules: GenerationSettings
     kind: Kind
-    late: int  # the characters up to the tool-call limit
+    late: int  # the tool-call limit in characters
     fences: Fences
 
 
 @frozen
 class Enough:
-    """``laps`` of the same, and ``characters`` in all."""
+    """The least repetition that is too long."""
 
     laps: int
-    characters: int
+    characters: int  # in all laps together
 
 
 @frozen
 class Found:
-    """``text[start:end]`` is too much by this rule.
-
-    ``lap``: what repeats, as it stands at the end; "" where no lap is like another.
-    """
+    """A rule says that ``text[start:end]`` is too much."""
 
     rule: Rule
     start: int
     end: int
-    lap: str = ""
+    lap: str = ""  # the last lap; "": nothing repeats
 
     @property
     def laps(self) -> int:
-        """How many laps there are; characters where there are none."""
+        """How many laps there are; without laps, how many characters."""
         return (self.end - self.start) // max(len(self.lap), 1)
 
 
 @frozen
 class RepeatedCall:
-    """A call written as text is one too many."""
+    """The text holds one call of this tool too many."""
 
     tool: str
 
 
-# Beside the text's own: what is mostly signs or digits, or one word; code in a fence, and signs of
-# few kinds (rulers, rows of zeros); the arguments of a call.
+# The settings' limits hold in each row, too.
 TABLE: Final[dict[Place, Enough]] = {
     "text": Enough(0, 0),
-    "signs": Enough(3, 800),
-    "code": Enough(3, 2000),
-    "arguments": Enough(3, 8000),
+    "signs": Enough(3, 800),  # mostly signs or digits, or one word
+    "code": Enough(3, 2000),  # code in a fence, and signs of few kinds: rulers, rows of zeros
+    "arguments": Enough(3, 8000),  # of a call
 }
 LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
 # A lap of more than 1,000 characters is hardly meant three times.
@@ -96,7 +92,7 @@ _WORD = re.compile(r"\w++")
 
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
-    """How long a text of this period may get, in characters."""
+    """How many characters of a repetition with this period are too long."""
     text = _of_text(rules, period)
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
@@ -105,7 +101,7 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
 
 
 def said(rules: GenerationSettings, *, late: bool) -> int:
-    """The characters of sentences that are the same but for one word."""
+    """How many characters of sentences that differ in one word are too long."""
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 
 
@@ -118,7 +114,7 @@ def _of_text(rules: GenerationSettings, period: int) -> int:
 
 
 def phrase_times(rules: GenerationSettings) -> int:
-    """How often a phrase may be said, and once more."""
+    """From how many times on a phrase is said too often."""
     return max(int(PHRASE_A_LAP * rules.min_laps), 3)
 
 

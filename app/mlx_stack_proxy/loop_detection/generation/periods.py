@@ -1,4 +1,4 @@
-"""Whether a text that is still coming has begun to repeat itself, character by character.
+"""Finds out whether a growing text has begun to repeat itself, character by character.
 
 A text has *period* p where each character equals the one p before it. At every 64th character the
 last 32 or more are looked for before themselves, the nearest first; from a place where they stand
@@ -23,7 +23,7 @@ _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
 
 class Periods:
-    """The one rule: laps × characters."""
+    """The rule for exact repetitions."""
 
     __slots__ = ("_about", "_periods", "_rules", "due", "laps")
 
@@ -31,8 +31,8 @@ class Periods:
         self._about = about
         self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has
-        self.due = 0  # where one of them is enough, if it goes on; 0: there is none
-        self.laps = 0  # how often what repeats stands at the text's end
+        self.due = 0  # the length at which one of them is too long, if it goes on; 0: there is none
+        self.laps = 0  # the laps at the text's end
 
     def look(self, text: str, end: int) -> Found | None:
         """Decide by ``text[:end]``."""
@@ -49,7 +49,7 @@ class Periods:
         return None
 
     def _runs(self, text: str, end: int) -> dict[int, int]:
-        """The periods that the end of the text has, and where each begins to."""
+        """The periods of the text's end; by each, where the text begins to have it."""
         begin = max(end - self._rules.window_chars, 0)
         runs: dict[int, int] = {}
         for period in self._periods:
@@ -75,7 +75,7 @@ class Periods:
         return runs
 
     def _enough(self, text: str, start: int, end: int, period: int) -> int:
-        """The characters of this run that are enough."""
+        """How many characters of this run are too long."""
         late = end > self._about.late
         enough = characters(self._rules, "text", period, late=late)
         if end - start < enough:

@@ -1,12 +1,12 @@
-"""What a text that has no period says again and again: a phrase, or sentences but for a word.
+"""Two rules for text that repeats itself inexactly: a phrase, or sentences that differ in a word.
 
-gemini-cli's rule (``loopDetectionService.ts``): the same 50 characters 10 times, at most 75 apart
-on average. Lists and logs, of which each line is another, share long beginnings, too: so the laps
-must be of two kinds at most.
+:class:`Phrases` is gemini-cli's rule (``loopDetectionService.ts``): the same 50 characters 10
+times, at most 75 apart on average. The lines of lists and logs share long beginnings, too, so the
+text from one place to the next must be of two kinds at most.
 
-A model that is stuck need not repeat itself to the letter: "I need to check the a file. I need to
-check the b file." So sentences are compared word by word, and may differ in one word from the lap
-before them. A lap holds the end of a sentence: rows, code and the items of a list share words, too.
+:class:`Sentences` compares word by word: "I need to check the a file. I need to check the b file."
+A lap may differ from the one before in one word. It must hold the end of a sentence, for rows, code
+and the items of a list share words, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
 
 class Phrases:
-    """Looks for the last characters of a text. Keeps nothing."""
+    """Counts how often the last characters of a text stand in it. Has no state."""
 
     __slots__ = ("_fences", "_reach", "_times")
 
@@ -70,7 +70,7 @@ def _places(text: str, phrase: str, first: int, end: int) -> list[int]:
 
 
 class Sentences:
-    """Looks for laps of words. Keeps nothing."""
+    """Finds laps of words. Has no state."""
 
     __slots__ = ("_about",)
 
@@ -96,7 +96,7 @@ class Sentences:
 
 
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """After how many words the last ones come round, and how many laps there are then."""
+    """Pairs: a period in words, and how many of the last laps are alike."""
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
         laps = 1
         while _is_alike(words, period, laps):
@@ -106,7 +106,7 @@ def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
-    """Whether the lap before so many of the last ones is like the one behind it, but for a word."""
+    """Whether the lap before the last ``laps`` laps equals the next one but for a word."""
     end = len(words) - laps * period
     if end < period:
         return False

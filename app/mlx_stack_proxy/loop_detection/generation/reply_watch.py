@@ -1,8 +1,8 @@
-"""Watches one reply while it is written: when it goes round, and when it repeats its calls.
+"""Watches one reply while it is written, for text that repeats itself and for repeated calls.
 
-Text, reasoning and each call's arguments are watched apart, for each choice. What is found ends the
-attempt: a repetition or endless whitespace as a loop, too much reasoning as a truncation, repeated
-calls as a cut after which the rest is delivered.
+Each choice's text, reasoning and arguments of a call have a :class:`Flow` of their own. A finding
+ends the attempt: a repetition or endless whitespace as a loop, too much reasoning as a truncation,
+repeated calls as a cut, after which what came before is delivered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .limits import Found, RepeatedCall
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
-# Plain, and open about what comes next: asked to answer briefly, models left steps out.
+# The hint leaves the next step open: models that were asked to answer briefly left steps out.
 HINT = (
     "Your previous response repeated the same text until it was stopped. Take the next step, or "
     "answer; say each thing only once."
@@ -40,17 +40,17 @@ STOPPED: Final = (
 
 @frozen
 class _Stopped:
-    """A choice that was stopped; of its text ``kept`` characters came before the second lap."""
+    """A choice that was stopped because its text repeated itself."""
 
     choice: int
-    kept: int
+    kept: int  # the characters before the second lap
 
     def end(self, reply: Reply) -> None:
         choice = reply.choices[self.choice]
         choice.tool_calls = []
         if choice.text[: self.kept].strip():
             choice.text = choice.text[: self.kept]
-        else:  # nothing at all would be taken for a failure; blanks may be out already
+        else:  # an empty reply would count as a failure; blanks may have been sent already
             choice.text = choice.text[: max(self.kept, reply.flowed)] + STOPPED
         reply.mended.add(self.choice)
 
@@ -74,9 +74,9 @@ class ReplyWatch:
         self._calls: dict[int, NativeCalls] = {}
         self._arguments: dict[tuple[int, int], Flow] = {}
         self._finished: set[int] = set()
-        self._cut: int | None = None  # the choice that was cut for its calls,
-        self._prose: str | None = None  # and its text before them, where they are written there
-        self._stopped: _Stopped | None = None  # for going round
+        self._cut: int | None = None  # the choice that was cut for repeated calls
+        self._prose: str | None = None  # that choice's text before its first call in text
+        self._stopped: _Stopped | None = None
 
     def on_request(self, request: UpstreamRequest) -> None:
         """The request as it goes upstream; later stages may still change its body."""
@@ -95,7 +95,7 @@ class ReplyWatch:
             if isinstance(event, Finish):
                 self._finished.add(event.choice)
             return None
-        # No method of the flow's: most pieces only wait, and a call costs more than that.
+        # Written out here: a method call would cost more than to append a piece.
         piece = event.text  # type: ignore[union-attr]
         flow.waiting.append(piece)
         flow.length += len(piece)
@@ -104,7 +104,7 @@ class ReplyWatch:
         return self._verdict(found, event.choice, reasoning=kind is ReasoningDelta)  # type: ignore[union-attr]
 
     def mend(self, reply: Reply) -> None:
-        """Take what repeats out of the reply, and end what was cut."""
+        """Take repetitions out of the reply, and end the choices that were cut."""
         ended = self._cut if self._stopped is None else self._stopped.choice
         for index, choice in reply.choices.items():
             if ended is not None and index not in self._finished:
@@ -116,7 +116,7 @@ class ReplyWatch:
         self.drop_surplus(reply)
 
     def drop_surplus(self, reply: Reply) -> None:
-        """Leave out the calls that are too many; again where texts have become calls since."""
+        """Leave out surplus calls. Called again once other stages have read calls out of text."""
         for index, choice in reply.choices.items():
             is_cut = index == self._cut
             if is_cut and choice.tool_calls:
@@ -163,7 +163,7 @@ class ReplyWatch:
     def _verdict(
         self, found: Found | RepeatedCall, choice: int, *, reasoning: bool = False
     ) -> Verdict:
-        """``reasoning``: it was not found in the visible text, all of which can be kept."""
+        """``reasoning``: it was found outside the visible text, so all of that can be kept."""
         if isinstance(found, RepeatedCall):
             self._cut = choice
             return Cut(REPEATED_CALLS, "stop")
@@ -171,7 +171,7 @@ class ReplyWatch:
         if found.rule == "reasoning":
             return OutputTruncated("reasoning")
         if self._exchange.second_opinion_on is not None:
-            return _loop(found)  # no opinion: the reply that is there goes out
+            return _loop(found)  # the second opinion failed: the first reply is delivered
         self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
@@ -187,14 +187,14 @@ class ReplyWatch:
     # At its end
 
     def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
-        """End a choice that was not over; ``cut``: it is the one for which the reply was cut."""
+        """End an unfinished choice; ``cut``: this choice is why the reply was cut."""
         if not cut:
-            choice.finish_reason = "length"  # it was to go on
+            choice.finish_reason = "length"  # it was not complete
         elif not choice.tool_calls and index in self._written and self._stopped is None:
             choice.finish_reason = "length"  # its last call may be half of one
             written = self._written[index]
             self._prose, choice.text = written.before(choice.text), written.closed(choice.text)
-        if index in self._calls:  # the call that came last may be half of one
+        if index in self._calls:  # the last call may be incomplete
             choice.tool_calls = choice.tool_calls[:-1]
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
@@ -208,7 +208,7 @@ class ReplyWatch:
             self._note_saved()
 
     def _note_saved(self) -> None:
-        """How many tokens the model may still have written, where a limit says so."""
+        """Note how many tokens the model could still have written, if the request has a limit."""
         body = self._request.body if self._request is not None else {}
         limits = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
         known = [limit for limit in limits if isinstance(limit, int)]
@@ -221,7 +221,7 @@ class ReplyWatch:
 
 
 def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
-    """The tools that calls as text are made calls of. No method: a reply is to leave no cycle."""
+    """The tools whose calls are read out of text. A function, so that no reference cycle forms."""
     rules, request = settings.reliability.tool_validation, exchange.request
     rescues = rules.enabled and rules.rescue_text_calls
     if not rescues or "validation" in exchange.controls.bypass:
@@ -230,7 +230,7 @@ def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
 
 
 def _late(exchange: Exchange, settings: Settings) -> int:
-    """The characters, of each text, that the tool-call limit allows."""
+    """The characters that the tool-call limit allows each text."""
     budget, request = settings.reliability.token_budget, exchange.request
     limits = budget.tool_calls
     limited = budget.enabled and limits.apply != "never" and bool(request.tools)
@@ -250,7 +250,7 @@ def _loop(found: Found) -> LoopDetected:
         f"Repetitive generation detected ({what}). Consider rephrasing the request or trying a "
         "different approach.",
         hint=HINT,
-        # A lap may have been cut anywhere: its characters, sorted, are always the same.
+        # A lap may begin anywhere: sorted, its characters are always the same.
         pattern=f"{DETECTOR}:{digest(''.join(sorted(found.lap))):x}",
         generated=True,
     )

@@ -1,10 +1,10 @@
-"""Asking a model now and then whether an agent still gets on: when, what, and what it answered.
+"""The loop model is asked now and then whether an agent is stuck. Users know it as the judge.
 
-The rules catch what repeats; a judge may see that an agent tries the same in ever new words. The
-schedule and the question follow gemini-cli's design: not before ``after_turns`` turns of one task,
-then first after ``first_interval`` more, then the less often the surer it is that all is well.
-This part is pure: whoever asks sends :func:`question`, beside an exchange and never in its way, and
-hands the answer to :func:`read_answer`. No answer, or one that can't be read, means: no loop.
+The detectors catch what repeats; a model may see that an agent tries the same in ever new words.
+The schedule and the question follow gemini-cli's design: the model is first asked after
+``after_turns`` and ``first_interval`` turns of one task, and then the less often the surer it is
+that the agent gets on. This module does no I/O: ``ask_loop_model.py`` sends :func:`question` once
+the exchange is over, and :func:`read_answer` reads the reply. An unreadable answer means: no loop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..wire.chunks import text_of
 from .detectors import Finding
 from .history import History
 
+DETECTOR: Final = "judge"  # its name in headers, metrics and events
 MAX_SHOWN: Final = 600  # characters of one message
 MAX_REASONING: Final = 1_000  # characters
 MAX_ANSWER_TOKENS: Final = 512
@@ -50,10 +51,10 @@ _SYSTEM: Final = (
 
 @frozen
 class Answer:
-    """What the judge said; ``confidence`` from 0 to 1. ``reasoning`` may quote the transcript."""
+    """What the loop model said."""
 
-    confidence: float
-    reasoning: str = ""
+    confidence: float  # from 0 (the agent gets on) to 1 (it is surely stuck)
+    reasoning: str = ""  # may quote the transcript
 
 
 def task_of(history: History) -> int:
@@ -63,18 +64,18 @@ def task_of(history: History) -> int:
 
 
 def is_due(history: History, at: int | None, rules: JudgeSettings) -> bool:
-    """Whether to ask about the task at hand. ``at``: its turns at the next look; None: the first.
+    """Whether to ask about the task now. ``at``: the turn that :func:`next_look` named, if any.
 
-    Of a task so long that its beginning is not kept any more, nothing more is asked.
+    A task is asked about no more once it is so long that its beginning is forgotten.
     """
     first = rules.after_turns + rules.first_interval
     return task_of(history) != 0 and _length(history) >= (first if at is None else at)
 
 
 def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
-    """In turns of the task: the surer it was of a loop, the sooner.
+    """The turn of the task at which to ask again: the surer the model was of a loop, the sooner.
 
-    After no answer, as late as may be.
+    Without an answer the model is asked as late as the settings allow.
     """
     confidence = answer.confidence if answer is not None else 0.0
     span = rules.interval_max - rules.interval_min
@@ -84,9 +85,9 @@ def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> 
 def question(
     messages: Sequence[Mapping[str, Any]], rules: JudgeSettings, *, reasons: bool = False
 ) -> dict[str, Any]:
-    """The body of the request to the judge, about a client's messages; its model is left open.
+    """The request body that asks about a client's messages, without its ``model``.
 
-    ``reasons``: the judge thinks before it answers, and needs room for that.
+    ``reasons``: the model thinks before it answers, and gets more tokens for that.
     """
     shown = [m for m in messages if m.get("role") not in ("system", "developer")]
     task = next((m for m in shown if m.get("role") == "user"), None)
@@ -108,7 +109,7 @@ def question(
 
 
 def read_answer(text: str) -> Answer | None:
-    """The judge's answer; None if it is none. What stands around the JSON object is overlooked."""
+    """The model's answer, or None if it can't be read. Text around the JSON object is ignored."""
     text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
     try:
@@ -125,12 +126,12 @@ def read_answer(text: str) -> Answer | None:
     return Answer(float(confidence), str(value.get("reasoning") or "")[:MAX_REASONING])
 
 
-def found(
+def to_finding(
     answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
 ) -> Finding | None:
-    """The loop that the judge is sure enough of: a break at the next turn.
+    """The loop, if the model is surer than the settings ask: the next turn is then broken.
 
-    ``quotes``: its reasoning may be kept.
+    ``quotes``: the finding may keep the model's reasoning.
     """
     if answer is None or answer.confidence <= rules.confidence or not history.turns:
         return None
@@ -140,7 +141,7 @@ def found(
     )
     turn = history.turns[-1]
     return Finding(
-        "judge",
+        DETECTOR,
         _length(history),
         "",
         f"{task_of(history) & (2**64 - 1):016x}",

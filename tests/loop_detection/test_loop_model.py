@@ -1,4 +1,4 @@
-"""The judge: when it is asked, what it is shown, and what its answer comes to."""
+"""The loop model: when it is asked, what it is shown, and what its answer comes to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mlx_stack_proxy.loop_detection import judge
-from mlx_stack_proxy.loop_detection.judge import Answer
+from mlx_stack_proxy.loop_detection import loop_model
+from mlx_stack_proxy.loop_detection.loop_model import Answer
 from mlx_stack_proxy.settings import JudgeSettings
 from tests.loop_detection.histories import TASK, Json, history, says, steps, user
 
@@ -25,9 +25,9 @@ def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
     asked = []
     for count in range(1, turns + 1):
         whole = history(run(count))
-        if judge.is_due(whole, at, RULES):
+        if loop_model.is_due(whole, at, RULES):
             asked.append(count)
-            at = judge.next_look(whole, answer, RULES)
+            at = loop_model.next_look(whole, answer, RULES)
     return asked
 
 
@@ -40,15 +40,15 @@ def test_when_it_is_asked() -> None:
 
 def test_another_task_counts_anew() -> None:
     first = history(run(40))
-    assert judge.is_due(first, None, RULES)
+    assert loop_model.is_due(first, None, RULES)
     second = history([*run(40), says("Done."), user("Now that."), *run(10)[1:]])
-    assert judge.task_of(second) != judge.task_of(first)
-    assert not judge.is_due(second, None, RULES)
+    assert loop_model.task_of(second) != loop_model.task_of(first)
+    assert not loop_model.is_due(second, None, RULES)
 
 
 def test_what_it_is_shown() -> None:
     secret: Json = {"role": "system", "content": "The system prompt."}
-    body = judge.question([secret, *run(30)], RULES)
+    body = loop_model.question([secret, *run(30)], RULES)
     system, said = body["messages"]
     assert (system["role"], said["role"]) == ("system", "user")
     assert TASK["content"] in said["content"]
@@ -64,13 +64,13 @@ def test_what_it_is_shown() -> None:
 
 
 def test_long_messages_are_cut() -> None:
-    body = judge.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
+    body = loop_model.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
     assert len(body["messages"][1]["content"]) < 20 * 1000
 
 
 @pytest.mark.parametrize("messages", [[], [user("Hi.")], [says("Hi.")], [{"role": "tool"}]])
 def test_a_question_about_little(messages: list[Json]) -> None:
-    assert judge.question(messages, RULES)["messages"]
+    assert loop_model.question(messages, RULES)["messages"]
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_a_question_about_little(messages: list[Json]) -> None:
     ],
 )
 def test_reading_its_answer(text: str, answer: Answer | None) -> None:
-    assert judge.read_answer(text) == answer
+    assert loop_model.read_answer(text) == answer
 
 
 @pytest.mark.parametrize(("confidence", "breaks"), [(0.91, True), (0.9, False), (0.0, False)])
 def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
-    found = judge.found(Answer(confidence), history(run(33)), RULES)
+    found = loop_model.to_finding(Answer(confidence), history(run(33)), RULES)
     assert (found is not None) is breaks
     if found is not None:
         assert (found.detector, found.repeats) == ("judge", 33)
-    assert judge.found(None, history(run(33)), RULES) is None
+    assert loop_model.to_finding(None, history(run(33)), RULES) is None
 
 
 @pytest.mark.parametrize("calls", [None, 5, "x", {}, [None, 5, {"function": None}]])
 def test_a_question_about_odd_messages(calls: object) -> None:
     odd: list[Json] = [{"role": None}, {"role": "assistant", "content": 5, "tool_calls": calls}]
-    json.dumps(judge.question(odd, RULES))
+    json.dumps(loop_model.question(odd, RULES))

@@ -1,8 +1,8 @@
-"""Asking a model what a stage wants to know: beside the exchanges, and never in their way.
+"""Sends the question for the loop model (:class:`Inquiry`) after its exchange has ended.
 
-A question is asked once its exchange has been delivered, as a task of its own: through the tier's
-queue, within a time, and within the budgets of the session and the hour. Whatever goes wrong, there
-is no answer, and that is all.
+A background task sends the question through the tier's queue, within ``SECONDS`` and within the
+budgets of the session and the hour. It delays no exchange. If anything goes wrong, the stage gets
+None for an answer.
 """
 
 from __future__ import annotations
