@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .engine.pipeline import Stage
-from .escalation.stage import Escalation
+from .escalation.stage import BrokenReplies
 from .loop_detection.stage import LoopDetection
 from .settings import Settings
-from .token_budget.stage import Budget
+from .token_budget.stage import ReplyLength
 from .tool_validation.stage import ToolValidation
 
 
@@ -27,9 +27,9 @@ def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
-        stages.append(Budget(settings))
+        stages.append(ReplyLength(settings))
     if settings.reliability.escalation.enabled:
-        stages.append(Escalation(settings))
+        stages.append(BrokenReplies(settings))
     return stages
 
 

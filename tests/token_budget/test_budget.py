@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
-from mlx_stack_proxy.token_budget.stage import Budget
+from mlx_stack_proxy.token_budget.stage import ReplyLength
 from mlx_stack_proxy.wire.events import Usage
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from mlx_stack_proxy.wire.reply import Reply
@@ -29,13 +29,13 @@ def tool(*parameters: str) -> Json:
 CALLS = [tool("city"), tool("path", "content")]
 
 
-def stage(tiers: Json | None = None) -> Budget:
+def stage(tiers: Json | None = None) -> ReplyLength:
     budget = {"max_output_tokens": 1000, "tool_calls": {"default_max_tokens": 200}}
     given = {"tiers": tiers or {"fast": {}}, "reliability": {"token_budget": budget}}
-    return Budget(from_mapping(given))
+    return ReplyLength(from_mapping(given))
 
 
-def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
+def sent(budget: ReplyLength, whole: Exchange, tier: str = "fast") -> Json:
     request = UpstreamRequest(tier, dict(whole.request.body))
     budget.open(whole).on_request(request)
     return request.body

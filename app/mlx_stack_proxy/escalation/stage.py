@@ -3,9 +3,8 @@
 A stream whose model server dies reaches us with an invented ``finish_reason: "stop"`` and
 ``[DONE]``. Often it has no text. Where it has some, its one tell is the usage, which LiteLLM then
 counts itself: it has ``completion_tokens_details`` and no ``cached_tokens``, or comes too late to
-be waited for. A server that sends
-no usage of its own looks the same in every good reply, so the tell counts only for local tiers
-that have shown that they do.
+be waited for. A server that sends no usage of its own looks the same in every good reply, so the
+tell counts only for local tiers that have shown that they do.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LONGEST_RUN = 32
 _CUT = ("length", "max_tokens", "content_filter")
 
 
-class Escalation:
+class BrokenReplies:
     """Finds empty replies and made-up ends; one for all exchanges."""
 
     name = "escalation"
@@ -39,13 +38,13 @@ class Escalation:
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
-    def made_up(self, tier: str, reply: Reply) -> bool:
-        """Whether a reply's end is LiteLLM's invention; each reply is to be asked about once."""
+    def record_end(self, tier: str, reply: Reply) -> bool:
+        """Record a reply's end, once; True where LiteLLM made it up."""
         if tier not in self._local or reply.cut:
             return False
         usage = reply.usage
         # None: LiteLLM may take seconds to count, and nobody waits for it after the finish_reason.
-        return self._seen[tier].made_up(usage is None or usage.counted_by_litellm)
+        return self._seen[tier].record(usage is None or usage.counted_by_litellm)
 
 
 class _Usages:
@@ -54,7 +53,7 @@ class _Usages:
     def __init__(self) -> None:
         self._own = self._runs = self._run = self._between = 0
 
-    def made_up(self, counted_by_litellm: bool) -> bool:
+    def record(self, counted_by_litellm: bool) -> bool:
         if not counted_by_litellm:
             self._own += 1
             self._between += 1
@@ -70,12 +69,12 @@ class _Usages:
 
 
 class _State(StageState):
-    def __init__(self, stage: Escalation, exchange: Exchange) -> None:
+    def __init__(self, stage: BrokenReplies, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
 
     def judge(self, reply: Reply) -> EmptyResponse | UpstreamFailed | None:
-        made_up = self._stage.made_up(self._exchange.tier, reply)
+        made_up = self._stage.record_end(self._exchange.tier, reply)
         # With a stop sequence of the client's, nothing may well be all that comes before it.
         if not self._exchange.request.body.get("stop"):
             for choice in reply.choices.values():

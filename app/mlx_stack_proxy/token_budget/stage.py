@@ -28,7 +28,7 @@ _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
 _WORD = re.compile(r"(?<!\S)\S*?\w")
 
 
-class Budget:
+class ReplyLength:
     """Puts ``max_tokens`` (or ``max_completion_tokens``, as the client spells it) in place."""
 
     name = "budget"
@@ -116,7 +116,7 @@ class _Written:
 
 
 class _State(StageState):
-    def __init__(self, stage: Budget, exchange: Exchange) -> None:
+    def __init__(self, stage: ReplyLength, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
         self._sent = 0  # tokens: the limit that went upstream

@@ -2,9 +2,9 @@
 
 OpenAI's SDKs, and the frameworks on them, take the form of a chunk on trust: one without
 ``choices``, a ``message`` in place of a ``delta`` or a role in every chunk ends an agent, or spoils
-its history. What a server spells another way and can mean but one thing is spelt as OpenAI does;
-what says nothing in any spelling is left out. A chunk that has its form comes out equal, the order
-of its fields included, so that who relays it can send the bytes that came.
+its history. `ChunkForm` spells a field as OpenAI does where another spelling can mean only one
+thing, and drops a chunk that says nothing in any spelling. A chunk that has its form comes out
+equal, the order of its fields included, so the relay can send the bytes that came.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
-    """The choices of a chunk or a completion; some servers send the only one without a list."""
+    """The choices of a chunk or a completion; some servers send a single one without a list."""
     choices = payload.get("choices")
     if isinstance(choices, dict):
         return [choices]
@@ -29,7 +29,7 @@ def choices_of(payload: Mapping[str, Any]) -> list[Any]:
 
 
 def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """What a choice says: its delta, its message, or its text, as the older completions have it."""
+    """What a choice says: its delta, its message, or the text of an older completion."""
     for said in (choice.get("delta"), choice.get("message")):
         if isinstance(said, dict):
             return said
@@ -38,7 +38,7 @@ def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def index_of(one: Mapping[str, Any], position: int) -> int:
-    """Which of its kind a choice or a call is: as it says, else by its place in the list."""
+    """The index that a choice or a call gives itself, else its position in the list."""
     index = one.get("index")
     return index if type(index) is int else position
 
@@ -48,25 +48,23 @@ def _always(usage: Mapping[str, Any]) -> bool:
 
 
 class ChunkForm:
-    """One stream's.
+    """Brings the chunks of one stream into form.
 
-    ``id``, ``model``: for chunks that don't say them. ``believes``: whether what upstream says of
-    its tokens can be; what can't be is left out. ``top``: what they do say of the reply.
-    ``halves``: of the characters in its texts. ``begun``: the choices of which anything has come,
-    and so their role, which goes out once.
+    ``id`` and ``model`` stand in chunks that lack them, until a chunk says its own. A usage that
+    ``believes`` refuses is left out, because it can't be true.
     """
 
     __slots__ = ("_believes", "begun", "halves", "top")
 
     def __init__(self, id: str, model: str, believes: Believes = _always) -> None:
         self._believes = believes
-        # When it was made, nobody says then.
+        # The fields that all chunks of a reply share. `created` is 0 until a chunk has a time.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
-        self.halves = surrogates.Halves()
-        self.begun: set[int] = set()
+        self.halves = surrogates.Halves()  # joins characters that the server cut in two
+        self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
-        """The chunk in its form, equal to what came where that has it; None: it says nothing."""
+        """The chunk in form, equal to what came if that was in form; None if it says nothing."""
         given = choices_of(payload)
         if error := _error_in(payload, given):
             return {"error": error}
@@ -76,19 +74,19 @@ class ChunkForm:
             if isinstance(one, dict) and (index := index_of(one, position)) < MAX_CHOICES
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
-        formed.pop("error", None)  # a null is one to some clients
+        formed.pop("error", None)  # some clients take `"error": null` for an error
         if "usage" in payload:
             formed["usage"] = self._usage(payload["usage"])
         says_something = choices or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
 
     def _usage(self, said: Any) -> dict[str, Any] | None:
-        """With all its counts; None for one that has none, or is not believed."""
+        """The usage with all its counts; None if it has none, or can't be true."""
         usage = field_forms.usage(said)
         return usage if usage is None or self._believes(said) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """What a chunk says of the reply; what it doesn't, as the one before it did."""
+        """The shared fields: the chunk's own, and for those it lacks, the chunk's before it."""
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":
@@ -117,7 +115,7 @@ class ChunkForm:
 
 
 def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:
-    """The error that a chunk brings; nothing if it is none."""
+    """The error that a chunk brings; None if it brings none."""
     if error := payload.get("error"):
         return error
     for choice in choices:

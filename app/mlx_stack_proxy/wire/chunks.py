@@ -38,16 +38,12 @@ class MalformedChunk(ValueError):
 
 @dataclass(slots=True)
 class Chunk:
-    """One frame and what it means.
+    """One frame and what it means."""
 
-    ``raw``: the bytes to relay. ``payload``: the parsed object; None for comments and ``[DONE]``.
-    ``done``: it is ``[DONE]``.
-    """
-
-    raw: bytes
-    payload: dict[str, Any] | None
+    raw: bytes  # to relay as they are
+    payload: dict[str, Any] | None  # the parsed object; None for comments and ``[DONE]``
     events: Sequence[Event]
-    done: bool = False
+    done: bool = False  # the frame is ``[DONE]``
 
 
 def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:

@@ -35,19 +35,15 @@ class RefusalDelta:
 
 @frozen
 class ToolCallDelta:
-    """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty.
-
-    ``was_object``: the arguments came as JSON itself, not as its text. ``odd``: it lacks the
-    index, the function or, with a name, the type, by which clients put calls together.
-    """
+    """A piece of one tool call; parts that were not sent are empty."""
 
     choice: int
-    index: int
+    index: int  # the call's place in the reply
     id: str
     name: str
     arguments: str
-    was_object: bool = False
-    odd: bool = False
+    was_object: bool = False  # the arguments came as a JSON object, not as its text
+    odd: bool = False  # it lacks the index, the function, or the type beside a name
 
 
 @frozen

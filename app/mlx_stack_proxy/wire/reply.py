@@ -21,18 +21,15 @@ from .events import (
 
 @dataclass(slots=True)
 class ToolCall:
-    """One call. ``arguments`` is the text the model wrote, meant to be a JSON object.
-
-    ``was_object``: upstream sent the object itself; what goes out has to be its text. ``odd``: a
-    client that put its pieces together might get another call than this one. ``again``: the name
-    in a piece that came when it was whole, without an id: arguments that follow are another call's.
-    """
+    """One tool call, put together from its pieces."""
 
     id: str
     name: str
-    arguments: str
-    was_object: bool = False
-    odd: bool = False
+    arguments: str  # as the model wrote them, meant to be a JSON object
+    was_object: bool = False  # upstream sent an object, but clients need its text
+    odd: bool = False  # a client that joins the pieces itself might get another call
+    # A piece without an id named this tool when the call was whole: arguments behind it begin
+    # another call of that name.
     again: str = ""
 
     def ends_before(self, delta: ToolCallDelta) -> bool:
@@ -48,12 +45,12 @@ class ToolCall:
         more, own = delta.arguments.strip(), self.arguments.strip()
         if name != self.name:
             return not own or is_object(own)
-        # The very same again is the same call, sent twice.
+        # The server sent the same call twice if name and arguments are equal.
         return bool(more) and more != own and is_object(own)
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
-        # Many clients join names and ids as they join the arguments.
+        # A repeated id or name is odd: many clients append it, as they append arguments.
         again = (self.id and delta.id) or (self.name and delta.name)
         self.odd = self.odd or delta.odd or bool(again)
         if delta.name and not delta.id and is_object(self.arguments.strip()):
@@ -88,7 +85,7 @@ class ChoiceReply:
         self.has_other = False  # audio or images
         self.tool_calls: list[ToolCall] = []
         self.finish_reason: str | None = None
-        self.finished_at = 0  # pieces that the reply had by then
+        self.finished_at = 0  # pieces that the reply had when this choice finished
 
     @property
     def text(self) -> str:
@@ -112,7 +109,7 @@ class ChoiceReply:
             call.add(delta)
             return
         name = delta.name or (call.again if call is not None else "")
-        # Clients put calls in a row by their index.
+        # Clients order calls by their index, so an index out of order is odd.
         odd = delta.odd or call is not None or delta.index != len(self.tool_calls)
         call = ToolCall(delta.id, name, delta.arguments, delta.was_object, odd)
         self._calls[delta.index] = call
@@ -124,28 +121,22 @@ class ChoiceReply:
 
 @dataclass(slots=True)
 class Reply:
-    """All choices of one attempt. ``mended`` holds the choices that stages changed.
-
-    ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
-    wrote, noted before stages take any of them out; ``pieces``: in how many they came, ``counted``
-    of which before the usage that is known. ``flowed``: characters of the (only) choice's text that
-    the client has.
-    """
+    """All choices of one attempt."""
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
     usage: Usage | None = None
     error: UpstreamErrorEvent | None = None
-    mended: set[int] = field(default_factory=set)
+    mended: set[int] = field(default_factory=set)  # choices that must be written anew
     finished: bool = False  # every choice seen so far has its finish_reason
-    cut: bool = False
-    generated: int = 0
-    pieces: int = 0
-    counted: int = 0
-    flowed: int = 0
+    cut: bool = False  # we ended the call, so its usage never came
+    generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
+    pieces: int = 0  # pieces of text, reasoning, calls and refusals that came
+    counted: int = 0  # pieces that had come when `usage` did
+    flowed: int = 0  # characters of the (only) choice's text that the client has
     _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
-        """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
+        """UTF-8 bytes that the model wrote, also those that stages took out."""
         size = 0
         for choice in self.choices.values():
             calls = "".join([call.name + call.arguments for call in choice.tool_calls])
@@ -166,10 +157,10 @@ class Reply:
         return found
 
     def _finish(self, event: Finish) -> None:
-        """Take in a finish. A choice has one, at its end: one that finishes again is written anew.
+        """Take in a finish. If a choice finishes twice, it is written anew, with one finish.
 
-        Where nothing has come since, the first reason stays: some servers say `stop` behind
-        `tool_calls`.
+        The first reason stays if nothing came in between: some servers send `tool_calls`, then
+        `stop`.
         """
         choice = self.choice(event.choice)
         if choice.finish_reason is not None:
@@ -211,7 +202,7 @@ class Reply:
 
 
 def is_object(arguments: str) -> bool:
-    """Whether the arguments of a call are what servers take in a history: one JSON object."""
+    """Whether a call's arguments are one JSON object: servers accept nothing else in a history."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except orjson.JSONDecodeError:

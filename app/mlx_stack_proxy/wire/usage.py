@@ -61,19 +61,15 @@ def window_of(tier: TierSettings | None, settings: Settings) -> int:
 
 
 class UsageCheck:
-    """One reply's. After one ``usage`` that can't be true, no other of it is believed (``failed``).
-
-    ``body``: the request that is sent. ``window``: its model's, in tokens. ``reply``: what came
-    before the usage that is checked.
-    """
+    """Whether the usages of one reply can be true; after one that can't, it refuses all others."""
 
     __slots__ = ("_body", "_reply", "_window", "failed")
 
     def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
-        self._body = body
-        self._window = window
-        self._reply = reply
-        self.failed = False
+        self._body = body  # the request that was sent
+        self._window = window  # the model's, in tokens
+        self._reply = reply  # what came before the usage that is checked
+        self.failed = False  # a usage could not be true
 
     def __call__(self, usage: Mapping[str, Any]) -> bool:
         if not self.failed:
