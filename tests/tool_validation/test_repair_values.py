@@ -77,14 +77,8 @@ def test_a_value_of_the_wrong_type_that_is_surely_meant(
         ("string", None),
         ("string", ["x"]),
         (STRINGS, "chicken, tomatoes and lettuce"),
-        (STRINGS, "RGB and HEX"),
-        (STRINGS, "rice & beans"),
-        (STRINGS, "Reis und Bohnen"),
-        (STRINGS, "riz et haricots"),
         (STRINGS, "米饭、豆子"),
         (STRINGS, "a.py b.py"),
-        (STRINGS, "S M L"),
-        (STRINGS, "AAPL MSFT"),
         (STRINGS, "a\nb"),
         (STRINGS, ""),
         (STRINGS, "[a, b]"),
@@ -105,17 +99,6 @@ def test_a_value_of_the_wrong_type_that_is_surely_meant(
 )
 def test_a_value_that_would_be_a_guess(schema: Any, came: Any) -> None:
     assert kinds(json.dumps({"value": came}), one(parameters("value", value=schema))) != []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["koffie of thee", "Jan of Piet", "brood en melk", "BROOD EN MELK", "chleb i mleko",
-     "pane e latte", "Madrid Y Barcelona", "pommes et poires", "The Beatles et Queen",
-     "roti dan susu", "ekmek ve süt", "brød og melk", "хлеб и молоко", "Brot UND Milch",
-     "bread AND milk"],
-)  # fmt: skip
-def test_a_word_that_joins_in_the_language_of_the_text(text: str) -> None:
-    assert kinds(json.dumps({"value": text}), one(parameters("value", value=STRINGS))) != []
 
 
 def test_an_allowed_string_stays_a_string() -> None:
