@@ -24,7 +24,7 @@ from tests.support.replies import (
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ARRIVAL_SECONDS, Piece, Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
-from tests.tool_validation.test_text_samples import MARKED, SAMPLES, SCHEMAS
+from tests.tool_validation.test_text_samples import SAMPLES, SCHEMAS
 
 Json = dict[str, Any]
 TOOLS = [
@@ -125,31 +125,6 @@ async def test_text_before_a_call_flows_and_the_call_waits_until_it_is_whole(
     assert rest_of_it.count(b'"tool_calls":[') == 1
 
 
-LOOKALIKES = [
-    "if a < b and c > d: print(a[0])",
-    "Write <b>bold</b>, <tool> and <tool_cal without more.",
-    "The tag `<tool_call>` opens a call.",
-    'JSON: {"a": [1, 2]} and [1, {"b": 2}].',
-    "```python\nprint({'name': 'search'})\n```\nThat is all.",
-    "Action is the word. Thought: none.",
-    "[TOOL is no marker] <|not_one|>",
-    "",
-    "   \n  leading blanks",
-]
-
-
-@pytest.mark.parametrize("step", [1, 3, 7])
-@pytest.mark.parametrize("text", LOOKALIKES)
-async def test_what_only_looks_like_a_call_keeps_its_text(
-    text: str, step: int, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    pieces = [text[at : at + step] for at in range(0, len(text), step)]
-    upstream.will(text_stream(*pieces) if pieces else text_stream(""))
-    response = await ask(proxy, tools=[SEARCH], stream=True)
-    assert text_of(response.content) == text
-    assert b"tool_calls" not in response.content
-
-
 @pytest.mark.parametrize(
     "texts",
     [
@@ -157,30 +132,37 @@ async def test_what_only_looks_like_a_call_keeps_its_text(
         ("<b>bold</b>", " and <", "i>so</i>"),
         ("{", '"a": 1', "} ", "was the answer"),
         ("```py", "thon\n", "x = {}\n```", "\nThat is all."),
+        ("Write <tool>", " and <tool_cal"),
+        ("   \n ", " blanks"),
     ],
     ids=str,
 )
-async def test_held_chunks_go_out_as_the_bytes_that_came(
+async def test_what_only_looks_like_a_call_goes_out_as_it_came(
     texts: tuple[str, ...], upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     whole = stream_bytes(text_chunks(*texts))
-    upstream.will(Reply.sse(whole))
+    upstream.will(Reply.sse(whole), Reply.sse(whole))
     response = await ask(proxy, tools=[SEARCH], **WITH_USAGE)
     assert without_notes(response.content) == whole
-
-
-MARKS = ("<", "[TOOL", "｜", "Action", "```", "▁", "◁", "find_book")
+    response = await ask(proxy, tools=[SEARCH])
+    message = response.json()["choices"][0]["message"]
+    assert (message["content"], "tool_calls" in message) == ("".join(texts), False)
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, texts[0]) for name, texts in SAMPLES.items()], ids=list(SAMPLES)
+    ("name", "before", "said"),
+    [
+        ("hermes_json", "I look it up.\n", "I look it up.\n"),  # it ends with its tag,
+        ("react", "I look it up.\n", "I look it up.\nThought: look it up.\n"),  # or the reply,
+        ("json_fence", "", ""),  # or where nothing but it may stand
+        ("bare_json", "", ""),
+    ],
 )
-async def test_every_format_comes_out_as_a_real_call(
-    name: str, text: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+async def test_a_call_written_as_text_comes_out_as_a_real_call(
+    name: str, before: str, said: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
 ) -> None:
-    pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
-    before = "I look it up.\n" if (name, text) in MARKED else ""
-    upstream.will(text_stream(before, *pieces))
+    text = SAMPLES[name][0]
+    upstream.will(text_stream(before, *(text[at : at + 4] for at in range(0, len(text), 4))))
     seen = [
         choice
         async for one in await sdk.chat.completions.create(
@@ -198,9 +180,7 @@ async def test_every_format_comes_out_as_a_real_call(
     assert call.function.name == "find_book"
     assert json.loads(call.function.arguments or "") == {"title": "Momo", "year": 1973}
     assert [one.finish_reason for one in seen if one.finish_reason] == ["tool_calls"]
-    said = "".join(one.delta.content or "" for one in seen)
-    assert said.startswith(before)
-    assert not any(mark in said for mark in MARKS if mark != "Action" or name != "react")
+    assert "".join(one.delta.content or "" for one in seen) == said
 
 
 async def test_several_calls_and_text_around_them(

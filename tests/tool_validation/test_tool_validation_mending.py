@@ -138,27 +138,16 @@ def test_choices_are_mended_each_on_its_own() -> None:
 
 # What is right is never touched
 
-ODD_SCHEMAS: list[Any] = [
-    None,
-    True,
-    {},
-    [],
-    "any",
-    {"type": "any"},
-    {"type": ["object", "null"], "properties": {"query": {"type": ["string", "null"]}}},
-    {"type": "object", "properties": {"query": True, "limit": {"items": False}}},
-    {"type": "object", "properties": {"query": {"$ref": "#/$defs/q"}}, "$defs": {"q": {}}},
-    {"type": "object", "properties": {"query": {"$ref": "http://127.0.0.1:9/q.json"}}},
-    {"type": "object", "properties": {"query": {"type": "text", "pattern": "(a+)+$"}}},
-    {"type": "object", "properties": {"query": {"pattern": "["}}, "required": "query"},
-    {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "minimum": "x"},
-    {"type": "object", "properties": {"model_config": {"type": "string"}}},
-]
-SPELLINGS = [GOOD, '{"query":"quokka"}', '{\n  "query" : "quokka"\n}', '{"query": "qu\\u006fkka"}']
 
-
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("schema", ODD_SCHEMAS, ids=str)
+@pytest.mark.parametrize(
+    ("schema", "spelling"),
+    [
+        ({"properties": {"query": {"type": "string"}}}, '{\n  "query" : "qu\\u006fkka"\n}'),
+        ({"properties": {"query": {"type": "text", "pattern": "["}}, "required": "query"}, GOOD),
+        (None, '{"query":"quokka"}'),
+    ],
+    ids=str,
+)
 def test_a_right_call_goes_out_as_the_bytes_that_came(schema: Any, spelling: str) -> None:
     faults = Faults()
     whole = asked(tools=[tool("search", schema), LIST], stream=True)
