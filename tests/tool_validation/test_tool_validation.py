@@ -177,43 +177,50 @@ def test_the_older_form_needs_no_id() -> None:
     assert outcome.repairs is None
 
 
-@pytest.mark.parametrize("text", [None, "Let me look."])
-@pytest.mark.parametrize("finish", ["tool_calls", "function_call"])
-def test_a_call_that_the_server_lost(text: str | None, finish: str) -> None:
-    outcome = judged(message(text=text, finish=finish))
-    assert outcome.kinds == ["lost_call"]
-    assert outcome.failures[0].position == -1
+KNOWN = '<tool_call>{"name": "list_files", "arguments": {}}</tool_call>'
+MANY = [call("list_files", "{}", f"c{place}") for place in range(stage_module.MAX_CALLS + 1)]
+LARGE = f'{{"query": "{"x" * 1_000_000}"}}'
+DEEP = f'{{"query": {"[" * 100}{"]" * 100}}}'
 
 
-def test_one_bad_call_among_good_ones_makes_the_reply_bad() -> None:
-    outcome = judged(message(call(), call("search", "{}", "b"), call("list_files", "{}", "c")))
-    assert [(one.kind, one.position) for one in outcome.failures] == [("missing_required", 1)]
-    assert outcome.failures[0].error == 'missing required field "query" in function "search"'
+@pytest.mark.parametrize(
+    ("reply", "tools", "failure"),
+    [
+        (message(text=None, finish="tool_calls"), TOOLS, ("lost_call", -1)),
+        (message(text=None, finish="function_call"), TOOLS, ("lost_call", -1)),
+        (message(text="Let me look.", finish="tool_calls"), TOOLS, ("lost_call", -1)),
+        (message(call(), call("search", "{}", "b")), TOOLS, ("missing_required", 1)),
+        (message(call()), [], ("unknown_tool", 0)),
+        (message(call("write_files", '{"path": "a"}')), TOOLS, ("unknown_tool", 0)),
+        (message(text=UNKNOWN), TOOLS, ("unknown_tool", -1)),
+        (message(text=f"First this.\n{KNOWN}\n{UNKNOWN}"), TOOLS, ("unknown_tool", -1)),
+        (message(*MANY), TOOLS, ("too_many_calls", -1)),
+        (message(call(arguments=LARGE)), TOOLS, ("too_large", 0)),
+        (message(call(arguments=DEEP)), TOOLS, ("too_deep", 0)),
+    ],
+    ids=[
+        "lost",
+        "lost, in the older form",
+        "lost, behind text",
+        "one bad call of two",
+        "no tools are offered",
+        "an unknown tool",
+        "an unknown tool in a text",
+        "an unknown tool behind a known one",
+        "too many",
+        "too large",
+        "too deep",
+    ],
+)
+def test_what_is_refused(reply: Json, tools: list[Json], failure: tuple[str, int]) -> None:
+    outcome = judged(reply, asked(tools=tools))
+    assert [(one.kind, one.position) for one in outcome.failures] == [failure]
+    assert len(outcome.failures[0].error) < 300
+    assert outcome.incidents == [("tool_call_invalid", (failure[0],))]
 
 
-def test_a_call_without_any_tools_offered() -> None:
-    outcome = judged(message(call()), asked(tools=[]))
-    assert [(one.kind, one.error) for one in outcome.failures] == [
-        ("unknown_tool", 'function "search" does not exist: no tools are available')
-    ]
-
-
-def test_an_unknown_tool_names_the_nearest() -> None:
-    outcome = judged(message(call("write_files", '{"path": "a", "content": ""}')))
-    assert outcome.kinds == ["unknown_tool"]
-    assert '"write_file"' in outcome.failures[0].error
-    assert outcome.incidents == [("tool_call_invalid", ("unknown_tool",))]
-
-
-def test_an_unknown_tool_in_a_marked_format() -> None:
-    outcome = judged(message(text=UNKNOWN))
-    assert [(one.kind, one.tool) for one in outcome.failures] == [("unknown_tool", "delete_all")]
-
-
-def test_an_unknown_tool_in_a_marked_format_beside_a_known_one() -> None:
-    known = '<tool_call>{"name": "list_files", "arguments": {}}</tool_call>'
-    outcome = judged(message(text=f"First this.\n{known}\n{UNKNOWN}"))
-    assert outcome.kinds == ["unknown_tool"]
+def test_as_many_calls_as_the_cap_are_let_through() -> None:
+    assert judged(message(*MANY[:-1])).verdict is None
 
 
 @pytest.mark.parametrize("lead", ["Let me see:\n", "Hermes models write calls like "])
@@ -280,32 +287,6 @@ def test_a_text_that_may_hold_a_call_is_what_it_is_elsewhere(text: str) -> None:
         assert judged(reply, asked(**body), **rules).verdict is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Let me try something like this:\n",
-        "Right:\n",
-        "Good:\n",
-        "I'll do it like this:\n",
-        "Here is one more example search to run:\n",
-        "For example:\n",
-    ],
-)
-@pytest.mark.parametrize(
-    "call",
-    [
-        '<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>',
-        '[TOOL_CALLS]search[ARGS]{"query": "quokka"}',
-        '<|tool_call>call:search{query:<|"|>quokka<|"|>}<tool_call|>',
-        "```tool_code\nsearch(query='quokka')\n```",
-    ],
-)
-def test_a_marked_call_is_one_whatever_is_said_before_it(text: str, call: str) -> None:
-    outcome = judged(message(text=text + call))
-    assert outcome.calls == [("search", {"query": "quokka"})]
-    assert outcome.choice["message"]["content"] == text
-
-
 def test_marked_calls_with_prose_between_them_are_all_calls() -> None:
     one = '<|tool_call>call:search{query:<|"|>quokka<|"|>}<tool_call|>'
     two = "<|tool_call>call:list_files{}<tool_call|>"
@@ -368,28 +349,6 @@ def test_an_id_is_not_doubted_elsewhere() -> None:
     assert outcome.kinds == ["missing_required"]
     assert isinstance(outcome.verdict, InvalidToolCall)
     assert not outcome.verdict.doubt
-
-
-def test_more_calls_than_the_cap() -> None:
-    many = [call("list_files", "{}", f"c{place}") for place in range(stage_module.MAX_CALLS + 1)]
-    outcome = judged(message(*many))
-    assert outcome.kinds == ["too_many_calls"]
-    assert "129 calls" in outcome.failures[0].error
-    assert judged(message(*many[:-1])).verdict is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        (f'{{"query": "{"x" * 1_000_000}"}}', "too_large"),
-        (f'{{"query": {"[" * 100}{"]" * 100}}}', "too_deep"),
-    ],
-    ids=["size", "nesting"],
-)
-def test_arguments_beyond_the_caps(arguments: str, kind: str) -> None:
-    outcome = judged(message(call("search", arguments)))
-    assert outcome.kinds == [kind]
-    assert len(outcome.failures[0].error) < 300
 
 
 # A length cut
@@ -458,11 +417,6 @@ def test_a_reply_under_response_format(wanted: Json, tools: list[Json]) -> None:
     assert mended.repairs
     whole = asked(tools=tools, response_format=wanted)
     assert judged(message(text=' {"age":7 }'), whole).repairs is None
-
-
-def test_a_schema_of_response_format_is_checked() -> None:
-    outcome = judged(message(text='{"name": "Ada"}'), asked(tools=[], response_format=FORMATS[1]))
-    assert outcome.kinds == ["missing_required"]
 
 
 def test_a_call_is_a_good_reply_under_response_format() -> None:
