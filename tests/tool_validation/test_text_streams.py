@@ -170,17 +170,7 @@ TEXTS = st.lists(PIECES, max_size=8).map("".join)
 @given(TEXTS, st.lists(st.integers(0, 600), max_size=30))
 def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert_even(text, cuts)
-
-
-@settings(max_examples=150, deadline=None)
-@given(TEXTS)
-def test_any_text_character_by_character(text: str) -> None:
     assert_even(text, list(range(len(text))))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.one_of(TEXTS, st.text()))
-def test_a_text_without_calls_comes_back_unchanged(text: str) -> None:
     found = rescue(text, TOOLS)
     assert found.calls or found.content == text
     assert all(call.name in TOOLS for call in found.calls)
