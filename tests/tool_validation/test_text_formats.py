@@ -233,17 +233,6 @@ def test_a_call_that_is_only_thought_of(thought: str, call: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Look:\n```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-    ],
-)
-def test_a_fence_around_a_tagged_call_is_no_call(text: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), text)
-
-
 def test_tokens_that_end_a_message_go_with_the_call() -> None:
     for token in ("<|im_end|>", "<|eot_id|>", "</s>", "\n</tool_call>\n"):
         assert rescue(SAMPLES["bare_json"][0] + token, TOOLS).content.strip() == ""

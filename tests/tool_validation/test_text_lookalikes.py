@@ -49,6 +49,7 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
     [
         f'text = """{TAGGED}\n{JSON}\n"""\n',
         f"> {TAGGED}",
+        f"```json\n{TAGGED}\n```",
         "The tags <tool_call> and </tool_call> stand around a call of find_book.",
         "Use the <tool_call> tag.",
         "<tool_call></tool_call>",

@@ -179,8 +179,6 @@ def test_the_older_form_needs_no_id() -> None:
 
 KNOWN = '<tool_call>{"name": "list_files", "arguments": {}}</tool_call>'
 MANY = [call("list_files", "{}", f"c{place}") for place in range(stage_module.MAX_CALLS + 1)]
-LARGE = f'{{"query": "{"x" * 1_000_000}"}}'
-DEEP = f'{{"query": {"[" * 100}{"]" * 100}}}'
 
 
 @pytest.mark.parametrize(
@@ -195,8 +193,6 @@ DEEP = f'{{"query": {"[" * 100}{"]" * 100}}}'
         (message(text=UNKNOWN), TOOLS, ("unknown_tool", -1)),
         (message(text=f"First this.\n{KNOWN}\n{UNKNOWN}"), TOOLS, ("unknown_tool", -1)),
         (message(*MANY), TOOLS, ("too_many_calls", -1)),
-        (message(call(arguments=LARGE)), TOOLS, ("too_large", 0)),
-        (message(call(arguments=DEEP)), TOOLS, ("too_deep", 0)),
     ],
     ids=[
         "lost",
@@ -208,14 +204,11 @@ DEEP = f'{{"query": {"[" * 100}{"]" * 100}}}'
         "an unknown tool in a text",
         "an unknown tool behind a known one",
         "too many",
-        "too large",
-        "too deep",
     ],
 )
 def test_what_is_refused(reply: Json, tools: list[Json], failure: tuple[str, int]) -> None:
     outcome = judged(reply, asked(tools=tools))
     assert [(one.kind, one.position) for one in outcome.failures] == [failure]
-    assert len(outcome.failures[0].error) < 300
     assert outcome.incidents == [("tool_call_invalid", (failure[0],))]
 
 
