@@ -135,15 +135,7 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
         '{"answer": {"name": "find_book", "arguments": {}}}',
         '{"title": "Momo", "year": 1973}',
         '{"arguments": {"title": "Momo"}}',
-    ],
-)
-def test_json_that_is_data(text: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        # Python and prose.
         PYTHON,
         f"I would use {PYTHON} here.",
         f"[{PYTHON}](https://example.org)",
@@ -161,7 +153,7 @@ def test_json_that_is_data(text: str) -> None:
         "⏺ find_book: Momo",
     ],
 )
-def test_python_and_prose(text: str) -> None:
+def test_json_python_and_prose_that_call_nothing(text: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
