@@ -66,23 +66,21 @@ async def test_after_text_a_retry_adds_its_calls(
     assert (note["retries"], note["attempts"], note["tier"]) == (1, 2, "fast")
 
 
-async def test_after_text_a_retry_without_calls_goes_on_behind_a_blank_line(
-    upstream: ScriptedServer, proxy: RunningProxy
+@pytest.mark.parametrize(
+    ("then", "text", "finish"),
+    [
+        (text_stream("I can", " not."), "Let me look.\n\nI can not.", "stop"),
+        (stream(with_role(delta('{"query": "quo'), finish="length")), "Let me look.", "length"),
+    ],
+    ids=["text goes on behind a blank line", "half a call adds nothing"],
+)
+async def test_after_text_a_retry_without_calls(
+    then: Reply, text: str, finish: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(calling(BAD, LOOK), text_stream("I can", " not."))
-    response = await ask(proxy, tools=TOOLS, stream=True)
-    assert text_of(response.content) == "Let me look.\n\nI can not."
-    assert finishes(response) == ["stop"]
-
-
-async def test_after_text_half_a_call_adds_nothing(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    half = stream(with_role(delta('{"query": "quo'), finish="length"))
-    upstream.will(calling(BAD, LOOK), half)
+    upstream.will(calling(BAD, LOOK), then)
     response = await ask(proxy, tools=TOOLS, stream=True, max_tokens=9)
-    assert text_of(response.content) == "Let me look."
-    assert finishes(response) == ["length"]
+    assert text_of(response.content) == text
+    assert finishes(response) == [finish]
 
 
 async def test_after_text_one_retry_is_all(upstream: ScriptedServer, proxy: RunningProxy) -> None:

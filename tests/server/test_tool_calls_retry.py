@@ -19,7 +19,6 @@ from tests.server.calling import (
     MISSING,
     RULES,
     TOOLS,
-    Json,
     calling,
     delta,
     deltas,
@@ -89,35 +88,6 @@ async def test_what_a_retry_asks(upstream: ScriptedServer, proxy: RunningProxy) 
     assert "must match" in messages_of(retries[-1])[-1]["content"]
 
 
-async def test_a_client_that_fixed_the_seed_keeps_its_sampling(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(calling(BAD), calling(GOOD))
-    await ask(proxy, tools=TOOLS, seed=7, temperature=0.5)
-    assert [one.json()["temperature"] for one in upstream.calls] == [0.5, 0.5]
-
-
-async def test_a_lost_call_gets_only_the_correction(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(stream(with_role(finish="tool_calls")), calling(GOOD))
-    response = await ask(proxy, tools=TOOLS)
-    assert response.headers["x-mlx-stack-retries"] == "1"
-    (only,) = messages_of(upstream.calls[1])
-    assert only["content"].startswith(f"{MESSAGES[0]['content']}\n\nYour previous response")
-    assert "could not be read" in only["content"]
-
-
-async def test_without_correction_the_same_is_asked_again(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({f"{RULES}.max_retries": 1, f"{RULES}.retry_with_correction": False})
-    upstream.will(calling(BAD), calling(GOOD))
-    await ask(proxy, tools=TOOLS)
-    assert [messages_of(one) for one in upstream.calls] == [MESSAGES, MESSAGES]
-    assert upstream.calls[1].json()["temperature"] == 0.1
-
-
 # When it is not to be
 
 
@@ -140,24 +110,6 @@ async def test_return_last(upstream: ScriptedServer, start_proxy: StartProxy) ->
     assert response.status_code == 200
     assert deltas(response)[1:] == [delta(BAD)]
     assert response.headers["x-mlx-stack-retries"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("changes", "calls"),
-    [
-        ({f"{RULES}.max_retries": 0}, 1),
-        ({f"{RULES}.max_retries": 2}, 3),
-        ({f"{RULES}.max_retries": 9, "reliability.escalation.max_attempts": 2}, 2),
-    ],
-    ids=["none", "two", "max_attempts"],
-)
-async def test_the_bounds_of_an_exchange(
-    changes: Json, calls: int, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(changes)
-    upstream.always(calling(BAD))
-    checked_error(await ask(proxy, tools=TOOLS), 422, "tool_validation_failed")
-    assert len(upstream.calls) == calls
 
 
 async def test_switched_off_or_bypassed_it_passes(

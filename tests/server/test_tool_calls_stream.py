@@ -13,6 +13,7 @@ from tests.server.asking import CHAT, MESSAGES, WITH_USAGE, ask, body, text_of, 
 from tests.server.calling import delta, deltas
 from tests.support.replies import (
     DONE,
+    USAGE,
     chunk,
     data,
     stream,
@@ -22,9 +23,9 @@ from tests.support.replies import (
     with_role,
 )
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ARRIVAL_SECONDS, Piece, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
-from tests.tool_validation.test_text_samples import MARKED, SAMPLES, SCHEMAS
+from tests.tool_validation.test_text_samples import SAMPLES, SCHEMAS
 
 Json = dict[str, Any]
 TOOLS = [
@@ -34,120 +35,33 @@ TOOLS = [
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 
 
-async def said_before_the_next(
-    proxy: RunningProxy, upstream: ScriptedServer, *texts: str
-) -> list[str]:
-    """What has reached the client after each text, the next not being sent before that is seen."""
-    events = [asyncio.Event() for _ in texts]
-    pieces: list[Piece] = [data(chunk({"role": "assistant", "content": ""}))]
-    for text, event in zip(texts, events, strict=True):
-        pieces += [data(chunk({"content": text})), Wait(event)]
-    pieces += [data(chunk({}, "stop")), DONE]
-    upstream.will(Reply.sse(*pieces))
-    seen: list[str] = []
-    came = b""
-    asked = body(tools=[SEARCH], stream=True)
-    async with proxy.client.stream("POST", CHAT, json=asked) as response:
-        parts = response.aiter_raw()
-        for event, upto in zip(events, range(1, len(texts) + 1), strict=True):
-            wanted = len("".join(texts[:upto]))
-            async with asyncio.timeout(ARRIVAL_SECONDS):
-                while len(text_of(came)) < wanted:
-                    came += await anext(parts)
-            seen.append(text_of(came))
-            event.set()
-        came += b"".join([part async for part in parts])
-    assert text_of(came) == "".join(texts)
-    return seen
-
-
 @pytest.mark.parametrize(
-    "texts",
+    ("first", "rest", "said"),
     [
-        ("T", "he quokka", " is small.", "\n\nIt ", "lives", " on Rottnest."),
-        ("Sum:", " 1 < 2", " and 3 > 2, a[0] is", " {1}, `x`", " 'so'", "."),
-        ("# Title\n", "\n- one", "\n- two", "\n\n| a | b |\n", "|---|---|\n", "| 1 | 2 |"),
-        ("The Action", " is needed", ": call", " the office", " now."),
-        ("é", "🎉", " fine"),
+        ({"content": "Sum: 1 < 2, a[0] is {1}, `x` "}, ["é 🎉"], "é 🎉"),
+        ({"content": "# Title\n\n- one"}, ["\n| a |\n|---|"], "\n| a |\n|---|"),
+        ({"reasoning_content": f"I could {CALL}"}, ["No."], "No."),
+        ({"content": "Let me look. "}, [CALL[:9], CALL[9:]], ""),
     ],
-    ids=["prose", "brackets", "markdown", "action", "unicode"],
+    ids=["prose", "markdown", "reasoning", "text before a call"],
 )
-async def test_prose_does_not_wait(
-    texts: tuple[str, ...], upstream: ScriptedServer, proxy: RunningProxy
+async def test_what_is_no_call_does_not_wait_for_the_next_chunk(
+    first: Json, rest: list[str], said: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    seen = await said_before_the_next(proxy, upstream, *texts)
-    assert seen == ["".join(texts[: upto + 1]) for upto in range(len(texts))]
-
-
-async def test_reasoning_does_not_wait(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     event = asyncio.Event()
-    thinks = data(chunk({"role": "assistant", "reasoning_content": f"I could {CALL}"}))
-    upstream.will(Reply.sse(thinks, Wait(event), data(chunk({"content": "No."}, "stop")), DONE))
-    asked = body(tools=[SEARCH], stream=True)
+    one = chunk({"role": "assistant", **first})
+    last = [*({**chunk({"content": text}), "usage": USAGE} for text in rest), chunk({}, "stop")]
+    usage_in_every_chunk = {**one, "usage": USAGE}
+    upstream.will(Reply.sse(data(usage_in_every_chunk), Wait(event), *map(data, last), DONE))
+    asked = body(tools=[SEARCH], **WITH_USAGE)
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
         parts = response.aiter_raw()
-        assert thinks in await anext(parts)
+        came = await anext(parts)
+        assert json.loads(came.removeprefix(b"data: "))["choices"] == one["choices"]
         event.set()
-        rest = b"".join([part async for part in parts])
-    assert text_of(rest) == "No."
-    assert b"tool_calls" not in rest
-
-
-async def test_usage_in_every_chunk_does_not_stop_a_stream(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    event = asyncio.Event()
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    one, two = ({**chunk({"content": text}), "usage": usage} for text in ("a", "b"))
-    upstream.will(Reply.sse(data(one), Wait(event), data(two), data(chunk({}, "stop")), DONE))
-    async with proxy.client.stream("POST", CHAT, json=body(**WITH_USAGE)) as response:
-        parts = response.aiter_raw()
-        assert text_of(await anext(parts)) == "a"
-        event.set()
-        assert text_of(b"".join([part async for part in parts])) == "b"
-
-
-async def test_text_before_a_call_flows_and_the_call_waits_until_it_is_whole(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    event = asyncio.Event()
-    first = data(chunk({"role": "assistant", "content": "Let me look. "}))
-    rest = [data(chunk({"content": text})) for text in (CALL[:9], CALL[9:])]
-    upstream.will(Reply.sse(first, Wait(event), *rest, data(chunk({}, "stop")), DONE))
-    asked = body(tools=[SEARCH], stream=True)
-    async with proxy.client.stream("POST", CHAT, json=asked) as response:
-        parts = response.aiter_raw()
-        assert await anext(parts) == first
-        event.set()
-        rest_of_it = b"".join([part async for part in parts])
-    assert b"<tool" not in rest_of_it
-    assert text_of(rest_of_it) == ""
-    assert rest_of_it.count(b'"tool_calls":[') == 1
-
-
-LOOKALIKES = [
-    "if a < b and c > d: print(a[0])",
-    "Write <b>bold</b>, <tool> and <tool_cal without more.",
-    "The tag `<tool_call>` opens a call.",
-    'JSON: {"a": [1, 2]} and [1, {"b": 2}].',
-    "```python\nprint({'name': 'search'})\n```\nThat is all.",
-    "Action is the word. Thought: none.",
-    "[TOOL is no marker] <|not_one|>",
-    "",
-    "   \n  leading blanks",
-]
-
-
-@pytest.mark.parametrize("step", [1, 3, 7])
-@pytest.mark.parametrize("text", LOOKALIKES)
-async def test_what_only_looks_like_a_call_keeps_its_text(
-    text: str, step: int, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    pieces = [text[at : at + step] for at in range(0, len(text), step)]
-    upstream.will(text_stream(*pieces) if pieces else text_stream(""))
-    response = await ask(proxy, tools=[SEARCH], stream=True)
-    assert text_of(response.content) == text
-    assert b"tool_calls" not in response.content
+        after = b"".join([part async for part in parts])
+    assert text_of(after) == said
+    assert after.count(b'"tool_calls":[') == (not said)
 
 
 @pytest.mark.parametrize(
@@ -157,30 +71,37 @@ async def test_what_only_looks_like_a_call_keeps_its_text(
         ("<b>bold</b>", " and <", "i>so</i>"),
         ("{", '"a": 1', "} ", "was the answer"),
         ("```py", "thon\n", "x = {}\n```", "\nThat is all."),
+        ("Write <tool>", " and <tool_cal"),
+        ("   \n ", " blanks"),
     ],
     ids=str,
 )
-async def test_held_chunks_go_out_as_the_bytes_that_came(
+async def test_what_only_looks_like_a_call_goes_out_as_it_came(
     texts: tuple[str, ...], upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     whole = stream_bytes(text_chunks(*texts))
-    upstream.will(Reply.sse(whole))
+    upstream.will(Reply.sse(whole), Reply.sse(whole))
     response = await ask(proxy, tools=[SEARCH], **WITH_USAGE)
     assert without_notes(response.content) == whole
-
-
-MARKS = ("<", "[TOOL", "｜", "Action", "```", "▁", "◁", "find_book")
+    response = await ask(proxy, tools=[SEARCH])
+    message = response.json()["choices"][0]["message"]
+    assert (message["content"], "tool_calls" in message) == ("".join(texts), False)
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, texts[0]) for name, texts in SAMPLES.items()], ids=list(SAMPLES)
+    ("name", "before", "said"),
+    [
+        ("hermes_json", "I look it up.\n", "I look it up.\n"),  # it ends with its tag,
+        ("react", "I look it up.\n", "I look it up.\nThought: look it up.\n"),  # or the reply,
+        ("json_fence", "", ""),  # or where nothing but it may stand
+        ("bare_json", "", ""),
+    ],
 )
-async def test_every_format_comes_out_as_a_real_call(
-    name: str, text: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+async def test_a_call_written_as_text_comes_out_as_a_real_call(
+    name: str, before: str, said: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
 ) -> None:
-    pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
-    before = "I look it up.\n" if (name, text) in MARKED else ""
-    upstream.will(text_stream(before, *pieces))
+    text = SAMPLES[name][0]
+    upstream.will(text_stream(before, *(text[at : at + 4] for at in range(0, len(text), 4))))
     seen = [
         choice
         async for one in await sdk.chat.completions.create(
@@ -198,9 +119,7 @@ async def test_every_format_comes_out_as_a_real_call(
     assert call.function.name == "find_book"
     assert json.loads(call.function.arguments or "") == {"title": "Momo", "year": 1973}
     assert [one.finish_reason for one in seen if one.finish_reason] == ["tool_calls"]
-    said = "".join(one.delta.content or "" for one in seen)
-    assert said.startswith(before)
-    assert not any(mark in said for mark in MARKS if mark != "Action" or name != "react")
+    assert "".join(one.delta.content or "" for one in seen) == said
 
 
 async def test_several_calls_and_text_around_them(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import Options, check_call
-from mlx_stack_proxy.tool_validation.tools import tool_set
+from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 from tests.tool_validation.calls import SEARCH, TOOLS, check, kinds, one, parameters, tool
 
 GOOD = [
@@ -31,27 +31,21 @@ def test_a_good_call_is_not_touched(arguments: str) -> None:
     assert (checked.repairs, checked.failures) == ((), ())
 
 
-def test_missing_required_field_is_named() -> None:
-    (failure,) = check("{}").failures
-    assert failure.tool == "search"
-    assert failure.kind == "missing_required"
-    assert failure.error == 'missing required field "query" in function "search"'
-
-
-def test_unknown_tool_names_the_nearest() -> None:
-    (failure,) = check('{"path": "a"}', name="write_files").failures
-    assert failure.kind == "unknown_tool"
-    assert failure.error == 'function "write_files" does not exist; did you mean "write_file"?'
-
-
-def test_unknown_tool_without_a_near_one() -> None:
-    (failure,) = check("{}", name="teleport").failures
-    assert failure.error == 'function "teleport" does not exist'
-
-
-def test_no_tools_at_all() -> None:
-    (failure,) = check("{}", tools=tool_set(None), name="search").failures
-    assert failure.error == 'function "search" does not exist: no tools are available'
+@pytest.mark.parametrize(
+    ("tools", "name", "kind", "error"),
+    [
+        (TOOLS, "search", "missing_required",
+         'missing required field "query" in function "search"'),
+        (TOOLS, "write_files", "unknown_tool",
+         'function "write_files" does not exist; did you mean "write_file"?'),
+        (TOOLS, "teleport", "unknown_tool", 'function "teleport" does not exist'),
+        (tool_set(None), "search", "unknown_tool",
+         'function "search" does not exist: no tools are available'),
+    ],
+)  # fmt: skip
+def test_a_failure_names_what_is_wrong(tools: ToolSet, name: str, kind: str, error: str) -> None:
+    (failure,) = check("{}", tools, name).failures
+    assert (failure.tool, failure.kind, failure.error) == (name, kind, error)
 
 
 def test_the_nearest_tool_is_never_called_instead() -> None:
@@ -139,13 +133,6 @@ def test_brackets_inside_strings_are_no_nesting() -> None:
 def test_large_broken_arguments_are_not_mended_but_told() -> None:
     assert check(json.dumps({"query": "x" * 1_000})[:-1]).repairs == ("missing_closer",)
     assert kinds(json.dumps({"query": "x" * 250_000})[:-1]) == ["truncated"]
-
-
-def test_each_check_can_be_switched_off() -> None:
-    assert kinds("{", options=Options(validate_json=False)) == []
-    assert kinds("[]", options=Options(validate_json=False)) == []
-    assert kinds("{}", options=Options(validate_schema=False)) == []
-    assert kinds("{}", name="nope", options=Options(validate_tool_names=False)) == []
 
 
 def test_repair_can_be_switched_off() -> None:

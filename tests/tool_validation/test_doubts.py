@@ -80,35 +80,34 @@ def test_a_frame_that_makes_no_sense_frames_nothing(odd: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("name", "value"),
     [
-        "...",
-        "…",
-        "<city>",
-        "<any thing>",
-        "[insert city]",
-        "[city]",
-        "string",
-        "YOUR_CITY_HERE",
-        "example_city",
-        "your city",
-        "city-name",
-        " <city> ",
+        ("city", "..."),
+        ("city", "…"),
+        ("city", "<city>"),
+        ("city", "<any thing>"),
+        ("city", "[insert city]"),
+        ("city", "[city]"),
+        ("city", "string"),
+        ("city", "YOUR_CITY_HERE"),
+        ("city", "example_city"),
+        ("city", "your city"),
+        ("city", "city-name"),
+        ("city", " <city> "),
+        # A parameter's own name of several words, a template's variable.
+        ("user_id", "user_id"),
+        ("user_id", "user id"),
+        ("user_id", "{{user_id}}"),
+        ("user_id", "{{ x }}"),
     ],
 )
-def test_a_placeholder(value: str) -> None:
-    schema = parameters(city="string")
-    assert doubted({"city": value}, schema) == ["placeholder"]
-    assert doubted({"city": value}, schema, said(f"Use {value} as it is.")) == []
-    named = parameters(city={"type": "string", "description": "as", "default": value})
-    assert doubted({"city": value}, named) == ([] if value != "string" else ["placeholder"])
-
-
-@pytest.mark.parametrize("value", ["user_id", "user id", "{{user_id}}", "{{ x }}"])
-def test_a_parameters_own_name_of_several_words_or_a_templates_variable(value: str) -> None:
-    schema = parameters(user_id="string")
-    assert doubted({"user_id": value}, schema) == ["placeholder"]
-    assert doubted({"user_id": value}, schema, said(f"It is {value}.")) == []
+def test_a_placeholder(name: str, value: str) -> None:
+    schema = parameters(**{name: "string"})
+    assert doubted({name: value}, schema) == ["placeholder"]
+    assert doubted({name: value}, schema, said(f"Use {value} as it is.")) == []
+    named = parameters(**{name: {"type": "string", "description": "as", "default": value}})
+    surely = value in ("string", name)
+    assert doubted({name: value}, named) == (["placeholder"] if surely else [])
 
 
 @pytest.mark.parametrize(
@@ -154,12 +153,6 @@ def test_a_text_may_be_about_marks() -> None:
     page = "The model writes <|im_end|> behind each message. " * 20
     assert doubted({"text": page}, None) == []
     assert doubted({"q": "</tool_call> missing"}, None, said("why is </tool_call> missing?")) == []
-
-
-def test_an_id_with_a_slip() -> None:
-    schema = parameters("order", order="string")
-    assert doubted({"order": "887449"}, schema, said("Look up 8874449.")) == ["miscopied_id"]
-    assert doubted({"order": "8874449"}, schema, said("Look up 8874449.")) == []
 
 
 @pytest.mark.parametrize("kind", DOUBTS)

@@ -95,56 +95,53 @@ def test_what_is_near_and_meant(came: str, stands: str) -> None:
         assert not is_slip(stands.lower(), came.lower())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "path"),
-    [
-        ({"customerId": "C-61211"}, "customerId"),
-        ({"order": {"id": "I4YDQTS"}}, "order.id"),
-        ({"ids": ["IZ-53201", "C-61211"]}, "ids[1]"),
-        ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, "orders[0].order_number"),
-    ],
-)
-def test_where_an_id_may_stand(arguments: dict[str, Any], path: str) -> None:
-    slip = found(arguments)
-    assert slip is not None
-    assert slip.path == path
-
-
-def test_a_number_may_be_an_id() -> None:
-    message = said("Issue 8874449.")
-    assert found({"issue_number": 887449}, message) == Miscopied(
-        "issue_number", "887449", "8874449"
-    )
+KNOWN = (USER, RESULT)
+PARTS = [{"type": "text", "text": "T4YDQTS"}, {"type": "image"}]
+ODD = {"role": "assistant", "tool_calls": [{"function": None}, {}], "content": None}
+SCHEMA = [{"function": {"parameters": {"properties": {"id": {"enum": ["I4YDQTS"]}}}}}]
+ORDER = Miscopied("order_id", "I4YDQTS", "T4YDQTS")
+DIGITS = Miscopied("order_id", "887449", "8874449")
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "messages", "slip"),
     [
-        {"amount": 11250},
-        {"path": "notes/I4YDQTS"},
-        {"order_id": "the order I4YDQTS"},
-        {"order_id": "idabcdef"},
-        {"order_id": None, "id": True, "ids": [], "ref": {}},
-        {"order_id": "t4ydqts"},  # the same in another case
-        {"order_id": "612111"},  # a part that stands by itself
+        ({"customerId": "C-61211"}, KNOWN, Miscopied("customerId", "C-61211", "C-612111")),
+        ({"order": {"id": "I4YDQTS"}}, KNOWN, Miscopied("order.id", "I4YDQTS", "T4YDQTS")),
+        ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, Miscopied("ids[1]", "C-61211", "C-612111")),
+        ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, KNOWN,
+         Miscopied("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
+        ({"order_id": 887449}, [said("Issue 8874449.")], DIGITS),  # a number
+        ({"order_id": "887449"}, [said('{"text": "first\\n8874449"}')], DIGITS),
+        ({"order_id": "I4YDQTS"}, [said("t4ydqts. I mean T4YDQTS.")], ORDER),
+        ({"order_id": "I4YDQTS"}, [{"role": "user", "content": PARTS}, ODD], ORDER),
+    ],
+)  # fmt: skip
+def test_where_an_id_and_its_slip_may_stand(
+    arguments: dict[str, Any], messages: list[dict[str, Any]], slip: Miscopied
+) -> None:
+    assert found(arguments, *messages) == slip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        ({"amount": 11250}, KNOWN),
+        ({"path": "notes/I4YDQTS"}, KNOWN),
+        ({"order_id": "the order I4YDQTS"}, KNOWN),
+        ({"order_id": "idabcdef"}, KNOWN),
+        ({"order_id": None, "id": True, "ids": [], "ref": {}}, KNOWN),
+        ({"order_id": "t4ydqts"}, KNOWN),  # the same in another case
+        ({"order_id": "612111"}, KNOWN),  # a part that stands by itself
+        ({"order_id": "I4YDQTS"}, [said("T4YDQTS and J4YDQTS are done.")]),  # one more of many
+        # What was called before is not doubted again,
+        ({"order_id": "I4YDQTS"}, [USER, called({"order_id": "I4YDQTS"}), RESULT]),
+        # but it is no word of the user's, of which another could be a slip.
+        ({"order_id": "I4YDQTTS"}, [called({"order_id": "I4YDQTS"})]),
     ],
 )
-def test_what_is_no_such_id(arguments: Any) -> None:
-    assert found(arguments) is None
-
-
-def test_what_was_called_before_is_not_doubted_again() -> None:
-    before = called({"order_id": "I4YDQTS"})
-    assert found({"order_id": "I4YDQTS"}, USER, before, RESULT) is None
-    # But it is no word of the user's, of which another could be a slip.
-    assert found({"order_id": "I4YDQTTS"}, before) is None
-
-
-def test_one_of_many_alike_is_one_more() -> None:
-    message = said("T4YDQTS and J4YDQTS are done.")
-    assert found({"order_id": "I4YDQTS"}, message) is None
-    twice = said("T4YDQTS. I mean t4ydqts.")
-    assert found({"order_id": "I4YDQTS"}, twice) is not None
+def test_what_is_no_slip(arguments: Any, messages: list[dict[str, Any]]) -> None:
+    assert found(arguments, *messages) is None
 
 
 def test_letters_that_grow_in_lower_case() -> None:
@@ -172,16 +169,8 @@ def test_what_an_id_that_stands_may_stand_between(content: str) -> None:
     assert found({"order_id": "8874449"}, said(content)) is None
 
 
-def test_a_slip_of_what_stands_behind_an_escaped_line_end() -> None:
-    slip = found({"order_id": "887449"}, said('{"text": "first\\n8874449"}'))
-    assert slip is not None
-    assert slip.meant == "8874449"
-
-
 def test_an_id_that_a_schema_names_is_meant() -> None:
-    tools = [{"function": {"parameters": {"properties": {"id": {"enum": ["I4YDQTS"]}}}}}]
-    assert found({"order_id": "I4YDQTS"}) is not None
-    assert found({"order_id": "I4YDQTS"}, tools=tools) is None
+    assert found({"order_id": "I4YDQTS"}, tools=SCHEMA) is None
     assert found({"order_id": "I4YDQTS"}, tools=[{"x": 2**70}]) is not None
 
 
@@ -190,12 +179,6 @@ def test_a_reply_with_many_ids_is_looked_through_once() -> None:
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
     assert not any(slip_of(ids, one) for one in new)
     assert slip_of(ids, {"id": "I4YDQTS"}) is None
-
-
-def test_parts_of_content_are_read() -> None:
-    parts = {"role": "user", "content": [{"type": "text", "text": "T4YDQTS"}, {"type": "image"}]}
-    odd = {"role": "assistant", "tool_calls": [{"function": None}, {}], "content": None}
-    assert found({"order_id": "I4YDQTS"}, parts, odd) is not None
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,9 @@ def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> Non
         "<function=find_book>\n<parameter=title>Momo\n<parameter=year>1973\n</function>\n</tool_call>",
         '<minimax:tool_call><invoke name="find_book"><parameter name="title">Momo</parameter>'
         '<parameter name="year">1973</parameter>',
+        # The bracket of a tag is missing, too.
+        "<tool_call>\n<function=find_book\n<parameter=title\nMomo\n</parameter>\n"
+        "<parameter=year\n1973\n</parameter>\n</function>",
     ],
 )
 def test_a_missing_end_changes_nothing(text: str) -> None:
@@ -161,11 +164,17 @@ def test_calls_without_arguments(text: str) -> None:
     assert calls(rescue(text, TOOLS)) == [("list_shelves", {})]
 
 
-@pytest.mark.parametrize("text", ["{}", "```json\n{}\n```", "<tool_call>{}\n</tool_call>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{JSON}}}",
+        f"```json\n{JSON}}}\n```",
+        f"<tool_call>{JSON}}}\n</tool_call>",
+        f"<function=find_book>{ARGUMENTS}}}</function>",
+    ],
+)
 def test_a_bracket_too_many_hides_no_call_and_is_no_text(text: str) -> None:
-    found = rescue(text.replace("{}", SAMPLES["bare_json"][0] + "}"), TOOLS)
-    assert (calls(found), found.content) == ([MOMO], "")
-    found = rescue('<function=find_book>{"title": "Momo", "year": 1973}}</function>', TOOLS)
+    found = rescue(text, TOOLS)
     assert (calls(found), found.content) == ([MOMO], "")
 
 
@@ -233,25 +242,9 @@ def test_a_call_that_is_only_thought_of(thought: str, call: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Look:\n```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-    ],
-)
-def test_a_fence_around_a_tagged_call_is_no_call(text: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), text)
-
-
 def test_tokens_that_end_a_message_go_with_the_call() -> None:
     for token in ("<|im_end|>", "<|eot_id|>", "</s>", "\n</tool_call>\n"):
         assert rescue(SAMPLES["bare_json"][0] + token, TOOLS).content.strip() == ""
-
-
-def test_a_forgotten_bracket_of_a_tag() -> None:
-    text = "<tool_call>\n<function=find_book\n<parameter=title\nMomo\n</parameter>\n</function>"
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
 
 
 def test_a_format_that_fails_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
     [
         f'text = """{TAGGED}\n{JSON}\n"""\n',
         f"> {TAGGED}",
+        f"```json\n{TAGGED}\n```",
         "The tags <tool_call> and </tool_call> stand around a call of find_book.",
         "Use the <tool_call> tag.",
         "<tool_call></tool_call>",
@@ -109,49 +110,16 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
     "text",
     [
         f"Here is the JSON you asked for:\n```json\n{JSON}\n```",
-        f"The request body:\n```json\n{JSON}\n```",
-        f"## find_book\n\n**Request**\n\n```json\n{JSON}\n```\n\n**Response**\n\nA book.",
-        f"Here are the payloads you asked for:\n\n```json\n{JSON}\n```\n\n```json\n{JSON}\n```",
         f"The two request bodies:\n```json\n{JSON}\n```\nand\n```json\n{JSON}\n```\n",
         f"The JSON would be:\n\n{JSON}\n\n{JSON}",
-        f"Shall I run this?\n\n```json\n{JSON}\n```",
-        f"Once you confirm, I'll run:\n{JSON}",
-        f"```json\n{JSON}\n```\n\nWould you like me to run this?",
         f"{JSON}\n\nShall I proceed?",
-        f"{JSON}\n\nIs that okay?",
-        f"I'd look this up, if that's okay:\n{JSON}",
-        f"I would run this if it's fine with you:\n{JSON}",
-        f"{JSON}\n\nPlease confirm before I run it.",
-        f"{JSON}\n\nPlease confirm.",
-        f"{JSON}\n\nProceed? (y/n)",
-        f"{JSON}\n\nJust say yes and I'll run it.",
-        f"{JSON}\n\nSoll ich das ausführen?",
-        f"{JSON}\n\nVoulez-vous que je l'exécute ?",
-        f"{JSON}\n\n¿Quieres que lo ejecute?",
-        f"{JSON}\n\nVuoi che lo esegua?",
-        f"{JSON}\n\nQuer que eu execute isso?",
-        f"{JSON}\n\n要我执行吗？",
-        f"{JSON}\n\n実行してもよろしいですか？",
-        f"{JSON}\n\nВыполнить?",
-        f"{JSON}\n\n실행할까요?",
-        f"With your permission I would run:\n{JSON}",
-        f"Wenn du zustimmst, führe ich Folgendes aus:\n{JSON}",
-        f"Si vous confirmez, j'exécuterai :\n{JSON}",
-        f"如果你同意，我将执行：\n{JSON}",
-        f"Hier ist das gewünschte Objekt:\n{JSON}",
-        f"以下のJSONを送信してください:\n\n{JSON}",
         f"```json\n{JSON}\n```\nThis looks the book up.",
         f"```json\n{JSON}\n{{}}\n```",
         f"def books():\n    return [{PYTHON}]",
         f"books = [{PYTHON}]",
-        f"You can write [{PYTHON}] in the config.",
-        f"The format looks like [{PYTHON}]",
-        f"It is as good as [{PYTHON}]",
-        f"for book in [{PYTHON}]",
         f"for example: [{PYTHON}]",
         f"```python\n{PYTHON}\n```",
         f"```python\n[{PYTHON}]\n```",
-        f"Here is an example of the format:\n{JSON}",
         f"You could send {JSON} to the server.",
         f"payload = {JSON}",
         f"    return {JSON}",
@@ -167,15 +135,7 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
         '{"answer": {"name": "find_book", "arguments": {}}}',
         '{"title": "Momo", "year": 1973}',
         '{"arguments": {"title": "Momo"}}',
-    ],
-)
-def test_json_that_is_data(text: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        # Python and prose.
         PYTHON,
         f"I would use {PYTHON} here.",
         f"[{PYTHON}](https://example.org)",
@@ -193,7 +153,7 @@ def test_json_that_is_data(text: str) -> None:
         "⏺ find_book: Momo",
     ],
 )
-def test_python_and_prose(text: str) -> None:
+def test_json_python_and_prose_that_call_nothing(text: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
@@ -203,8 +163,6 @@ def test_python_and_prose(text: str) -> None:
     [
         "For example: {}",
         "A call looks like this:\n{}\nand the server reads it.",
-        "Ein Aufruf sieht so aus: {}",
-        "调用格式为：\n{}",
         "Shall I run this? {} Just say yes.",
         'The column is called "id. {}',
         "Don't worry about the `shelf {}",

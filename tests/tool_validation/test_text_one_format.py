@@ -62,8 +62,7 @@ TITLE = ToolSet(
 @pytest.mark.parametrize("written", ["{title:'Momo'}", "{'title':'Momo'}", '{"title":"Momo",}'])
 def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
     (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
-    tools = TITLE
-    assert check_call(call.name, call.arguments, tools).arguments == '{"title": "Momo"}'
+    assert check_call(call.name, call.arguments, TITLE).arguments == '{"title": "Momo"}'
 
 
 @pytest.mark.parametrize(
@@ -71,18 +70,7 @@ def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
 )
 def test_a_gemma_text_whose_end_is_unclear_is_refused(written: str) -> None:
     (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
-    tools = TITLE
-    assert check_call(call.name, call.arguments, tools).failures
-
-
-WRITTEN_OTHERWISE = [
-    " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
-    "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
-    "commentary to=functions.find_book json{}",
-    "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
-    "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
-]
+    assert check_call(call.name, call.arguments, TITLE).failures
 
 
 @pytest.mark.parametrize(
@@ -97,14 +85,30 @@ def test_a_header_without_its_tokens_counts_as_a_lines_beginning_only(text: str)
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
-@pytest.mark.parametrize("text", WRITTEN_OTHERWISE)
-def test_a_marker_that_is_half_there(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Half of a marker is there.
+        " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
+        "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
+        "commentary to=functions.find_book json{}",
+        "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
+        # The tool does not have all parameters.
+        '<function name="find_book"><param name="title">Momo</param><param name="x">1</param>'
+        "</function>",
+        # The code stands in no fence.
+        "tool_code\nfind_book(title='Momo')",
+        "tool_code\nprint(default_api.find_book(title='Momo'))",
+    ],
+)
+def test_a_call_that_is_written_otherwise(text: str) -> None:
     found = rescue(text.replace("{}", '{"title": "Momo"}'), TOOLS)
     assert calls(found) == [("find_book", {"title": "Momo"})]
 
 
 def test_minicpm_reads_well_formed_values_as_xml() -> None:
-    tools = ToolSet({"find_book": {"properties": {"title": {"type": "string"}}}})
     for written, value in {
         "a &amp; b &#33;": "a & b !",
         "a & b &amp; c": "a & b &amp; c",
@@ -113,19 +117,5 @@ def test_minicpm_reads_well_formed_values_as_xml() -> None:
     }.items():
         call = f'<param name="title">{written}</param>'
         for text in (call, f"<arguments>{call}</arguments>"):
-            found = rescue(f'<function name="find_book">{text}</function>', tools)
+            found = rescue(f'<function name="find_book">{text}</function>', TITLE)
             assert calls(found) == [("find_book", {"title": value})]
-
-
-def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
-    text = '<function name="find_book"><param name="title">a</param>'
-    text += '<param name="x">1</param></function>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
-
-
-def test_unfenced_tool_code() -> None:
-    for text in (
-        "tool_code\nfind_book(title='a')",
-        "tool_code\nprint(default_api.find_book(title='a'))",
-    ):
-        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]

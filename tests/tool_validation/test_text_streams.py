@@ -59,21 +59,14 @@ def test_what_is_shown_is_the_same_however_it_comes(text: str) -> None:
     assert_even(text, list(range(len(text))))
 
 
-def test_plain_prose_waits_for_nothing() -> None:
-    holdback = Holdback(TOOLS)
-    for word in ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1].", " OK"]:
-        assert holdback.feed(word) == word
-    assert holdback.finish() == Rescued((), "")
-
-
-def test_the_first_character_does_not_wait() -> None:
-    for first in "IHTW1*#-é(":
-        assert Holdback(TOOLS).feed(first) == first
+PROSE = ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1].", " OK"]
 
 
 @pytest.mark.parametrize(
     ("deltas", "flows"),
     [
+        (PROSE, PROSE),
+        *(([first], [first]) for first in "IHTW1*#-é("),
         (["<", "div>"], ["", "<div>"]),
         (["a <too", "lbar>"], ["a ", "<toolbar>"]),
         (["[", "1] see"], ["", "[1] see"]),
@@ -170,17 +163,7 @@ TEXTS = st.lists(PIECES, max_size=8).map("".join)
 @given(TEXTS, st.lists(st.integers(0, 600), max_size=30))
 def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert_even(text, cuts)
-
-
-@settings(max_examples=150, deadline=None)
-@given(TEXTS)
-def test_any_text_character_by_character(text: str) -> None:
     assert_even(text, list(range(len(text))))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.one_of(TEXTS, st.text()))
-def test_a_text_without_calls_comes_back_unchanged(text: str) -> None:
     found = rescue(text, TOOLS)
     assert found.calls or found.content == text
     assert all(call.name in TOOLS for call in found.calls)

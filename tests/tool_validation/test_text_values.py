@@ -30,15 +30,6 @@ def test_values_keep_what_looks_like_markup() -> None:
         assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})], text
 
 
-def test_leading_spaces_of_a_text_value_are_kept_and_one_line_break_around_it_goes() -> None:
-    text = (
-        "<function=find_book>\n<parameter=title>\n    if x:\n        y\n</parameter>\n</function>"
-    )
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "    if x:\n        y"})]
-    text = "<tool_call>find_book<arg_key>title</arg_key><arg_value>  a\n</arg_value></tool_call>"
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "  a\n"})]
-
-
 def test_nested_values_of_every_type() -> None:
     arguments = {
         "title": "T",
@@ -69,11 +60,6 @@ def test_nested_values_of_every_type() -> None:
         assert calls(rescue(text, TOOLS)) == [("shelve", arguments)], text
 
 
-def test_keys_without_quotes_are_read_in_a_marked_call() -> None:
-    text = '<tool_call>\n{name: "find_book", arguments: {title: "Momo"}}\n</tool_call>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
-
-
 def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
     schema = {"title": {"type": ["string", "integer"]}, "row": {"type": "integer"}, "note": {}}
     values = "".join(
@@ -85,58 +71,61 @@ def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
     assert calls(found) == [("shelve", {"title": "5", "row": 5, "note": "5", "other": 5})]
 
 
-def test_arguments_that_do_not_parse_are_passed_on_raw() -> None:
-    for raw in ('{"title": "a "b" c"}', '{"path": "C:\\new\\d"}'):
-        text = f'<tool_call>\n{{"name": "find_book", "arguments": {raw}}}\n</tool_call>'
-        assert [call.arguments for call in rescue(text, TOOLS).calls] == [raw]
-        marked = f"[TOOL_CALLS]find_book[ARGS]{raw}"
-        assert [call.arguments for call in rescue(marked, TOOLS).calls] == [raw]
-    cut = '{"title": "cut of'
-    text = f'<tool_call>{{"name": "find_book", "arguments": {cut}'
-    assert [call.arguments for call in rescue(text, TOOLS).calls] == [cut]
+def tagged(arguments: str, end: str = "}</tool_call>") -> str:
+    return f'<tool_call>{{"name": "find_book", "arguments": {arguments}{end}'
 
 
-def test_single_quotes_and_raw_line_breaks_in_json_are_read() -> None:
-    text = (
-        "<tool_call>{'name': 'find_book', 'arguments': {'title': \"it's\", 'year': 1}}</tool_call>"
-    )
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "it's", "year": 1})]
-    text = '<tool_call>{"name": "find_book", "arguments": {"title": "a\nb"}}</tool_call>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a\nb"})]
+def written(title: str, line: str = "\n") -> str:
+    lines = ("<function=find_book>", "<parameter=title>", title, "</parameter>", "</function>")
+    return line.join(lines)
+
+
+QUOTED = ToolSet({'"find"': {"properties": {'"title"': {"type": "string"}}}})
+FLY = ToolSet({"fly": {"properties": {"from": {}, "max-stops": {}}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        # One line break around a text goes, blanks and further ones stay.
+        (written("    if x:\n        y"), "    if x:\n        y"),
+        (written("Momo", "\r\n"), "Momo"),
+        ("<tool_call>find_book<arg_key>title</arg_key><arg_value>  a\n</arg_value></tool_call>",
+         "  a\n"),
+        ('<tool_call>\n{name: "find_book", arguments: {title: "Momo"}}\n</tool_call>', "Momo"),
+        ("<tool_call>{'name': 'find_book', 'arguments': {'title': \"it's\"}}</tool_call>", "it's"),
+        (tagged('{"title": "a\nb"}'), "a\nb"),
+        (tagged('{"title": "Momo",}', ",}</tool_call>"), "Momo"),
+    ],
+)  # fmt: skip
+def test_a_title_is_read_as_it_is_meant(text: str, title: str) -> None:
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})]
+
+
+def test_names_that_python_would_not_take() -> None:
+    text = '<function="find">\n<parameter="title">\n"Momo"\n</parameter>\n</function>'
+    assert calls(rescue(text, QUOTED)) == [('"find"', {'"title"': '"Momo"'})]
+    text = "<|tool_call_start|>[fly(from='SFO, to=LAX', max-stops=2)]<|tool_call_end|>"
+    assert calls(rescue(text, FLY)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
 
 
 def test_the_values_of_good_arguments_stay() -> None:
     raw = '{"title":  "x",\n "year": 1E3, "a": 1.50, "b": 12345678901234567890}'
-    text = f'<tool_call>{{"name": "find_book", "arguments": {raw}}}</tool_call>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", json.loads(raw))]
+    assert calls(rescue(tagged(raw), TOOLS)) == [("find_book", json.loads(raw))]
 
 
-def test_one_key_with_two_values_is_left_to_the_check() -> None:
-    raw = '{"title": "a", "title": "b"}'
-    text = f'<tool_call>{{"name": "find_book", "arguments": {raw}}}</tool_call>'
-    assert rescue(text, TOOLS).calls[0].arguments == raw
-
-
-def test_line_ends_of_windows_around_a_value() -> None:
-    text = "<function=find_book>\r\n<parameter=title>\r\nMomo\r\n</parameter>\r\n</function>"
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
-
-
-def test_quotes_that_belong_to_a_name() -> None:
-    tools = ToolSet({'"find"': {"properties": {'"title"': {"type": "string"}}}})
-    text = '<function="find">\n<parameter="title">\n"Momo"\n</parameter>\n</function>'
-    assert calls(rescue(text, tools)) == [('"find"', {'"title"': '"Momo"'})]
-
-
-def test_two_commas_too_many() -> None:
-    text = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo",},}</tool_call>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
-
-
-def test_parameters_named_like_python_keywords() -> None:
-    fly = ToolSet({"fly": {"properties": {"from": {}, "max-stops": {}}}})
-    text = "<|tool_call_start|>[fly(from='SFO, to=LAX', max-stops=2)]<|tool_call_end|>"
-    assert calls(rescue(text, fly)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
+@pytest.mark.parametrize(
+    ("raw", "end"),
+    [
+        ('{"title": "a "b" c"}', "}</tool_call>"),
+        ('{"path": "C:\\new\\d"}', "}</tool_call>"),
+        ('{"title": "a", "title": "b"}', "}</tool_call>"),
+        ('{"title": "cut of', ""),
+    ],
+)
+def test_arguments_that_do_not_parse_are_left_to_the_check(raw: str, end: str) -> None:
+    for text in (tagged(raw, end), f"[TOOL_CALLS]find_book[ARGS]{raw}"):
+        assert [call.arguments for call in rescue(text, TOOLS).calls] == [raw]
 
 
 PAGE = ToolSet(
@@ -182,8 +171,7 @@ def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> 
 def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:
     """Neither half a file nor another file's path is written: the model is asked again."""
     (call,) = rescue(WRITTEN[format_name].replace("{}", content), PAGE).calls
-    tools = PAGE
-    assert check_call("write", call.arguments, tools).failures
+    assert check_call("write", call.arguments, PAGE).failures
 
 
 def test_a_pair_that_comes_twice_stays_twice() -> None:
