@@ -61,7 +61,7 @@ class Books:
 
     @cached_property
     def _of_cap(self) -> Reservation:
-        """The reservation of the cloud's cap; made only if the exchange may go to the cloud."""
+        """The reservation of the cloud's cap; made only if a cloud is configured."""
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
