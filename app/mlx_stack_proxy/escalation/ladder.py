@@ -111,8 +111,8 @@ def _is_complex(request: Request, settings: Settings) -> bool:
 def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
     """Return the tiers that aren't closed, or all of them if none is left.
 
-    If the first tier is closed, cloud tiers are left out: the tokens that a budget saves must not be
-    spent on the cloud.
+    If the first tier is closed, cloud tiers are left out: the tokens that a budget saves must not
+    be spent on the cloud.
     """
     left = [tier for tier in tiers if tier not in view.closed]
     if left and left[0] != tiers[0]:
