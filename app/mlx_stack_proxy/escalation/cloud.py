@@ -1,4 +1,4 @@
-"""The cloud, where LiteLLM doesn't list its model: called directly, within its hourly cap.
+"""Calls to the cloud: directly, if LiteLLM doesn't list its model, and within an hourly cap.
 
 An operator who sets ``cloud_fallback`` consents to calls that leave the machine
 (docs/escalation.md). ``tiers.py`` and ``ladder.py`` decide which requests may go there. None of the

@@ -55,7 +55,7 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     first = candidates[0]
     up = first not in view.passed_over and first not in view.closed
     if up and fits(first, exchange.request, settings, view):
-        return Start(first)  # nearly always
+        return Start(first)  # the usual case, without a look at the other tiers
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
     # From the sticky tier on, no tier that fits is up: take the tiers before it as well.
     if all(tier in view.passed_over or tier in view.closed for tier in fitting):
@@ -210,7 +210,7 @@ def able(tier: str, request: Request, settings: Settings, view: TierView) -> boo
     known = settings.tiers[tier]
     learned = view.lacks.get(tier)
     if not learned and False not in (known.tools, known.images, known.response_format):
-        return True  # nearly always
+        return True  # the usual case, without a look at the request
     lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
     lacks |= {ability for ability in learned or () if getattr(known, ability) == "auto"}
     return needs(request).isdisjoint(lacks)

@@ -90,7 +90,7 @@ class Gauge:
         if level >= old.level:
             self._reached = now
         elif now - self._reached >= self._settings.hold_seconds:
-            level = Level(old.level - 1)  # one step, however good it looks; the next takes as long
+            level = Level(old.level - 1)  # one step only; the next one takes as long again
             self._reached = now
         else:
             level = old.level

@@ -119,7 +119,7 @@ def _part(part: Any) -> tuple[bytes, tuple[int, ...]]:
     written = isinstance(source, dict) and source.get("type") in ("text", "content")
     if isinstance(kind, str) and kind in _MEDIA and not written:
         return b"", (hash(dumped(part)),)
-    return _parts(part)  # a tool's result has parts of its own
+    return _parts(part)  # e.g. a tool's result, whose content is a list of parts again
 
 
 class PromptCosts:
