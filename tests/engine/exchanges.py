@@ -1,4 +1,4 @@
-"""Exchanges, requests and replies to test with."""
+"""Builders of exchanges, requests, attempts and replies for the engine's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts, and what follows from them."""
+"""Example verdicts, and helpers that ask ``next_step`` what follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client gets where the way to it is blocked, and a time limit comes meanwhile."""
+"""The end of an exchange whose client reads slowly, when a time limit interrupts a write."""
 
 from __future__ import annotations
 

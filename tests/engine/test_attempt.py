@@ -1,4 +1,4 @@
-"""One reply from upstream's bytes to the client's, without a socket."""
+"""One attempt, from the bytes that upstream sends to the bytes for the client, without a socket."""
 
 from __future__ import annotations
 

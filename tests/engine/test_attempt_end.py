@@ -1,4 +1,4 @@
-"""What a reply ends with: its usage, notes, and the form in which the client wants it."""
+"""The end of a reply: its usage, its notes, and the form in which the client wants it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request's body: read, checked, and what is wrong said with its place."""
+"""Reading and checking a request's body; each error names the place of the mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The request of a retry: what was wrong, in words and in a place that every template takes."""
+"""The request of a retry: it tells the model what was wrong, in words and in a place that every
+chat template takes.
+"""
 
 from __future__ import annotations
 

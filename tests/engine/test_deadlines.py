@@ -1,4 +1,4 @@
-"""Silence and length of an attempt, on a clock of our own."""
+"""Time limits on an attempt's silence and length, with times that the test passes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a reply may go out, and what waits for the verdict."""
+"""Which parts of a reply may go out at once, and which are held for the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where words of ours go into a request."""
+"""Where the proxy puts its own words into a request's messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steers LiteLLM itself is known, and nothing else is taken for it."""
+"""Parameters that steer LiteLLM itself are recognised, and no others are taken for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LiteLLM's models: asked for once, kept for a while, asked for again when that is old."""
+"""LiteLLM's list of models: asked for once, kept for a while, and refreshed when it is old."""
 
 from __future__ import annotations
 

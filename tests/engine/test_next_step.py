@@ -1,4 +1,4 @@
-"""Every rule about what follows an attempt, and the error that a client gets of it."""
+"""The rules for what follows an attempt, by kind of verdict, and the error that the client gets."""
 
 from __future__ import annotations
 

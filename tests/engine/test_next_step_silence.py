@@ -1,4 +1,4 @@
-"""A tier that says nothing while its server answers: when, and for what, it is left."""
+"""When a tier that is silent although its server answers is left for another, and when not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what follows a failure, row by row: what has happened, the verdict, the step."""
+"""Each row of the table in ``next_step.py``: what has happened, the latest verdict, the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes after an attempt where there is another tier: every rule about moving on."""
+"""The rules for what follows an attempt if there is another tier to move to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How servers say that a prompt is too long: each wording in one line, with the window it tells."""
+"""How servers say that a prompt is too long: their wordings, each with the window it names."""
 
 from __future__ import annotations
 

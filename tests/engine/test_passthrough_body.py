@@ -1,4 +1,4 @@
-"""What a body that passes through asks, as LiteLLM reads it."""
+"""What a pass-through body asks for, read as LiteLLM reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths may be asked with our key, and which are refused to all."""
+"""Which paths clients may call with the proxy's key, and which are refused to everyone."""
 
 from __future__ import annotations
 

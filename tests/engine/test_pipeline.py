@@ -1,4 +1,4 @@
-"""Stages in order, the severest verdict, and a stage that raises."""
+"""The pipeline: the order of stages, the severest verdict, and a stage that raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said once a while only."""
+"""The rate limit lets each log line or event pass once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One exchange from its first attempt to its last byte, with a scripted upstream and no server."""
+"""Whole exchanges, from the first attempt to the last byte, with a scripted upstream."""
 
 from __future__ import annotations
 

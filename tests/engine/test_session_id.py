@@ -1,4 +1,4 @@
-"""Which session a request belongs to, by every source in its order."""
+"""Which session a request belongs to: every source, in the order of precedence."""
 
 from __future__ import annotations
 

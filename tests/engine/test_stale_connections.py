@@ -1,4 +1,4 @@
-"""A connection that was idle may be closed by the server while the next request is sent on it."""
+"""A server may close an idle connection while the proxy sends the next request on it."""
 
 from __future__ import annotations
 

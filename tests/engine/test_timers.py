@@ -1,4 +1,7 @@
-"""What time brings to an exchange, on a clock of our own; upstream and the client are scripted."""
+"""The timers of an exchange: signs of life, time limits, and questions to a silent server.
+
+The test moves the clock; upstream and the client are scripted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edge to LiteLLM: what goes out, what comes back, and every library error in our words."""
+"""The client of LiteLLM: what it sends, what it reads, and each library error as our own error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose fault an error status is, and what of its body may be said."""
+"""Whose fault an error status is, and how much of its body the client may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a wait early: the client that leaves, and a time that is reached."""
+"""Interrupting a wait: because the client leaves, or because a time limit is reached."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests share: a scripted upstream over real sockets, replies to script, a running proxy."""
+"""Shared by the tests: a scripted upstream over real sockets, replies for it, a running proxy."""

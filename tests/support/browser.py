@@ -4,8 +4,8 @@
         await browser.open("http://127.0.0.1:4100/mlx-stack/")
         await browser.until("return document.querySelector('.tier') !== null")
 
-The protocol is a handful of HTTP calls, so no library stands between. Nothing is installed or
-downloaded by the browser, and nobody outside is asked anything.
+The protocol is a handful of HTTP calls, so this module uses no library for it. The flags keep the
+browser from downloading anything and from asking any server but the page's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import httpx
 
-ARRIVAL_SECONDS = 30  # a page that takes longer hangs
+ARRIVAL_SECONDS = 30  # for a page, or for a condition in it; longer counts as a hang
 PROGRAMS = ("chromium", "chromedriver")
 _FLAGS = (
     "--headless",
@@ -97,11 +97,11 @@ class Browser:
         await self._ask("url", {"url": url})
 
     async def run(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page returns."""
+        """Run a script in the page and return its value."""
         return await self._ask("execute/sync", {"script": script, "args": list(arguments)})
 
     async def until(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page returns, once that is something."""
+        """Run a script in the page until its value is true, and return that value."""
         try:
             async with asyncio.timeout(ARRIVAL_SECONDS):
                 while not (found := await self.run(script, *arguments)):  # noqa: ASYNC110
@@ -112,7 +112,7 @@ class Browser:
             raise AssertionError(f"never so: {script} {arguments}\nthe page: {text}") from None
 
     async def shows(self, text: str) -> None:
-        """Wait until a text stands in the page."""
+        """Wait until the page shows a text."""
         await self.until("return document.body.innerText.includes(arguments[0])", text)
 
     async def text(self) -> str:
@@ -123,7 +123,7 @@ class Browser:
         await self.run("document.querySelector(arguments[0]).click()", selector)
 
     async def press(self, *keys: str) -> None:
-        """Press keys, one after the other: what has the focus gets them."""
+        """Press keys one after the other; the element with the focus gets them."""
         actions = []
         for key in keys:
             value = KEYS.get(key, key)
@@ -133,7 +133,7 @@ class Browser:
     async def screen(
         self, width: int, height: int, *, scale: float = 1, dark: bool = False
     ) -> None:
-        """Be a screen of that size."""
+        """Emulate a screen of this size, in CSS pixels; ``dark``: its preferred colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": scale}
         mobile = {**metrics, "mobile": width < 600}
         await self._command("Emulation.setDeviceMetricsOverride", mobile)
@@ -154,6 +154,6 @@ class Browser:
         return base64.b64decode(answer.json()["value"])
 
     async def complaints(self) -> list[str]:
-        """What the browser has to complain about since it was asked last."""
+        """Return the browser's warnings and errors since the last call."""
         said = await self._ask("se/log", {"type": "browser"})
         return [one["message"] for one in said if one["level"] in ("WARNING", "SEVERE")]

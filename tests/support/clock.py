@@ -1,4 +1,4 @@
-"""A clock that a test sets."""
+"""A wall clock that a test sets by its ``now``, in seconds since the epoch."""
 
 from __future__ import annotations
 

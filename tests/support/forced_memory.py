@@ -1,4 +1,4 @@
-"""A memory whose level a test sets, and a clock that the test moves."""
+"""A memory reader whose level the test sets, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ HOUR = 3600.0
 
 
 class ForcedMemory:
-    """A reader and its clock. The probe looks when :meth:`shows` says so, not by itself."""
+    """A memory reader, its clock and its probe.
+
+    The probe's interval is an hour, so that it looks only at its start and in :meth:`shows`.
+    """
 
     name = "forced"
 
@@ -22,7 +25,7 @@ class ForcedMemory:
         self.error: Exception | None = None
         self.now = 1000.0
         self.rules = {"interval_seconds": HOUR, **settings}
-        self.looks: asyncio.Queue[Reading] = asyncio.Queue()  # that were made
+        self.looks: asyncio.Queue[Reading] = asyncio.Queue()  # the readings that the probe took
         self.closed = False
         self.probe = MemoryProbe(MemoryPressureSettings(**self.rules), self, lambda: self.now)
 
@@ -36,8 +39,8 @@ class ForcedMemory:
         self.closed = True
 
     async def shows(self, level: Level, *, after: float = 0.0) -> None:
-        """The memory is like this, so many seconds later, and has been looked at."""
+        """Move the clock by ``after`` seconds, set the level, and have the probe look at it."""
         self.reading = Reading(level=level)
         self.now += after
-        await self.probe.look()  # may share a look that was on its way, of the memory before
+        await self.probe.look()  # this may join a look that began before the change
         await self.probe.look()

@@ -1,4 +1,4 @@
-"""An upstream without a network: an httpx handler answers what is sent."""
+"""An upstream without a network: a function of the test answers each request."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class _Answer(Response):
 
 
 class MockedUpstream(Upstream):
+    """``handler`` answers; an ``httpx.ConnectError`` that it raises is a refused connection."""
+
     def __init__(self, settings: UpstreamSettings, handler: Handler) -> None:
         super().__init__(settings)
         self._handler = handler

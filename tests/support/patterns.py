@@ -1,10 +1,11 @@
-"""Every regular expression of the package, and those whose work grows faster than their text.
+"""Finds the package's regular expressions whose cost grows faster than their text.
 
-    python -m tests.support.patterns        # one line for each that does; none, if all is well
-    python -m tests.support.patterns core/ api/access.py        # only of what begins so
+    python -m tests.support.patterns        # a line for each such pattern; none if all is well
+    python -m tests.support.patterns loop_detection/ server/access.py    # only paths that begin so
 
-Patterns are seen as they are compiled, while all modules of the package are imported, so it makes
-no difference where they are kept. Those within functions are found in the source.
+All modules of the package are imported, and a wrapper around ``re``'s compiler notes each pattern
+that they compile, wherever they keep it. Patterns inside functions are found in the source.
+``pumping.py`` measures each pattern by the methods that the package calls on it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def import_all() -> dict[Anything, str]:
-    """Each pattern that is compiled while the package is imported, and where that is."""
+    """Import the package; return each pattern that this compiles, with its file and line."""
     found: dict[Anything, str] = {}
 
     def noting(source: Any, flags: Any) -> Any:
@@ -67,7 +68,7 @@ def import_all() -> dict[Anything, str]:
 
 
 def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
-    """The patterns that stand as plain text in a call of `re`'s functions."""
+    """Yield the patterns that stand as literals in calls of ``re``'s functions."""
     for path in sorted(_ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -84,12 +85,12 @@ def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
 
 
 def _called(methods: set[str]) -> frozenset[str]:
-    """What is worst of a pattern's methods: a search at every place, if there is one."""
+    """Return the methods to measure: ``finditer`` unless all are anchored, as it is the slowest."""
     return frozenset(methods if methods <= _ANCHORED else {"finditer"})
 
 
 def _owners(node: ast.expr) -> Iterator[ast.Name]:
-    """The names that may stand for what a method is called on."""
+    """Yield the names of the objects on which a method may be called."""
     if isinstance(node, ast.Name):
         yield node
     elif isinstance(node, ast.Subscript):
@@ -100,15 +101,15 @@ def _owners(node: ast.expr) -> Iterator[ast.Name]:
 
 
 class _Uses:
-    """Which methods are called on the patterns of modules' names, alone or in a table.
+    """Which methods the package calls on its patterns.
 
-    One that a function compiles for itself has no such name: for it all methods count that its
-    module calls on anything.
+    A pattern is known by a module's global name, on its own or in a table. A pattern that a
+    function compiles has no such name: for it count all methods that its module calls on anything.
     """
 
     def __init__(self) -> None:
-        self._methods: dict[Anything, set[str]] = {}
-        self._of_modules: dict[str, set[str]] = {}
+        self._methods: dict[Anything, set[str]] = {}  # "?": handed on, so any method is possible
+        self._of_modules: dict[str, set[str]] = {}  # by the module's path
         for path in sorted(_ROOT.rglob("*.py")):
             name = ".".join((_ROOT.name, *path.relative_to(_ROOT).with_suffix("").parts))
             module = sys.modules.get(name.removesuffix(".__init__"))
@@ -120,7 +121,7 @@ class _Uses:
                 }
 
     def of(self, pattern: Anything, place: str) -> frozenset[str]:
-        """The methods that are called; a search where that isn't known."""
+        """Return the methods to measure; if none is known, a search."""
         in_module = self._of_modules.get(place.partition(":")[0])
         return _called(self._methods.get(pattern) or in_module or {"?"})
 
@@ -134,7 +135,7 @@ class _Uses:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Name) or id(node) in called:
                 continue
-            if isinstance(node.ctx, ast.Load):  # it is handed on, to who knows what
+            if isinstance(node.ctx, ast.Load):  # it is handed on, and any method may be called
                 self._note(names.get(node.id), "?")
 
     def _note(self, value: Any, method: str) -> None:

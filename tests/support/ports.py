@@ -1,4 +1,8 @@
-"""Ports of this machine on which nothing listens."""
+"""Free ports for tests that run in parallel.
+
+A port is drawn at random and taken by locking its byte in a file that all test processes share, so
+that two of them never draw the same one. The operating system frees a process's locks at its end.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,21 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below those that systems give out by themselves, which may be somebody else's at any moment.
+# Below the range from which systems give out ports by themselves to any program.
 LOWEST, HIGHEST = 20_000, 30_000
 
-_given: set[int] = set()
-_ledger: int | None = None
+_given: set[int] = set()  # ports that this process has taken
+_ledger: int | None = None  # the file with the locks
 
 
 def free_port(in_a_row: int = 1) -> int:
-    """A free port; the first of so many free ones in a row.
+    """Return a free port, or the first of ``in_a_row`` consecutive free ports.
 
-    A port is given out once: neither to the same process again nor, as long as this one lives, to
-    another. Raises `OSError` where no such row is to be had.
+    This process never gets the port again, and no other process gets it while this one lives.
+    Raises ``OSError`` if it finds no such row.
     """
     for _ in range(1_000):
-        # By real chance: a seeded one would give tests that run beside each other the same.
+        # Unseeded, since processes with the same seed would draw the same ports.
         first = LOWEST + secrets.randbelow(HIGHEST - LOWEST - in_a_row + 1)
         row = range(first, first + in_a_row)
         if all(_take(port) for port in row) and _nothing_listens(row):
@@ -36,7 +40,7 @@ def _take(port: int) -> bool:
     if port in _given:
         return False
     try:
-        # A lock for each port, all on one file: gone with the process, however it ends.
+        # Each port has one byte of the file to lock; the lock ends with the process.
         fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
@@ -45,7 +49,7 @@ def _take(port: int) -> bool:
 
 
 def _locks() -> int:
-    """The open file; never closed, since that would give back each lock on it."""
+    """Return the open file. It is never closed, because that would free every lock on it."""
     global _ledger
     if _ledger is None:
         path = Path(tempfile.gettempdir()) / f"mlx-stack-test-ports-{os.getuid()}"

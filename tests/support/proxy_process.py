@@ -1,4 +1,4 @@
-"""Runs `mlx-stack-proxy serve` as a process of its own: killed, restarted, told to end."""
+"""Runs ``mlx-stack-proxy serve`` as a process of its own, for tests that kill or restart it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import yaml
 from tests.support.ports import free_port
 from tests.support.running_proxy import proxy_config
 
-GENEROUS = 90  # seconds to start or to end in; a hang is what would fail here
+GENEROUS = 90  # seconds for its start or end, so long that only a hang fails
 
 
 class ProxyProcess:
-    """``changes``: as those of `proxy_config`. ``options``: further ones of the command.
-    ``open_files``: the soft limit that it begins with.
+    """A proxy process that keeps its port over restarts; the end of the block kills it.
 
-    It keeps its port over restarts. What is left of it at the end of the block is killed.
+    ``changes``: as for ``proxy_config``. ``options``: further options of the command.
+    ``open_files``: the process's soft limit on open files at its start.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ProxyProcess:
         return self._process
 
     def configure(self, changes: dict[str, Any] | None = None) -> None:
-        """Write its configuration, in place of the one before."""
+        """Write the configuration file anew."""
         config = proxy_config(self._upstream, {"server.port": self.port, **(changes or {})})
         self._file.write_text(yaml.safe_dump(config), encoding="utf-8")
 
@@ -58,7 +58,7 @@ class ProxyProcess:
         return httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS)
 
     async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
-        """Until it answers."""
+        """Start the process and wait until it answers."""
         command = (sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self._file))
         self._process = await asyncio.create_subprocess_exec(
             *command,
@@ -81,7 +81,7 @@ class ProxyProcess:
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, hard))
 
     async def end(self, how: int) -> int:
-        """Send the signal; its exit code, once it has ended."""
+        """Send the signal ``how``, wait for the end, and return the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(how)
         return await self.ended()

@@ -1,9 +1,9 @@
-"""Strings that make a regular expression work, derived from its own parse tree.
+"""Strings on which a regular expression is slow, derived from its own parse tree.
 
 A backtracking engine is slow where a repeat can give back what it took, or where a search begins
-anew at each place: on text that one repeat accepts for long, and at whose end nothing fits. Such
-texts are made for each repeat of a pattern: what leads to it, then what it accepts, over and over,
-then something that fails.
+anew at each place. Both show on a long text that one repeat accepts, with an end that fails.
+:func:`attacks` makes such texts for each repeat of a pattern: what leads to the repeat, what it
+accepts, many times, and the end. :func:`slowest` measures how the time grows with their length.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from itertools import islice
 from typing import Any
 
 SMALL, LARGE = 250, 2_000  # characters of a pumped text
-# Eight times the text may cost so many times as much: linear is 8, quadratic is 64.
+# The most growth of the cost for eight times the text: linear is 8, quadratic is 64. It is ignored
+# where the larger text costs less than `CHEAP` for each character.
 MOST_GROWTH = 32
-# … unless it costs less than this for each character anyhow.
 CHEAP = 4e-7  # seconds
 LIMIT = 2.0  # seconds of CPU for one text
-MOST_PUMPS = 6  # of one repeat's body
+MOST_PUMPS = 6  # texts tried for one repeat's body
 _ENDS = ("", "\x00", "!\n", "\n\x00")
-_LONG = 9  # a repeat that may go on for longer is pumped
+_LONG = 9  # a repeat that may run at least so often is attacked
 
 Anything = re.Pattern[str] | re.Pattern[bytes]
 
 
 class TooSlow(Exception):
-    """A text took longer than its limit."""
+    """A text took longer than ``LIMIT``."""
 
 
 def slowest(
     pattern: Anything, methods: frozenset[str] = frozenset({"finditer"})
 ) -> tuple[float, str] | None:
-    """How the cost grows from `SMALL` to `LARGE`, and the text, where that is beyond bounds.
+    """Return the first growth beyond ``MOST_GROWTH``, and its text; None if there is none.
 
-    `methods`: of the pattern, by which it is used.
+    The growth is the cost of ``LARGE`` characters by that of ``SMALL``. ``methods``: the methods of
+    the pattern to measure.
     """
 
     def run(_: Anything, text: Any) -> None:
@@ -66,7 +67,7 @@ def _growth(
         return seconds(lambda: run(pattern, text))
 
     try:
-        cost(40)  # what is exponential shows here
+        cost(40)  # an exponential pattern exceeds `LIMIT` here already
         large = cost(LARGE)
         if large < CHEAP * LARGE:
             return 0.0
@@ -78,7 +79,10 @@ def _growth(
 
 
 def seconds(work: Callable[[], None]) -> float:
-    """The CPU that `work` took; raises `TooSlow` beyond `LIMIT`. The main thread's alone."""
+    """Return the CPU seconds of ``work``. Raises ``TooSlow`` beyond ``LIMIT``.
+
+    It sets a signal handler, and so runs in the main thread only.
+    """
 
     def over(*_: object) -> None:
         raise TooSlow
@@ -95,7 +99,7 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def attacks(pattern: Anything) -> Iterator[tuple[str, str, str]]:
-    """What is repeated, what stands before it, and what behind it."""
+    """Yield attacks: the text to repeat, the text before it, and the text after it."""
     source: Any = pattern.pattern
     tree = parser.parse(source, pattern.flags)
     alphabet = _alphabet(tree, pattern.flags, isinstance(source, bytes))
@@ -110,14 +114,14 @@ def attacks(pattern: Anything) -> Iterator[tuple[str, str, str]]:
 
 
 class _Maker:
-    """Makes texts that parts of a parse tree accept; look-arounds are passed over."""
+    """Makes texts that parts of a parse tree accept; look-arounds count as empty."""
 
     def __init__(self, alphabet: list[str]) -> None:
         self._alphabet = alphabet
-        self._groups: dict[int, str] = {}
+        self._groups: dict[int, str] = {}  # the last text of each group, for back-references
 
     def repeats(self, tree: list[Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
-        """Each long repeat's body, and the least text that leads to it."""
+        """Yield each long repeat's body, with a text that leads to it."""
         for op, argument in tree:
             if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
                 _, most, body = argument
@@ -136,7 +140,7 @@ class _Maker:
             prefix += next(self.variants([(op, argument)]), "")
 
     def variants(self, tree: list[Any]) -> Iterator[str]:
-        """Texts that `tree` accepts: few, and short."""
+        """Yield a few short texts that ``tree`` accepts."""
         if not tree:
             yield ""
             return
@@ -172,7 +176,7 @@ class _Maker:
 
 
 def _alphabet(tree: Any, flags: int, latin: bool) -> list[str]:
-    """One character for each set of the classes in the pattern that accept it."""
+    """Return characters for the pattern's classes, one for each set of classes that share it."""
     chars = dict.fromkeys("a0 \n._-\"'A\t<é!" if not latin else "a0 \n._-\"'A\t<!")
     classes = list(_classes(tree, chars))
     found: dict[tuple[bool, ...], str] = {}

@@ -1,4 +1,4 @@
-"""A real Redis server of the test's own: on a free port, keeping nothing on the disk."""
+"""A real Redis server for one test, on a free port, with no data on the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 
 
 class RedisServer:
-    """``args``: further options of the server. Started by :meth:`start`, as often as you like."""
+    """``args``: further options of the server. :meth:`start` also starts it anew after its end."""
 
     def __init__(self, folder: Path, *args: str) -> None:
         self._program = require_program("redis-server")
@@ -37,20 +37,19 @@ class RedisServer:
                 stderr=output,
             )
         end = time.monotonic() + 20
-        # Its own answer, not that of another server that has the port.
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "redis.log").read_text()
             assert time.monotonic() < end, "redis-server does not answer"
             time.sleep(0.02)
 
     def _answers(self) -> bool:
-        """Whether it is this very process that answers."""
+        """Whether this process answers, and not another server on the same port."""
         assert self._process is not None
         identity = "return tonumber(string.match(redis.call('INFO'), 'process_id:(%d+)'))"
         return self.ask("EVAL", identity, "0") == b":%d" % self._process.pid
 
     def ask(self, *command: str) -> bytes | None:
-        """The first line of the answer to one command; None without a connection."""
+        """Send one command; return its answer's first line, None without a connection."""
         request = b"*%d\r\n" % len(command)
         for word in command:
             request += b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode())
@@ -68,7 +67,7 @@ class RedisServer:
         self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """It keeps its connections and answers nothing."""
+        """Stop the process: it keeps its connections and answers nothing."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 

@@ -1,8 +1,8 @@
-"""Replies to script: what OpenAI-compatible servers send, streamed and not, good and bad.
+"""Replies for the scripted server: what OpenAI-compatible servers send, streamed or not.
 
-A `Kind` is one reply in both spellings: the chunks of its stream, and the completion that the same
-server would have sent unstreamed. Both are written down by hand, so neither can be wrong because
-the code under test is.
+A ``Kind`` is one reply in both forms: the chunks of its stream, and the completion that the same
+server would have sent unstreamed. Both are written by hand, so that a fault in the code under test
+can't hide in the expected result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def data(payload: Any, end: bytes = b"\n\n") -> bytes:
 
 
 def chunk(delta: Json, finish: str | None = None, index: int = 0, **more: Any) -> Json:
-    """One chunk; `more` goes into its choice."""
+    """Return a chunk with one choice; ``more``: further fields of the choice."""
     choice = {"index": index, "delta": delta, "finish_reason": finish, **more}
     return {**TOP, "object": "chat.completion.chunk", "choices": [choice]}
 
@@ -36,7 +36,7 @@ def usage_chunk(usage: Json | None = None) -> Json:
 
 
 def completion(message: Json, finish: str = "stop", **more: Any) -> Json:
-    """`more` goes into the choice."""
+    """Return an unstreamed reply with one choice; ``more``: further fields of the choice."""
     message = {"role": "assistant", **message}
     choice = {"index": 0, "message": message, "finish_reason": finish, **more}
     return {**TOP, "object": "chat.completion", "choices": [choice], "usage": USAGE}
@@ -50,18 +50,18 @@ def text_chunks(*texts: str, finish: str = "stop") -> list[Json]:
     ]
 
 
-# The frames of a short stream, for what happens between them.
+# The frames of a short stream, for tests that do something between them.
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 
 
 def stream_bytes(chunks: list[Json], usage: bool = True, end: bytes = b"\n\n") -> bytes:
-    """A whole stream as a server sends it, `[DONE]` included."""
+    """Return a whole stream as a server sends it, with ``[DONE]``."""
     payloads = [*chunks, usage_chunk()] if usage else chunks
     return b"".join(data(payload, end) for payload in payloads) + b"data: [DONE]" + end
 
 
 def stream(chunks: list[Json], usage: bool = True) -> Reply:
-    """Each chunk in a write of its own."""
+    """Return a reply that sends each chunk in a write of its own."""
     pieces: list[Piece] = [data(payload) for payload in chunks]
     if usage:
         pieces.append(data(usage_chunk()))
@@ -73,13 +73,13 @@ def text_stream(*texts: str, usage: bool = True) -> Reply:
 
 
 def litellm_error(status: int, message: str, kind: str | None = None, **headers: str) -> Reply:
-    """An error as LiteLLM words it: the code is the status, as a string."""
+    """Return an error in LiteLLM's form: its code is the status, as a string."""
     error = {"message": message, "type": kind, "param": None, "code": str(status)}
     return Reply.json({"error": error}, status=status, **headers)
 
 
 def long_text(characters: int, seed: int = 1) -> str:
-    """A text that never repeats itself, or it would be cut as a loop."""
+    """Return a text without repetitions, which loop detection would cut."""
     return Random(seed).randbytes(characters // 2 + 1).hex()[:characters]
 
 
@@ -90,8 +90,8 @@ def html_page(status: int = 502) -> Reply:
 
 @dataclass(frozen=True)
 class Kind:
-    chunks: list[Json]
-    completion: Json
+    chunks: list[Json]  # streamed
+    completion: Json  # unstreamed
     request: Json | None = None  # what the client must have asked, where it matters
 
     def stream(self) -> Reply:
@@ -119,7 +119,7 @@ FUNCTIONS = [tool["function"] for tool in TOOLS]
 
 
 def call_pieces() -> list[Json]:
-    """Both calls, cut as OpenAI cuts them: name first, then the arguments in pieces."""
+    """Return the deltas of both calls as OpenAI sends them: a name, then pieces of arguments."""
     deltas: list[Json] = []
     for index, call in enumerate((WEATHER, TIME)):
         function = call["function"]

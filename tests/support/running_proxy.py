@@ -1,4 +1,4 @@
-"""Runs the real proxy on a real socket, inside the test's own event loop."""
+"""Runs the whole proxy on a real socket, inside the test's own event loop."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.forced_memory import ForcedMemory
 
 Json = dict[str, Any]
 
-# One tier at a time and no second try, so that a fault is seen and not healed; no other programme's
-# memory decides what happens here.
+# One tier in the chain and no retries, so that a test sees a fault instead of its repair. The
+# memory that other programs use must not decide a test.
 BASE: Json = {
     "server": {"host": "127.0.0.1"},
     "tiers": {"fast": {"model": "fast"}, "standard": {"model": "standard"}},
@@ -39,14 +39,14 @@ BASE: Json = {
 
 
 def proxy_config(upstream: str, changes: Json | None = None) -> Json:
-    """`BASE` for this upstream; `changes` has dotted keys: {"server.max_body_bytes": 100}."""
+    """Return ``BASE`` for this upstream; ``changes`` has dotted keys, as in ``a.b: 1``."""
     config = copy.deepcopy(BASE)
     for path, value in {"upstream.base_url": upstream, **(changes or {})}.items():
         *parents, last = path.split(".")
         place = config
         for key in parents:
             place = place.setdefault(key, {})
-        place[last] = copy.deepcopy(value)  # a later key may go into it
+        place[last] = copy.deepcopy(value)  # a later key may change the copy
     return config
 
 
@@ -62,7 +62,7 @@ class RunningProxy:
         return f"http://127.0.0.1:{self.port}"
 
     async def raw(self, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send bytes as they are, over a connection of their own."""
+        """Send bytes unchanged over a new connection; return its two ends."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(request)
         await writer.drain()
@@ -72,7 +72,7 @@ class RunningProxy:
 def listening_socket() -> socket.socket:
     found = socket.socket()
     found.bind(("127.0.0.1", 0))
-    found.listen(128)  # at once: a port that is only bound can be given to somebody else as well
+    found.listen(128)  # at once, since another process may get a port that is only bound
     return found
 
 
@@ -83,9 +83,10 @@ async def running_proxy(
     wall_clock: Callable[[], float] = time.time,
     memory: ForcedMemory | None = None,
 ) -> AsyncIterator[RunningProxy]:
-    """``wall_clock``: seconds since the epoch, for tests of what lasts.
+    """Run a proxy for the block.
 
-    ``memory``: what the proxy takes for this machine's.
+    ``changes``: as for :func:`proxy_config`. ``wall_clock``: the proxy's clock, in seconds since
+    the epoch. ``memory``: stands in for this machine's memory.
     """
     forced = {"reliability.memory_pressure": memory.rules} if memory else {}
     with listening_socket() as listener:

@@ -5,9 +5,9 @@
         ...
         call = await upstream.next_call()      # what arrived: headers, body, when it was left
 
-It plays LiteLLM in front of the tiers: GET /v1/models and /health/liveliness answer by themselves;
-all else takes the next reply of the script, or of `upstream.otherwise`. Nothing is patched, so
-what a test sees is what a real server would have done.
+It plays LiteLLM in front of the tiers. It answers GET /v1/models and /health by itself; any other
+call gets the next reply of the script, or ``upstream.otherwise`` after its end. Nothing is patched,
+so that the proxy meets what a real server could do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-ARRIVAL_SECONDS = 10  # a test that waits longer than this for anything has failed
+ARRIVAL_SECONDS = 10  # for anything that a test waits for; longer is a failure
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Delay:
 
 
 class Mark:
-    """RESET, CLOSE and SILENCE: what a server can do besides sending."""
+    """RESET, CLOSE and SILENCE: things that a server can do besides sending."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,13 +56,13 @@ Framing = Literal["chunked", "length", "close", "raw"]
 
 @dataclass(frozen=True)
 class Reply:
-    """One scripted answer. `framing`: how its end is told; `raw` writes the pieces and no head."""
+    """One scripted answer."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    pieces: tuple[Piece, ...] = ()
-    framing: Framing = "length"
-    early: bool = False  # begin when the head is in, not the whole body
+    pieces: tuple[Piece, ...] = ()  # done one after the other
+    framing: Framing = "length"  # how the client learns the end; `raw` sends no head either
+    early: bool = False  # begin after the request's head, without waiting for its body
 
     @classmethod
     def sse(cls, *pieces: Piece, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
@@ -86,23 +86,23 @@ class Reply:
 
 @dataclass(frozen=True)
 class WhenWhole:
-    """A reply that is chosen when the whole request is in, by what it asks."""
+    """A reply that is chosen by the request's body, once all of it has arrived."""
 
     choose: Callable[[Call], Reply]
 
 
 @dataclass
 class Call:
-    """One request as it arrived. `gone` is set when its connection is lost."""
+    """One request as it arrived."""
 
     method: str
     target: str
-    headers: list[tuple[str, str]]
-    body: bytearray = field(default_factory=bytearray)
-    whole: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
-    grew: asyncio.Event = field(default_factory=asyncio.Event)
+    headers: list[tuple[str, str]]  # names in lower case
+    body: bytearray = field(default_factory=bytearray)  # as far as it has come
+    whole: asyncio.Event = field(default_factory=asyncio.Event)  # all of the body has come
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # its connection is lost
+    answered: asyncio.Event = field(default_factory=asyncio.Event)  # all pieces are sent
+    grew: asyncio.Event = field(default_factory=asyncio.Event)  # more of the body has come
 
     def json(self) -> Any:
         return json.loads(bytes(self.body))
@@ -127,12 +127,14 @@ class Call:
 
 
 class ScriptedServer:
+    """The server, for an ``async with`` block; it keeps its port over :meth:`stop`."""
+
     def __init__(self, models: tuple[str, ...] = ("fast", "standard")) -> None:
         self.models = models
         self.script: deque[Scripted] = deque()
-        self.otherwise: Scripted | None = None
-        self.routes: dict[tuple[str, str], Reply] = {}
-        self.calls: list[Call] = []  # all but the ones answered by themselves
+        self.otherwise: Scripted | None = None  # the reply after the script's end
+        self.routes: dict[tuple[str, str], Reply] = {}  # fixed replies by method and path
+        self.calls: list[Call] = []  # without those that `own_reply` answered
         self.connections: set[_Connection] = set()
         self._arrived: asyncio.Queue[Call] = asyncio.Queue()
         self._server: asyncio.Server | None = None
@@ -172,7 +174,7 @@ class ScriptedServer:
         self.otherwise = reply
 
     async def next_call(self) -> Call:
-        """The next call that has arrived and that nobody has asked for yet."""
+        """Return the earliest call that no ``next_call`` has returned, or wait for one."""
         async with asyncio.timeout(ARRIVAL_SECONDS):
             return await self._arrived.get()
 
@@ -181,7 +183,7 @@ class ScriptedServer:
         self._arrived.put_nowait(call)
 
     def own_reply(self, call: Call) -> Reply | None:
-        """What LiteLLM answers by itself, unless the test has put something in its place."""
+        """Return the reply in ``routes``, or one that LiteLLM gives by itself; None: neither."""
         path = call.target.partition("?")[0]
         reply = self.routes.get((call.method, path))
         if reply is not None:

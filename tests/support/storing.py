@@ -1,4 +1,4 @@
-"""What tests write into a store, one kind of thing at a time."""
+"""Shorthands for tests that write one kind of change into a store."""
 
 from __future__ import annotations
 

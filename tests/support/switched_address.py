@@ -1,6 +1,6 @@
-"""An address that leads to one server and then to another, as a failover's does.
+"""An address that leads to one server and then to another, as in a failover.
 
-Connections that are open stay where they are: only new ones go to the other server.
+A change of ``target`` moves only new connections; open ones stay with the earlier server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import contextlib
 
 
 class SwitchedAddress:
-    """``target``: the port on loopback that new connections lead to. Use it as a context."""
+    """A TCP relay on ``port``, for an ``async with`` block.
+
+    ``target``: the loopback port to which it connects new clients; assign to it to switch.
+    """
 
     def __init__(self, target: int) -> None:
         self.target = target

@@ -1,11 +1,11 @@
-"""Waiting for what happens in its own time, never for a time."""
+"""Waiting for an event to happen, instead of for a fixed time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-TURNS = 20  # of the loop: more than anything here takes without a call or a time
+TURNS = 20  # of the event loop: more than any chain of callbacks in these tests needs
 
 
 async def until(true: Callable[[], object], within: float = 20) -> None:
@@ -15,6 +15,6 @@ async def until(true: Callable[[], object], within: float = 20) -> None:
 
 
 async def settled() -> None:
-    """All that can run without a call or a time has run."""
+    """Let every task run that waits neither for input or output nor for a time."""
     for _ in range(TURNS):
         await asyncio.sleep(0)

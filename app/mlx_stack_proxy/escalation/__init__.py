@@ -1,1 +1,1 @@
-"""Tiers: where an exchange starts, what comes next, who waits, what is left out for a while."""
+"""Tiers: where an exchange starts, which tier comes next, who waits, which tiers are degraded."""

@@ -1,10 +1,10 @@
 """Which tiers are taken out for a while, and when they are tried again (the circuit breaker).
 
 The pattern is Nygard's (*Release It!*): closed, open for a cool-down, then half-open, where one
-probe at a time decides. Here "open" is called degraded. Only what a server does wrong counts:
-a model's bad replies never degrade its tier. All times are seconds of one clock, passed in: that of
-the wall, for a state outlives its process. It may be put back; a time ahead of it that can't be is
-over.
+probe at a time decides. Here "open" is called degraded. Only a server's failures count: a model's
+bad replies never degrade its tier. All times are seconds of the wall clock, passed in, because a
+breaker's state outlives its process. If that clock is put back, a cool-down that would now last
+longer than it was set for counts as over.
 """
 
 from __future__ import annotations
@@ -24,40 +24,38 @@ HEALTHY = BreakerState()
 
 @frozen
 class TierCall:
-    """An upstream call on a tier, begun ``at`` a time. ``probe``: it decides for a degraded one."""
+    """An upstream call on a tier."""
 
     tier: str
-    at: float
-    probe: bool
+    at: float  # when it began
+    probe: bool  # the tier is degraded, and this call decides whether it comes back
 
 
 class Breakers:
-    """The breakers of all tiers.
-
-    ``health``: of those that have failed since they last answered; only read from outside.
-    """
+    """The breakers of all tiers."""
 
     def __init__(self, settings: DegradeSettings) -> None:
         self._settings = settings
+        # By tier, only tiers that have failed since they last answered. Others only read it.
         self.health: dict[str, BreakerState] = {}
-        self._probing: set[str] = set()
-        self._recovered: dict[str, float] = {}  # when
-        self._answered: set[str] = set()
-        self._forgiven: set[str] = set()
+        self._probing: set[str] = set()  # tiers on which a probe is running
+        self._recovered: dict[str, float] = {}  # by tier, when it last came back
+        self._answered: set[str] = set()  # tiers that have answered in this process
+        self._forgiven: set[str] = set()  # restarted, and not answered since (`answers_again`)
 
     def adapt(self, settings: DegradeSettings) -> None:
-        """Take other rules, for what comes; what is degraded cools down as it was told."""
+        """Use other rules from now on; a tier that is degraded keeps its cool-down."""
         self._settings = settings
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self.health.get(tier, HEALTHY)
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
-        """Take over what was known before a restart."""
+        """Take over the states that the store kept over a restart."""
         self.health.update((t, known) for t, known in health.items() if known != HEALTHY)
 
     def passed_over(self, now: float) -> dict[str, float]:
-        """The tiers that requests go past now, each with the time of its next probe."""
+        """Return the degraded tiers that requests skip now, with the end of their cool-down."""
         return {
             tier: health.degraded_until
             for tier, health in self.health.items()
@@ -65,16 +63,17 @@ class Breakers:
         }
 
     def proven(self) -> frozenset[str]:
-        """The tiers that have answered, have failed at most once since, and aren't degraded."""
+        """Return the tiers that have answered, failed at most once since, and aren't degraded."""
         doubtful = [t for t, known in self.health.items() if known.failures > 1 or known.degraded]
         return frozenset(self._answered.difference(doubtful))
 
     def answers_again(self, tier: str, now: float) -> bool:
-        """The tier's server was gone and is back; whether that changes anything.
+        """Forgive a tier whose server was gone and is back; return whether that changes anything.
 
-        What failed was the server that is gone: no failure of it counts any more, and where it took
-        the tier out, the cool-down is over and a probe may follow, and another one if that fails.
-        Once, until the tier answers: a server that goes at each call is no better for coming back.
+        The failures were those of the old server process, so that they count no more. A degraded
+        tier's cool-down ends: a probe may follow, and another one if it fails. A tier is forgiven
+        only once until it answers, because a server that dies at each call is no better for coming
+        back.
         """
         health = self.health.get(tier)
         if health is None or tier in self._forgiven:
@@ -88,7 +87,10 @@ class Breakers:
         return True
 
     def begin(self, tier: str, now: float) -> TierCall:
-        """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
+        """Note that a call on the tier begins, and make it the probe if one is due.
+
+        The caller must :meth:`end` the call, after :meth:`failed` or :meth:`succeeded`.
+        """
         health = self.health.get(tier)
         is_due = health is not None and health.degraded and now >= health.until(now)
         probe = is_due and tier not in self._probing
@@ -97,15 +99,15 @@ class Breakers:
         return TierCall(tier, now, probe)
 
     def end(self, call: TierCall) -> None:
-        """The call is over, whatever came of it: if it was the probe, another may follow."""
+        """Note that the call is over, however it ended: after a probe, another may follow."""
         if call.probe:
             self._probing.discard(call.tier)
 
     def failed(self, call: TierCall, now: float) -> bool:
-        """A server error or a timeout; whether it takes the tier out (again).
+        """Count a server error or a timeout; return whether it degrades the tier (again).
 
-        A call that began before the tier was taken out, or came back, says nothing new; one during
-        the cool-down was made because no other tier was left, and prolongs nothing.
+        A call that began before the end of the cool-down, or before the tier came back, counts for
+        nothing: it is older than what is known, or was made because no other tier was left.
         """
         tier = call.tier
         old = self[tier]
@@ -114,7 +116,7 @@ class Breakers:
             return False
         new = replace(old, failures=old.failures + 1)
         if old.degraded:
-            if old.failures:  # else its server has just come back: one call may fail
+            if old.failures:  # 0: the server has just come back, and one call may fail
                 new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
@@ -122,7 +124,7 @@ class Breakers:
         return new.degraded_until != old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
-        """The tier gave a reply, good or bad; whether that brings it back."""
+        """Note that the tier gave a reply, good or bad; return whether that brings it back."""
         self._answered.add(tier)
         self._forgiven.discard(tier)
         old = self.health.pop(tier, None)

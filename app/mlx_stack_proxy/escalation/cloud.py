@@ -1,7 +1,8 @@
-"""The cloud, where LiteLLM doesn't list its model: called directly, within its hourly cap.
+"""Calls to the cloud: directly, if LiteLLM doesn't list its model, and within an hourly cap.
 
-Giving ``cloud_fallback`` is the consent (docs/escalation.md); what a request may enter is decided
-by ``tiers.py`` and ``ladder.py``. Nothing of the client's headers goes there.
+An operator who sets ``cloud_fallback`` consents to calls that leave the machine
+(docs/escalation.md). ``tiers.py`` and ``ladder.py`` decide which requests may go there. None of the
+client's headers does.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ SCOPE = "cloud"  # the budget's name in the store
 
 
 class Cloud:
-    """``limits``: its hourly cap."""
+    """The connection to the cloud's API, and the cap on the tokens that all exchanges use there."""
 
     def __init__(self, settings: CloudFallbackSettings) -> None:
         self._settings = settings
+        # The hourly cap; it holds for calls through LiteLLM, too.
         self.limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
         self.upstream = Upstream(UpstreamSettings(base_url=settings.base_url))
 
     def headers(self) -> RawHeaders:
+        """Return a call's headers, with the key from the environment variable in the settings."""
         headers = [*CHAT_HEADERS]
         if key := os.environ.get(self._settings.api_key_env):
             headers.append((b"authorization", f"Bearer {key}".encode()))

@@ -1,7 +1,9 @@
 """Who gets a tier's next slot: sessions take turns, and within a session first come, first served.
 
-Several queues may have a limit over all of them together; then they take turns, too. Pure
-bookkeeping; ``tier_queue.py`` does the waiting.
+Each :class:`FairQueue` keeps its waiting sessions in the order of their turns. The first session
+gets the next slot for its oldest ticket and moves to the end. Several queues may share a limit
+(:class:`Together`), and then the queues take turns as well. This is bookkeeping only:
+``tier_queue.py`` does the waiting.
 """
 
 from __future__ import annotations
@@ -10,23 +12,23 @@ from collections import OrderedDict
 
 
 class Ticket:
-    """One request's place. ``granted``: it holds a slot."""
+    """One request's place in a queue."""
 
     __slots__ = ("granted", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
-        self.granted = False
+        self.granted = False  # whether it holds a slot
 
     def grant(self) -> None:
         self.granted = True
 
 
 class Together:
-    """Several queues' common limit: how many of their slots may be in use at once."""
+    """A common limit of several queues: how many of their slots may be in use at once."""
 
     def __init__(self) -> None:
-        self.limit: int | None = None  # None: as many as the queues have
+        self.limit: int | None = None  # None: all slots of all queues
         self._queues: list[FairQueue] = []
 
     def add(self, queue: FairQueue) -> None:
@@ -37,12 +39,12 @@ class Together:
         return self.limit is not None and sum(q.in_use for q in self._queues) >= self.limit
 
     def set_limit(self, limit: int | None) -> None:
-        """Change it, and grant what is free now. What runs already runs on."""
+        """Change the limit, and grant the slots that are free now. No granted slot is taken."""
         self.limit = limit
         self.grant_free()
 
     def grant_free(self) -> None:
-        """Grant what is free; the queue that has had a turn is the last to have the next."""
+        """Grant all free slots; a queue that has had a turn goes to the end of the row."""
         while (queue := next((q for q in self._queues if q.could_grant), None)) is not None:
             queue.grant_next()
             self._queues.remove(queue)
@@ -50,22 +52,19 @@ class Together:
 
 
 class FairQueue:
-    """``slots`` places at once, fewer where a limit ``together`` with others is reached.
-
-    ``in_use``, ``waiting``: how many tickets hold a slot, and how many wait for one.
-    """
+    """One tier's slots, and the tickets that wait for one."""
 
     def __init__(self, slots: int, together: Together | None = None) -> None:
-        self.slots = slots
+        self.slots = slots  # how many tickets may hold one at once, within the common limit
         self.together = together or Together()
         self.together.add(self)
-        self.in_use = 0
-        self.waiting = 0
-        # Sessions in the order of their turns; each with its tickets in the order of arrival.
+        self.in_use = 0  # tickets that hold a slot
+        self.waiting = 0  # tickets that wait for one
+        # Waiting sessions in the order of their turns, each with its tickets as they arrived.
         self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()
 
     def join(self, ticket: Ticket) -> None:
-        """Grant the ticket a slot if one is free and nobody waits; else queue it."""
+        """Grant the ticket a slot if one is free and no ticket waits; else queue it."""
         if self.has_room:
             self._grant(ticket)
             return
@@ -73,7 +72,7 @@ class FairQueue:
         self.waiting += 1
 
     def leave(self, ticket: Ticket) -> None:
-        """Give the ticket's slot or place back; whoever is next gets it."""
+        """Give back the ticket's slot, or its place among the waiting; grant what is free now."""
         if ticket.granted:
             ticket.granted = False
             self.in_use -= 1
@@ -82,26 +81,26 @@ class FairQueue:
         self.together.grant_free()
 
     def set_slots(self, slots: int) -> None:
-        """Change how many there are, and grant what is free now. What runs already runs on."""
+        """Change the number of slots, and grant what is free now. No granted slot is taken."""
         self.slots = slots
         self.together.grant_free()
 
     @property
     def has_room(self) -> bool:
-        """Whether who comes now need not wait."""
+        """Whether a ticket that joins now gets a slot at once."""
         return self.in_use < self.slots and not self.waiting and not self.together.is_full
 
     @property
     def could_grant(self) -> bool:
-        """Whether somebody waits for a slot that is free."""
+        """Whether a ticket waits although a slot is free."""
         return self.in_use < self.slots and bool(self._turns) and not self.together.is_full
 
     def grant_next(self) -> None:
-        """Grant a slot to whose turn it is; only while :attr:`could_grant`."""
+        """Grant a slot to the session whose turn it is; call it only while :attr:`could_grant`."""
         session, own = self._turns.popitem(last=False)
         ticket, _ = own.popitem(last=False)
         if own:
-            self._turns[session] = own  # behind all others: the next turn is theirs
+            self._turns[session] = own  # to the end: all other sessions come first
         self.waiting -= 1
         self._grant(ticket)
 

@@ -1,7 +1,9 @@
 """Which tier an exchange starts on, and which comes next: forward only (docs/escalation.md).
 
-Pure functions of the exchange, the settings and what is known of the tiers. Why an attempt's
-failure leads to another tier at all is ``next_step.py``'s to say.
+The route (``tiers.py``) names the tiers that the exchange may use. These pure functions choose from
+it by the request's size and needs, by what is known of the tiers (:class:`TierView`), and by memory
+pressure and budgets. ``next_step.py`` decides whether a failed attempt leads to another tier at
+all.
 """
 
 from __future__ import annotations
@@ -21,30 +23,28 @@ ABILITIES = ("tools", "images", "response_format")
 
 @frozen
 class TierView:
-    """What is known of the tiers beside their settings, at one moment.
+    """What is known of the tiers beside their settings, at one moment."""
 
-    ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
-    ``windows``: context windows in tokens, learned from errors. ``lacks``: abilities (of
-    :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
-    not enter now: those whose own budget is used up, the cloud's too. ``proven``: tiers that
-    have answered, have failed at most once since, and aren't degraded.
-    """
-
+    # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
     passed_over: Mapping[str, float] = field(default_factory=dict)
-    windows: Mapping[str, int] = field(default_factory=dict)
+    windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, learned from errors
+    # Abilities (of `ABILITIES`) that a tier lacks, learned from errors.
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Tiers that this request may not enter now: their budget or the cloud's cap is used up, or
+    # their queue is full and the request should not wait for them.
     closed: frozenset[str] = frozenset()
+    # Tiers that have answered, failed at most once since, and aren't degraded.
     proven: frozenset[str] = frozenset()
 
     def without(self, tiers: Iterable[str]) -> TierView:
-        """The same with these tiers closed, too."""
+        """Return the same view with these tiers closed, too."""
         return replace(self, closed=self.closed.union(tiers))
 
 
 def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
-    """Where an exchange starts. ``sticky``: the tier its session was escalated to, if any.
+    """Return the tier to start on. ``sticky``: the tier its session was escalated to, if any.
 
-    Where all tiers are closed it is one of them all the same.
+    If all tiers are closed or degraded, the exchange starts on one of them all the same.
     """
     tiers = exchange.route.tiers
     if not tiers or not may_escalate(exchange, settings):
@@ -55,9 +55,9 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     first = candidates[0]
     up = first not in view.passed_over and first not in view.closed
     if up and fits(first, exchange.request, settings, view):
-        return Start(first)  # nearly always
+        return Start(first)  # the usual case, without a look at the other tiers
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
-    # None, or none that is up: look back.
+    # From the sticky tier on, no tier that fits is up: take the tiers before it as well.
     if all(tier in view.passed_over or tier in view.closed for tier in fitting):
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
@@ -73,17 +73,18 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
         if tier not in view.passed_over:
             passed = tier != fitting[0]
             return Start(tier, "tier_degraded" if passed else reason)
-    # Never all at once: the one that has cooled longest is tried.
+    # All are degraded, and one has to be tried: the tier whose cool-down ends first.
     return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
 
 
 def relieved(
     exchange: Exchange, settings: Settings, view: TierView, begin: Start, *, sustained: bool
 ) -> Start | None:
-    """Where a complex request starts instead of ``begin`` while memory has been short for long.
+    """Return the start that relieves this machine of a complex request while memory is short.
 
-    ``sustained``: it has. The first tier on its way that is not on this machine. None: it isn't
-    complex, the client named a tier by header, or no such tier may take it now.
+    It is the first tier after ``begin`` that is not on this machine. ``sustained``: memory has been
+    short for long enough. None: it hasn't, the request isn't complex, the client named a tier by
+    header or forbids escalation, or no such tier can take the request now.
     """
     if not sustained or not _is_complex(exchange.request, settings):
         return None
@@ -108,9 +109,10 @@ def _is_complex(request: Request, settings: Settings) -> bool:
 
 
 def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
-    """The tiers that are not closed; all of them if none is left.
+    """Return the tiers that aren't closed, or all of them if none is left.
 
-    What a budget is to save is not to be spent on the cloud.
+    If the first tier is closed, cloud tiers are left out: the tokens that a budget saves must not
+    be spent on the cloud.
     """
     left = [tier for tier in tiers if tier not in view.closed]
     if left and left[0] != tiers[0]:
@@ -119,12 +121,12 @@ def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]
 
 
 def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
-    """The start of a session that has used up its budget, under ``policy: escalate``.
+    """Return the start of a session that has used up its budget, under ``policy: escalate``.
 
-    It is to stay on ``downgrade_tier``, or where that can't take the request on the next cheapest,
-    with no way up from there. None: the client named a tier by header, or no cheaper tier can take
-    it: it doesn't fit there, the tier is degraded, without budget, or in the cloud and the request
-    may not go there.
+    It is ``downgrade_tier``, or the next cheapest tier that can take the request; the caller keeps
+    the exchange there. None: the client named a tier by header, or no cheaper tier can take the
+    request: each one is too small, degraded, without budget, or in the cloud that the request may
+    not enter.
     """
     if exchange.controls.tier is not None or not exchange.route.tiers:
         return None
@@ -140,10 +142,10 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
 def following(
     exchange: Exchange, settings: Settings, view: TierView, *, local: bool = False
 ) -> list[str]:
-    """The tiers after the present one that could take the request, in order.
+    """Return the tiers after the present one that could take the request, in order.
 
-    ``local``: only those of this machine. A closed tier is left out, and so is a degraded one,
-    unless all are degraded.
+    Closed tiers are left out, and degraded ones too, unless all are degraded. ``local``: only tiers
+    on this machine.
     """
     tiers = exchange.route.tiers
     if not may_escalate(exchange, settings) or exchange.tier not in tiers:
@@ -160,9 +162,9 @@ def following(
 
 
 def larger(exchange: Exchange, settings: Settings, view: TierView, said: int | None) -> str | None:
-    """The next tier with a larger context window than the present one's.
+    """Return the next tier whose context window is larger than the present tier's.
 
-    ``said``: that one's in tokens, where its error said it; else what is set counts.
+    ``said``: the present tier's window in tokens, if its error names it; else the setting counts.
     """
     given = window(exchange.tier, settings, TierView())
     here = min(given, said or given)
@@ -175,7 +177,7 @@ def may_escalate(exchange: Exchange, settings: Settings) -> bool:
 
 
 def window(tier: str, settings: Settings, view: TierView) -> int:
-    """A tier's context window in tokens: as set, or smaller where its errors said so."""
+    """Return a tier's context window in tokens: the setting, or what its errors said if smaller."""
     known = settings.tiers.get(tier)
     given = known.context_window if known is not None else 0
     return min(given, view.windows.get(tier, given))
@@ -192,7 +194,7 @@ def has_room(tier: str, request: Request, settings: Settings, view: TierView) ->
 
 
 def needs(request: Request) -> frozenset[str]:
-    """The abilities of :data:`ABILITIES` that a request asks of a model."""
+    """Return the abilities (of :data:`ABILITIES`) that a request asks of a model."""
     found = set()
     if request.tools and request.body.get("tool_choice") != "none":
         found.add("tools")
@@ -208,7 +210,7 @@ def able(tier: str, request: Request, settings: Settings, view: TierView) -> boo
     known = settings.tiers[tier]
     learned = view.lacks.get(tier)
     if not learned and False not in (known.tools, known.images, known.response_format):
-        return True  # nearly always
+        return True  # the usual case, without a look at the request
     lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
     lacks |= {ability for ability in learned or () if getattr(known, ability) == "auto"}
     return needs(request).isdisjoint(lacks)
@@ -223,10 +225,13 @@ def _has_image(message: Mapping[str, Any]) -> bool:
 
 
 def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:
-    """Where nothing fits: of those that have the abilities, or else of all, the largest."""
+    """Return the start for a request that fits no tier.
+
+    It is the tier with the largest window of those that have the abilities, or else of all.
+    """
     request = exchange.request
     found = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
-    if has_room(found[0], request, settings, view):  # it is the abilities that nobody has
+    if has_room(found[0], request, settings, view):  # no tier has the abilities
         return Start(found[0])
     best = max(found, key=lambda tier: window(tier, settings, view))
     short = best != tiers[0] and not has_room(tiers[0], request, settings, view)

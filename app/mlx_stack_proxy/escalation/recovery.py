@@ -1,7 +1,9 @@
-"""Watches the servers of failing tiers, so that one that was restarted need not cool down.
+"""Watches the servers of failing tiers, so that a restarted server needs no cool-down.
 
-Only where a tier has a ``health_url``, and only a server that was seen gone, taking no connection:
-one that answers while its calls fail, or hangs and comes to, is not any better for it.
+From a tier's first failure on, a task asks its ``health_url`` once a second; a tier without one is
+not watched. If the server takes no connection and later answers, it was restarted, and the tier's
+breaker forgives its failures. A server that answers all along while its calls fail, or that hangs
+and recovers, is not forgiven: nothing shows that its next call would go better.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from ..telemetry import log
 from .breaker import HEALTHY
 from .tier_states import TierStates
 
-# Between two questions. Judgement: nothing beside a server's start, and nothing to the server
-# (HAProxy's checks: each 2 s by default).
+# Between two questions. A judgement: short beside a server's start, and no load for the server
+# (HAProxy checks each 2 s by default).
 INTERVAL_SECONDS: Final = 1.0
 
 
 class Recovery:
-    """``watched``: the tiers whose servers are asked now; a task for each.
+    """The watching tasks, one for each failing tier that has a ``health_url``.
 
-    They are from a tier's first failure on: when the breaker opens the server may be back already.
+    A task begins at the tier's first failure: when its breaker opens, its server may be back
+    already.
     """
 
     def __init__(self, settings: Settings, upstream: Upstream, states: TierStates) -> None:
@@ -34,26 +37,26 @@ class Recovery:
         self._states = states
         self._background = Background()
         self._closed = False
-        self.watched: set[str] = set()
+        self.watched: set[str] = set()  # the tiers that a task watches now
 
     def adapt(self, settings: Settings) -> None:
-        """Take other tiers."""
+        """Use other tiers from now on."""
         self._tiers = settings.tiers
         self.watch_all()
 
     def watch_all(self) -> None:
-        """Ask the servers of all tiers that fail."""
+        """Watch the servers of all failing tiers."""
         for tier in self._states.failing():
             self.watch(tier)
 
     def watch(self, tier: str) -> None:
-        """A call on the tier has failed: ask its server, until it is well."""
+        """Watch the server of a tier on which a call has failed, until the tier is healthy."""
         if self._states[tier] is HEALTHY or tier in self.watched or self._closed:
             return
         if self._url(tier) is None:
             return
         self.watched.add(tier)
-        # It is no request's: its log lines are to name none.
+        # In an empty context: the task belongs to no request, so its log lines must name none.
         contextvars.Context().run(self._background.start, self._watch(tier))
 
     async def close(self) -> None:
@@ -73,7 +76,7 @@ class Recovery:
             self.watched.discard(tier)
 
     async def _wait_for(self, tier: str) -> None:
-        gone = ""  # the URL at which nobody was
+        gone = ""  # the URL at which no server took the connection; "" for none
         while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
             health = await self._upstream.health(url, HEALTH_SECONDS)
             if health == "gone":
@@ -86,4 +89,4 @@ class Recovery:
             await asyncio.sleep(INTERVAL_SECONDS)
             as_before = self._states[tier].failures == failures
             if health == "well" and as_before and not self._states.cooling(tier):
-                return  # calls failed, not the server; or it is for a probe to tell
+                return  # its calls fail, not the server; or the next request is the probe

@@ -1,4 +1,8 @@
-"""Waiting for a tier's slot."""
+"""Waiting for a tier's slot, in the order that ``fair_queue.py`` keeps.
+
+A ticket that gets no slot at once has a future, which the grant resolves. The local tiers share a
+limit of one request in all while memory is short.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,11 @@ from .fair_queue import FairQueue, Ticket, Together
 class QueueTimeout(Exception):
     """No slot came free within ``queue_timeout``.
 
-    ``seconds``: how long was waited. ``reason``: ``memory_pressure`` where the local tiers are
-    held to one request, else ``tier_busy``.
+    ``shedding``: the local tiers take only one request at a time, because memory is short.
     """
 
     def __init__(self, seconds: float, *, shedding: bool = False) -> None:
-        self.seconds = seconds
+        self.seconds = seconds  # how long the request has waited
         self.reason: Literal["memory_pressure", "tier_busy"] = (
             "memory_pressure" if shedding else "tier_busy"
         )
@@ -28,13 +31,13 @@ class QueueTimeout(Exception):
 
 
 class _Waiting(Ticket):
-    """``future``: only while it waits."""
+    """A ticket that can be awaited."""
 
     __slots__ = ("future",)
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
-        self.future: asyncio.Future[None] | None = None
+        self.future: asyncio.Future[None] | None = None  # set once the ticket has to wait
 
     def grant(self) -> None:
         super().grant()
@@ -43,7 +46,10 @@ class _Waiting(Ticket):
 
 
 class TierQueue(FairQueue):
-    """One tier's slots and the line before them. ``together``: its limit with other tiers."""
+    """One tier's slots and its queue.
+
+    ``together``: the local tiers' common limit; None for a tier that is not on this machine.
+    """
 
     def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
         super().__init__(tier.max_concurrency, together)
@@ -51,12 +57,12 @@ class TierQueue(FairQueue):
         self._timeout = tier.queue_timeout
 
     def adapt(self, tier: TierSettings) -> None:
-        """Take the tier's new limits; who waits already, waits as long as it was told."""
+        """Use the tier's new limits; a request that waits already keeps its timeout."""
         self._timeout = tier.queue_timeout
         self.set_slots(tier.max_concurrency)
 
     async def enter(self, session: str) -> Ticket:
-        """Wait for a slot; :meth:`leave` gives it back. Raises :class:`QueueTimeout`."""
+        """Wait for a slot, which :meth:`leave` gives back. Raises :class:`QueueTimeout`."""
         ticket = _Waiting(session)
         self.join(ticket)
         if not ticket.granted:
@@ -73,7 +79,7 @@ class TierQueue(FairQueue):
             async with asyncio.timeout(self._timeout):
                 await ticket.future
         except TimeoutError:
-            if not ticket.granted:  # a slot that came in the same moment is taken
+            if not ticket.granted:  # else the slot came in the same moment, and is used
                 shedding = self.together.limit is not None
                 raise QueueTimeout(self._timeout, shedding=shedding) from None
 
@@ -83,13 +89,13 @@ class TierQueues:
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
         self._local = Together()
-        # Once a tier's queue, always: an exchange may be on its way that began with that tier.
+        # A removed tier keeps its queue: an exchange that began with the tier may still run.
         self._queues: dict[str, TierQueue] = {}
-        self._shown: list[str] = []
+        self._shown: list[str] = []  # the tiers of the present settings
         self.adapt(tiers)
 
     def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
-        """Take other tiers, or others' limits. What runs and waits goes on."""
+        """Use other tiers or limits from now on. Requests that run or wait are not disturbed."""
         for name, tier in tiers.items():
             queue = self._queues.get(name)
             if queue is None or queue.local != tier.local:
@@ -103,7 +109,10 @@ class TierQueues:
 
     @asynccontextmanager
     async def place(self, tier: str, session: str) -> AsyncIterator[None]:
-        """A place on a tier, waited for. Raises :class:`QueueTimeout`."""
+        """Hold a slot of a tier, after waiting for it. Raises :class:`QueueTimeout`.
+
+        A pass-through model has no queue, so that its requests hold nothing and never wait.
+        """
         queue = self._queues.get(tier)
         if queue is None:
             yield
@@ -115,10 +124,10 @@ class TierQueues:
             queue.leave(ticket)
 
     def shed(self, on: bool) -> None:
-        """Let the local tiers take one request at a time, all of them together; or no longer."""
+        """Let all local tiers together take only one request at a time, or end that."""
         self._local.set_limit(1 if on else None)
 
     def readings(self) -> list[tuple[str, int, int]]:
-        """Each tier with how many of its slots are in use, and how many wait."""
+        """Return each tier's name, its slots in use, and the number of waiting requests."""
         found = ((name, self._queues[name]) for name in self._shown)
         return [(name, queue.in_use, queue.waiting) for name, queue in found]

@@ -1,7 +1,8 @@
 """What this process knows of its tiers' servers: breakers, and what their errors have taught.
 
-The rules are ``breaker.py`` and ``ladder.py``; here they meet the clock, the store, the
-metrics and the log.
+``breaker.py`` and ``learned.py`` hold the rules and take every time as an argument. This module
+gives them the clock, writes each change to the store's journal and the log, and returns what is
+known as a :class:`TierView` for ``ladder.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Event = tuple[str, dict[str, Any]]  # its kind and detail
 
 
 class TierStates:
-    """``clock``: seconds since the epoch, for a breaker's state outlives the process."""
+    """The states of all tiers, shared by all exchanges.
+
+    ``clock``: seconds since the epoch, because a breaker's state outlives the process.
+    """
 
     def __init__(
         self, settings: Settings, store: Store, journal: Journal, clock: Callable[[], float]
@@ -37,17 +41,17 @@ class TierStates:
         self._learned = LearnedLimits()
 
     def adapt(self, settings: Settings) -> None:
-        """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
+        """Use other tiers and rules from now on; what is known of a tier stays under its name."""
         self._tiers = settings.tiers
         self._breakers.adapt(settings.reliability.escalation.degrade)
 
     async def restore(self) -> None:
-        """Take over the breakers of the process before. Raises ``StoreError``."""
+        """Load the breakers that the store has kept. Raises ``StoreError``."""
         known = await self._store.breakers()
         self._breakers.restore({t: state for t, state in known.items() if t in self._tiers})
 
     def view(self) -> TierView:
-        """What is known now, for the rules."""
+        """Return what is known now, for the ladder's rules."""
         now = self._clock()
         return TierView(
             self._breakers.passed_over(now),
@@ -60,17 +64,20 @@ class TierStates:
         return self._breakers[tier]
 
     def begin(self, tier: str) -> TierCall:
-        """A call on the tier begins; :meth:`end` it once :meth:`note` has been told."""
+        """Note that a call on the tier begins; :meth:`end` it after :meth:`note`."""
         return self._breakers.begin(tier, self._clock())
 
     def end(self, call: TierCall) -> None:
         self._breakers.end(call)
 
     def note(self, call: TierCall, verdict: Verdict | None, request: Request) -> Event | None:
-        """Learn from how a call ended; the event that it makes, if any."""
+        """Learn from how a call ended; return the event to keep, if the tier's state changed.
+
+        ``verdict`` None: the call brought a good reply.
+        """
         tier = call.tier
         if tier not in self._tiers or isinstance(verdict, Rejected):
-            return None  # the end of this process says nothing about the tier
+            return None  # e.g. this process ends, which says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return self._succeeded(tier)
         self._learned.take(tier, verdict, request, self._clock())
@@ -95,17 +102,17 @@ class TierStates:
         return "tier_recovered", {}
 
     def answers_again(self, tier: str) -> None:
-        """The server of a failing tier was gone and answers again: the next request may ask it."""
+        """Forgive a failing tier whose server was gone and answers again."""
         if self._breakers.answers_again(tier, self._clock()):
             self._journal.set_breaker(tier, self._breakers[tier])
             log.get().info("tier_answers_again", tier=tier)
 
     def failing(self) -> list[str]:
-        """The tiers that have failed since they last answered, degraded or not."""
+        """Return the tiers that have failed since they last answered, degraded or not."""
         return list(self._breakers.health)
 
     def cooling(self, tier: str) -> bool:
-        """Whether the tier is degraded, and its cool-down not over."""
+        """Whether the tier is degraded and its cool-down is not over."""
         now = self._clock()
         return now < self[tier].until(now)
 

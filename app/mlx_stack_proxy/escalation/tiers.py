@@ -1,4 +1,10 @@
-"""Which tier an exchange starts on, as far as that needs no state (docs/escalation.md)."""
+"""Which tiers an exchange may use, in order: its route (docs/escalation.md).
+
+The client names a tier, an alias or a LiteLLM model, in the body or by header. The route begins
+there and follows the chain forward; it leaves out cloud tiers for which the operator's or the
+client's consent is missing, and tiers whose model LiteLLM doesn't list. All of this needs only the
+settings and the list. ``ladder.py`` then chooses from the route by the tiers' state.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +17,24 @@ from ..engine.request import Route
 from ..settings import Settings
 
 AUTO = "auto"
-_KNOWN = 256
+_KNOWN = 256  # routes that are remembered
 
 
 class NoSuchTier(ValueError):
-    """The client names a tier that isn't there, or may not be used. ``param`` says where."""
+    """The client names a tier that doesn't exist, or that this request may not use."""
 
     def __init__(self, message: str, param: str) -> None:
-        self.param = param
+        self.param = param  # where it names the tier: `model` or the header
         super().__init__(message)
 
 
 def is_listed(model: str, listed: Collection[str]) -> bool:
-    """Whether LiteLLM lists a model; its list may hold wildcards such as ``openai/*``."""
+    """Whether LiteLLM's list has a model; the list may have wildcards, such as ``openai/*``."""
     return model in listed or any("*" in name and fnmatchcase(model, name) for name in listed)
 
 
 def named_tier(model: str, settings: Settings) -> str | None:
-    """The tier that a client's ``model`` means by name, ``auto`` or alias; None for any other."""
+    """Return the tier that ``model`` means by name, alias or ``auto``; None if it means none."""
     if model in settings.tiers:
         return model
     escalation = settings.reliability.escalation
@@ -41,7 +47,7 @@ def named_tier(model: str, settings: Settings) -> str | None:
 
 
 def named_by_client(model: str, header_tier: str | None, settings: Settings) -> str | None:
-    """The tier that a client asks for itself; None where it leaves the choice to us."""
+    """Return the tier that the client chose itself; None if it left the choice to the proxy."""
     asked = model if header_tier is None else header_tier
     if asked == AUTO or not asked:
         return None
@@ -49,7 +55,7 @@ def named_by_client(model: str, header_tier: str | None, settings: Settings) -> 
 
 
 def _tier_of(model: str, settings: Settings) -> str | None:
-    """The tier whose LiteLLM model this is: the chain's first such, else any."""
+    """Return the first tier with this LiteLLM model: in the chain, or else in the settings."""
     names = (*settings.reliability.escalation.chain, *settings.tiers)
     return next((name for name in names if settings.tiers[name].model == model), None)
 
@@ -61,9 +67,11 @@ def route(
     listed: frozenset[str] | None,
     settings: Settings,
 ) -> Route:
-    """The tiers of an exchange, in order.
+    """Return the route of an exchange.
 
-    ``listed``: LiteLLM's models, None while unknown. Raises :class:`NoSuchTier`.
+    ``header_tier``: the tier in ``X-MLX-Stack-Tier``, which wins over ``model``. ``cloud``: whether
+    the client allows cloud tiers. ``listed``: LiteLLM's models, None while unknown. Raises
+    :class:`NoSuchTier`.
     """
     if header_tier is not None:
         named = named_tier(header_tier, settings)
@@ -90,7 +98,7 @@ def route(
 
 
 class Routes:
-    """The routes of one configuration: each is worked out once, for most requests have the same."""
+    """The routes of one configuration, cached because most requests have the same few."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -116,14 +124,14 @@ def _forward(
     if not (known or tiers):
         raise NoSuchTier("no tier of this machine is left for this request", param)
     reachable = [n for n in tiers if n in known or n in direct]
-    # Where LiteLLM has none of them, its own answer about the first says it best.
+    # If LiteLLM lists none of them, ask for the first all the same: its error says it best.
     reachable = reachable or tiers[:1]
     cheaper = _cheaper(reachable[0], listed, settings)
     return Route(tuple(reachable), direct=frozenset(direct), cheaper=cheaper)
 
 
 def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> tuple[str, ...]:
-    """``downgrade_tier``, then what stands between it and ``first`` in the chain."""
+    """Return ``downgrade_tier``, then the chain's tiers between it and ``first``."""
     budget = settings.reliability.token_budget
     if budget.policy != "escalate":
         return ()
@@ -136,11 +144,11 @@ def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> 
 
 
 def cloud_allowed(asked: bool, settings: Settings) -> bool:
-    """Whether anything may leave this machine; ``asked``: what the client's header allows."""
+    """Whether a request may leave this machine. ``asked``: whether the client allows it."""
     return asked and settings.reliability.escalation.cloud
 
 
 def is_local_model(model: str, settings: Settings) -> bool:
-    """Whether LiteLLM's model of this name is a tier's, and of none that isn't on this machine."""
+    """Whether this LiteLLM model belongs to tiers, all of which are on this machine."""
     local = [tier.local for tier in settings.tiers.values() if tier.model == model]
     return bool(local) and all(local)

@@ -1,1 +1,1 @@
-"""How short memory is, and what is left out while it is."""
+"""Memory pressure: how short memory is on this machine, read, damped and reported."""

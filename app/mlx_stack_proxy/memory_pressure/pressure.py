@@ -1,7 +1,9 @@
 """Memory pressure: from readings to a level that rises at once and falls step by step.
 
-Pure: readings and times are passed in. Where the readings come from is ``proxy/memory_readers.py``;
-what follows from the level is said in ``docs/memory-pressure.md``.
+:func:`assess` turns one reading into a level: the highest that any of its figures reaches.
+:class:`Gauge` damps that level over time: it rises with the first high reading, and falls one step
+after ``hold_seconds`` of lower readings. Readings and times are passed in: ``readers.py`` takes the
+readings, ``probe.py`` drives the gauge. docs/memory-pressure.md says what follows from a level.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ..settings import MemoryPressureSettings, PressureThresholds
 
 
 class Level(IntEnum):
-    """``word`` is what headers, events and other machines call it; the number is the metric's."""
+    """How short memory is. The number is the metric's value; headers and events use the word."""
 
     NORMAL = 0
     WARNING = 1
@@ -32,22 +34,16 @@ LEVELS = {level.word: level for level in Level}
 
 @frozen
 class Reading:
-    """What one look at the memory gave; None where the source doesn't tell.
+    """What one look at the memory found; a figure that the source doesn't tell is None."""
 
-    - ``level``: as the operating system, or another machine's ``pressure --serve``, calls it.
-    - ``some``, ``full``: percent of the last 10 s in which some, or all, tasks waited for memory.
-    - ``limit_used``: how much of a cgroup's limit is in use and can't be given back, 0 to 1.
-    - ``swap``: counters in bytes, by name; what matters is how fast they grow.
-    """
-
-    level: Level | None = None
-    some: float | None = None
-    full: float | None = None
-    limit_used: float | None = None
-    swap: Mapping[str, int] = field(default_factory=dict)
+    level: Level | None = None  # in the words of the OS, or of another `pressure --serve`
+    some: float | None = None  # percent of the last 10 s in which some tasks waited for memory
+    full: float | None = None  # percent of the last 10 s in which all tasks did
+    limit_used: float | None = None  # share of a cgroup's limit that can't be freed, 0 to 1
+    swap: Mapping[str, int] = field(default_factory=dict)  # bytes by counter; only growth counts
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON: only what the source tells."""
+        """Return the reading for JSON, without the figures that the source doesn't tell."""
         level = None if self.level is None else self.level.word
         rest = {name: getattr(self, name) for name in ("some", "full", "limit_used")}
         told = {"level": level, **rest, "swap": dict(self.swap) or None}
@@ -56,36 +52,33 @@ class Reading:
 
 @frozen
 class Pressure:
-    """How it stands.
-
-    ``cause``: what the level rose for: ``system``, ``stalls``, ``limit`` or ``swap``; "" while it
-    is normal. ``since``: when it left normal, on the probe's clock. ``sustained``: it has lasted
-    for ``sustained_seconds``.
-    """
+    """The damped level of a :class:`Gauge`, and how it came about."""
 
     level: Level = Level.NORMAL
-    cause: str = ""
-    since: float | None = None
-    sustained: bool = False
+    cause: str = ""  # why the level rose: `system`, `stalls`, `limit` or `swap`; "" while normal
+    since: float | None = None  # when the level left normal, on the probe's clock
+    sustained: bool = False  # the level has been above normal for `sustained_seconds`
 
 
 NO_PRESSURE = Pressure()
 
 
 class Gauge:
-    """Makes a level of the readings. ``pressure`` is damped; ``raw`` is the last reading's own."""
+    """Turns a row of readings into a damped level."""
 
     def __init__(self, settings: MemoryPressureSettings) -> None:
         self._settings = settings
-        self.pressure = NO_PRESSURE
-        self.raw: tuple[Level, str] = (Level.NORMAL, "")
-        self._swap: tuple[float, Mapping[str, int]] | None = None
-        self._reached = 0.0  # when a reading last was as high as the level
+        self.pressure = NO_PRESSURE  # the damped level
+        self.raw: tuple[Level, str] = (Level.NORMAL, "")  # the last reading's own level and cause
+        self._swap: tuple[float, Mapping[str, int]] | None = None  # the last counters, and when
+        # When a reading was last as high as the level, or the level last fell.
+        self._reached = 0.0
 
     def take(self, reading: Reading | None, now: float) -> Pressure:
-        """Go on with a reading; None: there is none that still counts, which is as good as normal.
+        """Take the next reading and return the damped level.
 
-        ``now``: seconds on any clock that never goes back.
+        ``reading`` None: no reading still counts, which is taken for a normal one. ``now``: seconds
+        on any clock that never goes back.
         """
         if reading is None:
             self.raw = (Level.NORMAL, "")
@@ -97,7 +90,7 @@ class Gauge:
         if level >= old.level:
             self._reached = now
         elif now - self._reached >= self._settings.hold_seconds:
-            level = Level(old.level - 1)  # one step, however good it looks; the next takes as long
+            level = Level(old.level - 1)  # one step only; the next one takes as long again
             self._reached = now
         else:
             level = old.level
@@ -112,7 +105,7 @@ class Gauge:
         return Pressure(level, cause, since, sustained)
 
     def _swap_growth(self, reading: Reading, now: float) -> float:
-        """Bytes a second that went to the swap since the reading before, by its fastest counter."""
+        """Return the fastest swap counter's growth since the last reading, in bytes a second."""
         before, self._swap = self._swap, (now, reading.swap)
         if before is None or now <= before[0]:
             return 0.0
@@ -123,7 +116,7 @@ class Gauge:
 
 
 def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple[Level, str]:
-    """The level of one reading, and its cause. ``growth``: of the swap, in bytes a second."""
+    """Return one reading's level and its cause. ``growth``: the swap's, in bytes a second."""
     found = (
         (reading.level or Level.NORMAL, "system"),
         (_level(reading.some, limits.some_warning_percent, None), "stalls"),
@@ -139,7 +132,7 @@ def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple
             "swap",
         ),
     )
-    level, cause = max(found, key=lambda entry: entry[0])  # the first of the highest
+    level, cause = max(found, key=lambda entry: entry[0])  # of equal levels the first
     return level, cause if level else ""
 
 

@@ -1,7 +1,8 @@
-"""Looks at the memory every so often, beside all exchanges, and says when its level changes.
+"""Reads the memory every few seconds in a task of its own, and reports changes of the level.
 
-What the looks come to is ``pressure.py``'s to say. A reader that raises or hangs breaks
-nothing: its last reading counts for a while, then the level falls to normal, step by step.
+Each look awaits a reader (``readers.py``) and passes the reading to the gauge (``pressure.py``),
+which makes the level. A reader that raises or hangs disturbs no exchange: its last reading counts
+for a while, and then the level falls to normal, step by step.
 """
 
 from __future__ import annotations
@@ -16,46 +17,46 @@ from ..telemetry import log
 from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
 from .readers import Reader
 
-STALE_SECONDS = 15.0  # at the least, before a reading no longer counts
-STALE_INTERVALS = 3
-SHORTEST_PAUSE = 0.1  # between two looks, of which each takes up to 1 ms of CPU
-CLOSE_SECONDS = 1.0  # for a look to end that is no longer wanted
+STALE_SECONDS = 15.0  # how long a reading counts without a newer one, at the least
+STALE_INTERVALS = 3  # the same in intervals between two looks; the longer of the two holds
+SHORTEST_PAUSE = 0.1  # seconds between two looks, each of which takes up to 1 ms of CPU
+CLOSE_SECONDS = 1.0  # how long `close` waits for a look that is on its way
 
 OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
 
 
 class MemoryProbe:
-    """``pressure``: how it stands, put in anew with each look and never changed in place.
+    """Keeps the machine's memory pressure up to date, for all exchanges.
 
-    ``reader``: None where there is nothing to read, and the level stays normal. ``clock``: seconds
-    that never go back. ``on_change(before, after)`` is awaited when the level has changed.
+    ``reader``: None if this machine tells nothing; the level then stays normal. ``clock``: seconds
+    on a clock that never goes back.
     """
 
     def __init__(
         self, settings: MemoryPressureSettings, reader: Reader | None, clock: Callable[[], float]
     ) -> None:
-        self.pressure = NO_PRESSURE
-        self.on_change: OnChange | None = None
-        self.trouble: str | None = None  # why there are no readings now
-        self.reading: Reading | None = None  # the last one
+        self.pressure = NO_PRESSURE  # replaced after each look, never changed in place
+        self.on_change: OnChange | None = None  # awaited with (before, after) at a change of level
+        self.trouble: str | None = None  # why no reading counts now; None if one does
+        self.reading: Reading | None = None  # the last reading, even if it no longer counts
         self._settings = settings
         self._reader = reader if settings.enabled else None
         self._clock = clock
         self._gauge = Gauge(settings)
         self._stale_after = max(STALE_SECONDS, STALE_INTERVALS * settings.interval_seconds)
-        self._heard = clock()
-        self._looking: asyncio.Future[Reading] | None = None
+        self._heard = clock()  # when the last reading came
+        self._looking: asyncio.Future[Reading] | None = None  # the look that is on its way
         self._task: asyncio.Task[None] | None = None
 
     @property
     def level(self) -> Level | None:
-        """The level, as a metric; None where nothing tells it: 0 would say that all is well."""
+        """The level as a metric; None if it is unknown, because 0 would say that all is well."""
         unknown = self._reader is None or (self.trouble is not None and not self.pressure.level)
         return None if unknown else self.pressure.level
 
     @property
     def raw(self) -> tuple[Level, str]:
-        """The last reading's own level and cause, not damped."""
+        """The last reading's own level and its cause, not damped."""
         return self._gauge.raw
 
     @property
@@ -63,7 +64,7 @@ class MemoryProbe:
         return None if self._reader is None else self._reader.name
 
     def start(self) -> None:
-        """Begin to look, in the running event loop."""
+        """Begin to look at the memory, in the running event loop."""
         self._heard = self._clock()
         if self._reader is not None:
             self._task = asyncio.create_task(self._run())
@@ -81,7 +82,7 @@ class MemoryProbe:
             await self._reader.close()
 
     def shown(self) -> dict[str, Any]:
-        """For an operator."""
+        """Return the pressure as JSON for an operator; ``seconds``: how long it isn't normal."""
         since = self.pressure.since
         return {
             "level": self.pressure.level.word,
@@ -98,20 +99,23 @@ class MemoryProbe:
             await asyncio.sleep(max(self._settings.interval_seconds, SHORTEST_PAUSE))
 
     async def look(self) -> None:
-        """One look, and what follows from it. Raises nothing."""
+        """Look once, and report a change of the level. Raises nothing."""
         if self._reader is None:
             return
         try:
             reading, why = await self._read(self._reader)
             self._take(reading, why)
-        except Exception as error:  # the figures are odd beyond what was thought of
+        except Exception as error:  # e.g. figures so odd that nobody thought of them
             log.fault("memory_pressure_fault", error)
         before, self.pressure = self.pressure, self._gauge.pressure
         if before.level is not self.pressure.level:
             await self._changed(before, self.pressure)
 
     async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
-        """A reading, or why there is none. One that hangs is waited for, not made again."""
+        """Return a reading, or None and the reason.
+
+        A look that hangs is waited for again at the next call; no second one is begun beside it.
+        """
         looking = self._looking
         if looking is None:
             looking = self._looking = asyncio.ensure_future(reader.read())
@@ -135,7 +139,7 @@ class MemoryProbe:
         elif self.reading is not None and now - self._heard < self._stale_after:
             return  # the last reading still counts
         else:
-            if self.trouble is None:  # said once, whatever else goes wrong then
+            if self.trouble is None:  # log only the first trouble until readings come again
                 log.get().warning(
                     "memory_pressure_stale",
                     source=self.source,

@@ -1,7 +1,7 @@
-"""Where the memory's state is read: macOS, Linux, or another machine that tells it.
+"""Readers of the memory's state: on macOS, on Linux, or from another machine over HTTP.
 
-Each reader gives a :class:`Reading`; what it means is ``pressure.py``'s to say. Those that
-block are run by :class:`Threaded`, in a thread of their own.
+Each reader returns a :class:`Reading` of raw figures, from which ``pressure.py`` makes a level.
+Readers that block are run by :class:`Threaded`, in a thread of their own.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from .pressure import LEVELS, Level, Reading
 
 LEVEL_NAME = "kern.memorystatus_vm_pressure_level"
 SWAP_NAME = "vm.swapusage"
-HOST_SECONDS = 3.0
-MAX_HOST_BODY = 64 * 1024
+HOST_SECONDS = 3.0  # for the whole answer of another machine
+MAX_HOST_BODY = 64 * 1024  # bytes
 
 
 class Reader(Protocol):
-    """``name``: what is read, in words."""
+    """A source of readings, as the probe uses it."""
 
-    name: str
+    name: str  # which figures it reads, in words
 
     async def read(self) -> Reading:
-        """One look. May raise anything, and may hang: the probe bears it."""
+        """Look once. It may raise anything, and may hang: the probe copes with both."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Blocking(Protocol):
-    """A reader that blocks while it looks."""
+    """A source whose ``read`` blocks."""
 
     name: str
 
@@ -50,7 +50,7 @@ class Blocking(Protocol):
 
 
 def open_reader(source: str) -> Reader | None:
-    """The reader of a ``source`` as configured; None where there is nothing to read."""
+    """Return the reader of a configured ``source``; None if there is nothing to read."""
     if source == "off":
         return None
     if source != "auto":
@@ -66,12 +66,12 @@ def this_machine() -> Blocking | None:
 
 
 class Threaded:
-    """A blocking reader, in a thread of its own. One that hangs holds up nothing else."""
+    """Runs a blocking reader in a thread of its own, so that one that hangs delays nothing else."""
 
     def __init__(self, blocking: Blocking) -> None:
         self.name = blocking.name
         self._blocking = blocking
-        self._worker: Worker | None = None
+        self._worker: Worker | None = None  # started by the first look
 
     async def read(self) -> Reading:
         if self._worker is None:
@@ -87,16 +87,16 @@ class Threaded:
 
 
 def level_of(number: int) -> Level:
-    """macOS's own: 1 normal, 2 warning, 4 critical."""
+    """Return the level for macOS's number: 1 is normal, 2 warning, 4 critical."""
     if number >= 4:
         return Level.CRITICAL
     return Level.WARNING if number >= 2 else Level.NORMAL
 
 
 class MacMemory:
-    """The kernel's pressure level, and how much is in the swap, by ``sysctlbyname``.
+    """Reads the kernel's pressure level and the used swap with ``sysctlbyname``.
 
-    ``library``: a C library that has it. Raises ``AttributeError`` for one that doesn't.
+    ``library``: a C library with that function. Raises ``AttributeError`` if it has none.
     """
 
     name = "macOS pressure level, swap"
@@ -106,7 +106,7 @@ class MacMemory:
 
     @classmethod
     def find(cls) -> MacMemory | None:
-        """None where no level is known."""
+        """Return a reader, or None if the kernel tells no level."""
         try:
             found = cls(ctypes.CDLL(None, use_errno=True))
         except (OSError, AttributeError):
@@ -119,7 +119,7 @@ class MacMemory:
             raise OSError("sysctl tells neither a level nor the swap")
         return Reading(
             level=None if level is None else level_of(int.from_bytes(level[:4], sys.byteorder)),
-            # struct xsw_usage: total, available, used; the page size and whether it is encrypted
+            # struct xsw_usage: total, available, used (bytes); page size, whether it is encrypted
             swap={} if swap is None else {"used": struct.unpack_from("=QQQ", swap)[2]},
         )
 
@@ -137,9 +137,10 @@ _STALLS = re.compile(r"^(some|full) avg10=(\d+(?:\.\d+)?)", re.MULTILINE)
 
 
 class LinuxMemory:
-    """PSI of the machine and of our cgroup, the cgroup's limits (v2), and the swap.
+    """Reads PSI of the machine and of our cgroup, the limits of cgroups (v2), and the swap.
 
-    ``proc``, ``cgroups``: where these file systems are. ``swap``: ``psutil.swap_memory``.
+    ``__init__`` notes which of these the machine has, and :meth:`read` reads only them. ``proc``
+    and ``cgroups``: where the file systems are mounted. ``swap``: ``psutil.swap_memory``.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class LinuxMemory:
 
 
 def _own_cgroups(proc: Path, root: Path) -> list[Path]:
-    """Our cgroup (v2) and those around it, which limit it, too; the innermost first."""
+    """Return our cgroup (v2) and its parents, whose limits hold for it, too; innermost first."""
     for line in (_text(proc / "self" / "cgroup") or "").splitlines():
         if line.startswith("0::"):
             own = root / line[3:].strip("/")
@@ -208,9 +209,10 @@ def _own_cgroups(proc: Path, root: Path) -> list[Path]:
 
 
 def _share(folder: Path) -> float | None:
-    """How much of a cgroup's limit is used by what can't be given back.
+    """Return the share of a cgroup's limit in use that the kernel can't free; None if unknown.
 
-    The cache of files can: a model's file that was read fills it to the limit, and that is well.
+    The cache of files can be freed, so it doesn't count: a model's file that was read may fill it
+    up to the limit without harm.
     """
     limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
     if not limit or used is None:
@@ -224,7 +226,7 @@ def _share(folder: Path) -> float | None:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none, as for ``max``."""
+    """Return the number in a file; None if there is no file or no number, such as ``max``."""
     text = (_text(path) or "").strip()
     return int(text) if text.isdigit() else None
 
@@ -240,10 +242,10 @@ def _text(path: Path) -> str | None:
 
 
 class HostMemory:
-    """What ``mlx-stack-proxy pressure --serve`` says on the machine around a container."""
+    """Asks ``mlx-stack-proxy pressure --serve`` on the machine around a container."""
 
     def __init__(self, url: str) -> None:
-        self.name = "host"  # not where it is: that is told to whoever asks
+        self.name = "host"  # without its address, since everyone who asks is told this name
         self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:
@@ -262,7 +264,10 @@ class HostMemory:
 
 
 def host_reading(body: bytes) -> Reading:
-    """The reading in a host's answer, ``{"level": "warning", …}``. Raises ``ValueError``."""
+    """Return the reading in a host's answer, ``{"level": "warning", …}``.
+
+    Raises ``ValueError`` if it names no known level.
+    """
     found = orjson.loads(body)
     level = found.get("level") if isinstance(found, dict) else None
     if not isinstance(level, str) or level not in LEVELS:

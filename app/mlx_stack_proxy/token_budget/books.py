@@ -1,10 +1,13 @@
-"""A session's books for one exchange: read at its start, closed at its end.
+"""One exchange's accounts with the session store: its session, its token budgets, the cloud's cap.
 
-In between, under ``hard_stop``, tokens are set aside for each attempt, and counted when another
-follows: only then does anybody need to know before the end.
+:meth:`Books.open` reads the session and the counts of its budgets at the exchange's start;
+:meth:`Books.close` writes both at its end. Under ``policy: hard_stop`` the books also reserve
+tokens before each attempt, and settle the earlier attempt first, because other exchanges need the
+true count by then. Under the other policies one settlement at the end does.
 
-They are closed before the client has the last byte: what a client has seen finished is counted.
-A store that fails stops nothing, but where ``policy: hard_stop`` needs the truth.
+The books are closed before the client gets the last byte, so that the count includes every reply
+that a client has seen finished. A failing store stops no exchange, except under ``hard_stop``,
+which refuses an attempt while nobody can tell what is used.
 """
 
 from __future__ import annotations
@@ -29,13 +32,7 @@ from .reservation import Reservation, budgets_unreadable
 
 
 class Books:
-    """One exchange's.
-
-    ``sticky``: the tier its session was escalated to, once :meth:`open` ran. ``spent_tiers``: those
-    whose own budget is used up, so that another is to take the exchange. ``capped_tiers``: those of
-    the cloud that the hour's cap has no more tokens for. ``warning``: for
-    ``X-MLX-Stack-Budget-Warning``.
-    """
+    """The books of one exchange. The runner opens and closes them; each attempt reserves here."""
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
         self._services = services
@@ -44,25 +41,27 @@ class Books:
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
         self._reservation = self._new_reservation()
-        self._in_cloud = 0  # tokens that its attempt has used there
-        self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
-        self._here = self._limits  # with those of the tier that runs now
-        self._spent: Spent | None = None  # what its attempt has used, as long as it isn't settled
-        self._amounts: dict[Limit, int] = {}  # what is to be settled
-        self._prompt: Measured | None = None  # the attempt's, where its cost matters before
-        self.sticky: str | None = None
+        self._in_cloud = 0  # tokens that the attempt has used in the cloud
+        self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
+        self._here = self._limits  # the exchange's budgets and those of the attempt's tier
+        self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
+        self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
+        self._prompt: Measured | None = None  # the attempt's; measured under `hard_stop` only
+        self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
+        # Tiers whose own budget is used up: another tier has to take the exchange.
         self.spent_tiers: frozenset[str] = frozenset()
+        # Cloud tiers for which the hour's cap had too few tokens left.
         self.capped_tiers: frozenset[str] = frozenset()
-        self.warning = ""
+        self.warning = ""  # for `X-MLX-Stack-Budget-Warning`, e.g. "86%"
 
     @property
     def closed_tiers(self) -> frozenset[str]:
-        """The tiers that the exchange may not enter now."""
+        """The tiers that the exchange may not enter now, for want of tokens."""
         return self.spent_tiers | self.capped_tiers
 
     @cached_property
     def _of_cap(self) -> Reservation:
-        """Of the cloud's cap: only where there is a cloud."""
+        """The reservation of the cloud's cap; made only if a cloud is configured."""
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
@@ -72,7 +71,7 @@ class Books:
     # At its start
 
     async def open(self) -> SessionState | None:
-        """Read the session, and what is used of its budgets; None where the store fails."""
+        """Read the session and what is used of its budgets; return None if the store fails."""
         try:
             state = await self._load()
         except StoreError as error:
@@ -98,7 +97,7 @@ class Books:
         self.spent_tiers = budgets.spent_tiers(self._exchange, self._used, self._rules)
 
     def downgrades(self, tier: str) -> bool:
-        """Whether the session is to go on with a cheaper tier than this (``policy: escalate``)."""
+        """Whether ``policy: escalate`` wants a cheaper tier than this one for the session."""
         if self._policy != "escalate":
             return False
         over = budgets.share_used(self._limits, self._used) >= 1.0
@@ -108,14 +107,15 @@ class Books:
 
     @property
     def waited(self) -> float:
-        """Seconds that were spent on waiting for others' reservations."""
+        """Seconds that this exchange has waited for other exchanges' reservations to end."""
         return self._reservation.waited
 
     async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
-        """Set aside what an attempt may use; the refusal, if there is no room for it.
+        """Reserve the tokens that an attempt may use; return the refusal if they don't fit.
 
-        Under ``hard_stop`` what the one before has used is settled: no exchange ever holds more
-        than one attempt. Else nothing is held, and all is settled in one, at the end.
+        Under ``hard_stop`` this settles the earlier attempt first, so that an exchange never holds
+        tokens for more than one attempt. Under the other policies it reserves nothing, and
+        :meth:`close` settles all attempts at once.
         """
         if not self._limits:
             return None
@@ -147,10 +147,10 @@ class Books:
         return self._reservation.refusal_of(found, tier, tier_only=found.limit in own)
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
-        """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
+        """Reserve from the cloud's cap what a call on a tier may use; return the refusal, if any.
 
-        Then the tier is one of the ``capped_tiers``. Nothing is set aside for a tier of this
-        machine, and for one that the client names itself.
+        A refused tier joins :attr:`capped_tiers`. A tier on this machine, or one that the client
+        names itself, needs no reservation. If the store fails, the call may be made without one.
         """
         exchange, services = self._exchange, self._services
         cloud, settings = services.cloud, services.settings
@@ -173,7 +173,7 @@ class Books:
         return self._of_cap.refusal_of(found, tier)
 
     async def settle_cloud(self) -> None:
-        """The attempt is over, if it was made at all: what it used in the cloud is settled."""
+        """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
         cloud = self._services.cloud
         if cloud is None:
             return
@@ -188,7 +188,7 @@ class Books:
         self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
     def count(self, status: int | None, reply: Reply) -> Spent | None:
-        """Take what an attempt has used; None where upstream refused to begin."""
+        """Return an attempt's tokens and keep them for its booking; None for a status from 400."""
         if status is not None and status >= 400:
             return None
         exchange = self._exchange
@@ -201,15 +201,16 @@ class Books:
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
         if exchange.route.is_cloud(tier, self._services.settings):
-            # Whoever asked for it; and a cloud bills what it has cached, too.
+            # The cap also counts calls that the client asked for by name, and cached prompt tokens,
+            # which a cloud bills, too.
             whole = budgets.spent_by(exchange.request, reply, count_cached=True)
             self._in_cloud = whole.total
         return self._spent
 
     def _note_attempt(self) -> None:
-        """What the attempt before has used is known here, and still to be settled.
+        """Book the earlier attempt's tokens for the next settlement, and count them as used.
 
-        Nothing, where it used nothing and nothing was set aside for it.
+        An attempt that used nothing is booked, too, if a reservation waits to be settled.
         """
         spent, self._spent = self._spent, None
         if not self._limits or (spent is None and not self._reservation.held):
@@ -238,9 +239,10 @@ class Books:
     # At its end
 
     async def close(self, counts: Deltas, *, delivered: bool) -> None:
-        """Settle what was spent and write the session.
+        """Settle all tokens that were used and write the session. Raises nothing.
 
-        ``counts``: what the exchange adds to the hours' counters.
+        ``counts``: what the exchange adds to the hourly counters. ``delivered``: the client gets a
+        reply, so that an escalation may become sticky.
         """
         try:
             await self.settle_cloud()
@@ -248,12 +250,12 @@ class Books:
             await self._services.journal.written()
         except StoreError as error:
             accounts.store_failed(self._services, error)
-        except Exception as error:  # no reason to keep a reply back that was fine
+        except Exception as error:  # a fault in here must not keep a good reply back
             accounts.stage_failed(self._services, "books", error)
 
     async def _write(self, counts: Deltas, delivered: bool) -> None:
         self._note_attempt()
-        if not self._exchange.attempts:  # refused: that is no use of the session
+        if not self._exchange.attempts:  # refused before any call: the session stays idle
             self._services.journal.count(counts)
             await self._settle()
             return

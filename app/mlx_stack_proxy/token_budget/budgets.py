@@ -1,6 +1,7 @@
 """Token budgets: which limits hold for an exchange, what an attempt has used, what is refused.
 
-Pure; keeping the counts is the store's affair, waiting and refusing the shell's.
+Pure functions. The store keeps the counts (``state/store.py``), ``reservation.py`` waits for room,
+``books.py`` applies the policy.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ..state.store import ESTIMATED, Limit
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from ..wire.reply import Reply
 
-MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
-# When to come again whom only others' reservations stood in the way: any of them may end.
+MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
+# `retry_after` for a request that only others' reservations kept out: any of them may end soon.
 WAITED_RETRY_SECONDS = 5
 
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
@@ -29,11 +30,11 @@ Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
 
 @frozen
 class Spent:
-    """Tokens of one upstream call. ``estimated``: upstream did not say."""
+    """Tokens of one upstream call."""
 
     prompt: int
     output: int
-    estimated: bool
+    estimated: bool  # upstream counted none of them, or only a part
 
     @property
     def total(self) -> int:
@@ -41,10 +42,10 @@ class Spent:
 
 
 def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """The budgets that a request counts towards; none where they are off.
+    """Return the budgets that a request counts towards on any tier; none if budgets are off.
 
-    ``session``: the hash of the one that pays, None where it is not known. ``key``: the API key
-    that the client sent. Those of a tier are ``tier_limits``.
+    ``session``: the hash of the session that pays, None if no session is known. ``key``: the API
+    key that the client sent. :func:`tier_limits` gives the budgets of a single tier.
     """
     if not rules.enabled:
         return ()
@@ -59,12 +60,12 @@ def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tupl
 
 
 def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """The budgets that an exchange counts towards, on whichever tier."""
+    """Return the budgets that an exchange counts towards, whichever tier it is on."""
     return limits_of(exchange.session.budget_hash, exchange.request.owner, rules)
 
 
 def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """The budgets of one tier alone, where it has some."""
+    """Return the budgets that hold for one tier alone (``per_tier``), if it has any."""
     given = rules.per_tier.get(tier)
     if given is None or not rules.enabled:
         return ()
@@ -72,9 +73,9 @@ def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tu
 
 
 def estimated_in(session: str) -> Limit:
-    """Where tokens are counted beside all else that no upstream has counted.
+    """Return the count of a session's estimated tokens, which no upstream has counted.
 
-    ``session``: the hash of the one that pays.
+    They count towards the session's budget as well. ``session``: the hash of the session that pays.
     """
     return Limit(_session_scope(session) + ESTIMATED, None, rolling=False)
 
@@ -94,7 +95,7 @@ def _extra(given: TokenLimits, session: str | None, name: str) -> list[Limit]:
 
 
 def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
-    """What is done where a budget is used up; one that is bypassed is counted all the same."""
+    """Return what happens when a budget is used up; a bypass leaves the counting on."""
     bypassed = "budget" in exchange.controls.bypass
     return "warn_and_continue" if bypassed else rules.policy
 
@@ -102,9 +103,9 @@ def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
 def spent_tiers(
     exchange: Exchange, used: Mapping[str, int], rules: TokenBudgetSettings
 ) -> frozenset[str]:
-    """The tiers whose own budget is used up, so that another one is to take the exchange.
+    """Return the tiers whose own budget is used up, so that another has to take the exchange.
 
-    ``escalate`` refuses nobody: a tier that is named by header is obeyed.
+    ``policy: escalate`` refuses nobody: it leaves out a tier that the client names by header.
     """
     policy = policy_for(exchange, rules)
     if policy == "warn_and_continue" or not rules.per_tier:
@@ -120,7 +121,7 @@ def spent_tiers(
 
 
 def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
-    """The most tokens that one reply may have. ``key``: the API key that the client sent."""
+    """Return the operator's limit on one reply, in tokens. ``key``: the client's API key."""
     most = rules.max_output_tokens
     for given in (rules.per_key.get(key), rules.per_tier.get(tier)):
         if given is not None and given.max_output_tokens is not None:
@@ -129,32 +130,32 @@ def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
 
 
 def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int:
-    """The same, or less where the client asks for less."""
+    """Return the limit on one reply, in tokens: the operator's, or the client's if smaller."""
     asked = exchange.request.max_tokens
     most = most_output(exchange.request.owner, tier, rules)
     return min(asked, most) if asked else most
 
 
 def fitting(limit: int, tier: TierSettings | None, request: Request) -> int:
-    """``limit`` tokens of output, or less where the tier's window has no more room."""
+    """Return ``limit`` tokens of output, or fewer if the tier's window has less room left."""
     if tier is None or request.is_within(tier.context_window - limit):
         return limit
     return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
 
 
 def most_used(body: Mapping[str, Any]) -> int:
-    """What a call with this request may use: the prompt as estimated, and the longest reply."""
+    """Return the tokens that a call may use: its prompt's estimate and its longest reply."""
     return estimate_prompt_tokens(body) + most_written(body)
 
 
 def most_written(body: Mapping[str, Any]) -> int:
-    """The tokens of all choices, if each goes to its limit."""
+    """Return the tokens of all choices together, if each one reaches its limit."""
     output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
     return int(output) * int(body.get("n") or 1)
 
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
-    """How much of the most used budget is gone; 1.0: all of it."""
+    """Return the used share of the most used budget; 1.0 is all of it, and more is possible."""
     most = 0.0
     for limit in limits:
         if limit.most:
@@ -163,7 +164,10 @@ def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
 
 
 def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: float) -> list[Limit]:
-    """The budgets that so many tokens more bring up to ``threshold`` of what they allow."""
+    """Return the budgets that reach ``threshold`` (a share of their limit) with these tokens.
+
+    ``amounts``: the new tokens by budget. ``used``: each scope's tokens before them.
+    """
     return [
         limit
         for limit, tokens in amounts.items()
@@ -173,14 +177,18 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
 
 
 def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
-    """What a call has used: upstream's own count, else an estimate, which is never zero."""
+    """Return what a call has used: upstream's count, or else an estimate of at least one token.
+
+    ``count_cached``: count the prompt tokens that upstream took from its cache, too.
+    """
     usage = reply.usage
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
-        # No piece of a reply has less than one token.
+        # Each piece of a reply has at least one token.
         output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
         return Spent(max(request.prompt_tokens, 1), output, estimated=True)
     cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
-    later = reply.pieces - reply.counted  # some servers count at first, or along
+    # Pieces that came after the usage: some servers count in the first chunk, or in every chunk.
+    later = reply.pieces - reply.counted
     output = usage.completion_tokens + later
     return Spent(usage.prompt_tokens - cached, output, estimated=later > 0)
 
@@ -188,9 +196,11 @@ def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
 def refusal(
     limit: Limit, used: int, resets_in: float, *, waited: bool, tier_only: bool = False
 ) -> Rejected:
-    """What a client is told whose request does not fit (429).
+    """Return the refusal (429) of a request that doesn't fit into a budget.
 
-    ``waited``: others' requests may need what is left, and were waited for.
+    ``used``: the budget's tokens so far. ``resets_in``: seconds until it has room again.
+    ``waited``: only others' reservations were in the way, and waiting for them didn't help.
+    ``tier_only``: the budget is one tier's own, so another tier may take the request.
     """
     scope = scope_name(limit)
     seconds = WAITED_RETRY_SECONDS if waited else max(1, ceil(resets_in))
@@ -209,6 +219,6 @@ def refusal(
 
 
 def scope_name(limit: Limit) -> str:
-    """A bounded word for a scope: session, hour, key, tier."""
+    """Return the kind of a budget, as a word from a fixed set: session, hour, key, tier, cloud."""
     parts = limit.scope.split(":")
     return parts[2] if len(parts) > 3 else parts[0]

@@ -1,4 +1,9 @@
-"""The budgets of requests that pass through: refused where all is refused, counted at their end."""
+"""Token budgets of requests that pass through, such as embeddings or ``/v1/messages``.
+
+The proxy doesn't parse their replies, so :class:`PassthroughBooks` watches the bytes go by and
+reads the usage from both ends of the body. Without a usage it estimates what a model has written.
+Under ``policy: hard_stop`` it reserves tokens before the call, as ``books.py`` does.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +26,17 @@ from .budgets import Spent
 from .prompt_costs import Measured, measured
 from .reservation import Reservation, budgets_unreadable
 
-SECONDS = 3600.0  # that one may take; after them what it has set aside is forgotten
+SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
 _NO_TIER = ""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
 
 
 class PassthroughBooks:
-    """One request's. Only a session that is named by a header is known here.
+    """The books of one request. Its session is known only if a header names it.
 
-    ``key``: the API key that the client sent. ``uses``: it may use any tokens; ``asks``: by what
-    its body says, in JSON; ``writes``: a model writes the reply.
+    ``key``: the API key that the client sent. ``uses``: the request may use tokens at all.
+    ``asks``: its body may say, in JSON, what it asks. ``writes``: a model writes the reply.
     """
 
     def __init__(
@@ -55,17 +60,18 @@ class PassthroughBooks:
         self._writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
-        self._prompt: Measured | None = None  # where its cost matters before
-        self._limit = 0  # tokens that its body lets the reply have, where that was read
+        self._prompt: Measured | None = None  # measured under `hard_stop` only
+        self._limit = 0  # most tokens of all choices, by the body's own limit; 0: none, or not read
         self._size = 0  # bytes of the request's body
-        self._sent = False  # upstream may have begun with it,
-        self._whole = False  # and all that it has to say has come
-        self._tail: UsageTail | None = None
+        self._sent = False  # upstream may have begun to work on a body
+        self._whole = False  # the response has come to its end
+        self._tail: UsageTail | None = None  # None: the response is not counted
 
     async def admit(self, body: bytes) -> None:
-        """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on.
+        """Reserve the tokens that the request may use, under ``policy: hard_stop`` only.
 
-        What uses nothing is always let through.
+        A request that uses no tokens is always admitted. Raises :class:`ProxyError` (429) if they
+        don't fit, or if the store can't be read.
         """
         if not (self._uses and self._limits and self._rules.policy == "hard_stop"):
             return
@@ -87,15 +93,15 @@ class PassthroughBooks:
             raise self._reservation.refusal_of(found, _NO_TIER).error
 
     def sent(self, size: int) -> None:
-        """Upstream may have all of the request; ``size``: bytes of its body, 0 for none."""
+        """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
         self._sent = size > 0
         self._size = size
 
     def read(self, status: int) -> None:
-        """A response begins."""
+        """Note that a response begins with this status."""
         if status >= 400:
             self._writes = False
-        # What only shows a reply again (a GET, say) has not made it.
+        # A request that only shows an earlier reply again (a GET, for example) uses no tokens.
         if self._limits and self._uses:
             self._tail = UsageTail()
 
@@ -104,11 +110,11 @@ class PassthroughBooks:
             self._tail.feed(data)
 
     def whole(self) -> None:
-        """The response has come to its end."""
+        """Note that the response has come to its end."""
         self._whole = True
 
     async def close(self) -> None:
-        """Count what the reply says it used; only the first time."""
+        """Settle the tokens that the request has used; later calls do nothing."""
         limits, self._limits = self._limits, ()
         if not limits:
             return
@@ -119,7 +125,7 @@ class PassthroughBooks:
         spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent)
-            # A session that never asks for a chat completion is to be found all the same.
+            # List the session among the sessions even if it never asks for a chat completion.
             spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
         try:
@@ -128,7 +134,7 @@ class PassthroughBooks:
             accounts.store_failed(self._services, error)
 
     def _spent(self) -> Spent:
-        """What upstream has counted; of what a model writes else an estimate, never zero."""
+        """Return upstream's count, or an estimate of at least one token if a model has written."""
         tail = self._tail
         cached = self._rules.count_cached_prompt
         counted = tail.usage(self._bounds(), count_cached=cached) if tail is not None else None
@@ -144,8 +150,9 @@ class PassthroughBooks:
         return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
 
     def _bounds(self) -> Bounds:
-        """What upstream may say of its tokens. A request for a list of prompts may fill several
-        windows, but a token has a byte at least.
+        """Return the most tokens that upstream's usage is believed to have counted.
+
+        A request with a list of prompts may fill several windows, but each token has a byte.
         """
         window = window_of(None, self._services.settings)
         return Bounds(max(window, self._size), self._limit + SLACK if self._limit else window)
@@ -159,7 +166,7 @@ class PassthroughBooks:
 
 
 def _asked(body: bytes) -> dict[str, Any]:
-    """What a request asks; what can't be read is all text."""
+    """Return a request's body as an object; a body that is no JSON object becomes the prompt."""
     try:
         asked = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -168,10 +175,13 @@ def _asked(body: bytes) -> dict[str, Any]:
 
 
 def _most_written(asked: dict[str, Any], most_output: int) -> int:
-    """The tokens of all choices for all prompts, if each goes to its limit."""
+    """Return the tokens of all choices for all prompts, if each one reaches its limit.
+
+    ``most_output``: the limit to take if the body has none.
+    """
     output = max(count_of(asked.get(name)) for name in _LIMITS) or most_output
     prompts = asked.get("prompt")
-    # A list of numbers is one prompt in tokens.
+    # A list of numbers is a single prompt, in tokens.
     if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
         prompts = [prompts]
     return output * len(prompts) * max(1, *(count_of(asked.get(name)) for name in _CHOICES))

@@ -1,11 +1,12 @@
 """The most tokens that a prompt may cost, before upstream has counted it.
 
-An estimate from its bytes is right for prose and code, and two to three times too low for digits,
-hex or base64. No token of text is shorter than a byte, so that bytes bound its tokens, but four
-times too high for prose. An agent's next prompt is the one before and a little more, though: what
-that has cost is known, and only what is new has to be bounded.
+The usual estimate from bytes is right for prose and code, but two to three times too low for
+digits, hex or base64. Every token of text has at least one byte, so the number of bytes is an upper
+bound, but four times too high for prose. An agent's next prompt, though, is its earlier prompt and
+a little more. So :class:`PromptCosts` remembers what upstream counted for a session's latest
+prompts, recognises one at the beginning of a new prompt, and bounds only the rest by its bytes.
 
-What bytes say nothing of is a constant: what a model's template adds, and what a picture costs.
+Two costs can't be read from bytes and are constants here: a model's chat template, and a picture.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from typing import Any, Final
 from ..frozen import frozen
 from ..wire.blocks import dumped, messages_in
 
-# A template's own words: 20 to 30 tokens without tools (Llama 3.1, Qwen 2.5), 150 with some.
+# Tokens of a chat template's own words: 20 to 30 without tools (Llama 3.1, Qwen 2.5), 150 with.
 TEMPLATE: Final = 256
-# A picture or a recording: OpenAI's high detail takes up to 1,500 tokens, Qwen2.5-VL up to 16,384
-# where nobody makes a picture smaller.
+# Tokens of a picture or a recording: OpenAI's high detail takes up to 1,500, Qwen2.5-VL up to
+# 16,384 if nobody makes the picture smaller.
 MEDIUM: Final = 4096
-PROMPTS: Final = 4  # remembered of a session on a tier: its sub-agents take turns
-SESSIONS: Final = 1000
+PROMPTS: Final = 4  # remembered for a session on a tier, because its sub-agents take turns
+SESSIONS: Final = 1000  # pairs of a tier and a session that are remembered at once
+# Strings and objects of a request that are no part of the prompt.
 _NO_PROMPT: Final = frozenset(
     {"model", "metadata", "user", "stream_options", "prompt_cache_key", "safety_identifier"}
 )
-_PARTED: Final = ("content", "output")  # what of a message may be a list of parts
+_PARTED: Final = ("content", "output")  # fields of a message that may hold a list of parts
 _TEXT_PART: Final = frozenset({"type", "text", "cache_control"})
-# What is no text; of a file's pages nobody knows how many there are, so that its bytes count.
+# Types of parts that cost `MEDIUM`. A file is none of them: nobody knows how many pages it has, so
+# that its bytes count.
 _MEDIA: Final = frozenset(
     {"image_url", "image", "input_image", "computer_screenshot"}
     | {"input_audio", "audio", "video", "video_url"}
@@ -38,30 +41,26 @@ _MEDIA: Final = frozenset(
 
 @frozen
 class Measured:
-    """A request's prompt. After each message: ``sizes``, bytes of all up to there; ``media``, how
-    many pictures and the like; ``names``, a hash of all.
+    """A request's prompt: running totals after each message, and what stands beside them."""
 
-    ``rest``: all else in the request that may be part of the prompt.
-    """
-
-    sizes: Sequence[int]
-    media: Sequence[int]
-    names: Sequence[int]
-    rest: bytes
+    sizes: Sequence[int]  # bytes of text up to and with each message
+    media: Sequence[int]  # pictures and recordings up to and with each message
+    names: Sequence[int]  # a hash of all messages up to and with each one
+    rest: bytes  # all else in the request that may be part of the prompt, as JSON
 
 
 @frozen
 class _Counted:
-    """A prompt that upstream has counted: of so many messages, which have this name."""
+    """A prompt that upstream has counted."""
 
-    count: int
-    name: int
-    rest: int  # a hash, too
-    tokens: int
+    count: int  # its messages
+    name: int  # the last of its `Measured.names`, a hash of all its messages
+    rest: int  # a hash of its `Measured.rest`
+    tokens: int  # upstream's count
 
 
 def measured(body: Mapping[str, Any]) -> Measured:
-    """The prompt in a request for a chat completion, or in Anthropic's or the newer OpenAI form."""
+    """Measure the prompt of a chat completion, an Anthropic message or an OpenAI response."""
     field = "messages" if messages_in(body) is not None else "input"
     messages = messages_in(body, field)
     if messages is None:
@@ -80,7 +79,7 @@ def measured(body: Mapping[str, Any]) -> Measured:
 
 
 def _rest(body: Mapping[str, Any], field: str) -> bytes:
-    """Tools, schemas, instructions, and whatever else may be part of the prompt."""
+    """Return tools, schemas, instructions, and whatever else may be part of the prompt, as JSON."""
     return dumped(
         {
             key: value
@@ -91,10 +90,10 @@ def _rest(body: Mapping[str, Any], field: str) -> bytes:
 
 
 def _parts(value: Any) -> tuple[bytes, tuple[int, ...]]:
-    """A message's text, and hashes of its pictures and the like.
+    """Return a message's text, and a hash for each of its pictures and recordings.
 
-    A client may mark now this message for a cache and now that one, and write a text as a string
-    or as a list of one: that is the same prompt.
+    Cache marks are left out, and a text as a string equals the same text in a list of one part:
+    clients may change both between requests, and the prompt stays the same.
     """
     if not isinstance(value, dict):
         return dumped(value), ()
@@ -120,17 +119,17 @@ def _part(part: Any) -> tuple[bytes, tuple[int, ...]]:
     written = isinstance(source, dict) and source.get("type") in ("text", "content")
     if isinstance(kind, str) and kind in _MEDIA and not written:
         return b"", (hash(dumped(part)),)
-    return _parts(part)  # a tool's result has parts of its own
+    return _parts(part)  # e.g. a tool's result, whose content is a list of parts again
 
 
 class PromptCosts:
-    """Of all tiers and sessions."""
+    """What upstream has counted for the latest prompts, of all tiers and sessions."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[tuple[str, str], deque[_Counted]] = OrderedDict()
 
     def take(self, tier: str, session: str, prompt: Measured, tokens: int) -> None:
-        """Upstream has counted a prompt."""
+        """Remember upstream's count for a prompt; 0 or fewer ``tokens`` teach nothing."""
         if tokens <= 0 or not prompt.names:
             return
         prompts = self._prompts.pop((tier, session), None) or deque(maxlen=PROMPTS)
@@ -140,14 +139,14 @@ class PromptCosts:
             self._prompts.popitem(last=False)
 
     def most(self, tier: str, session: str, prompt: Measured) -> int:
-        """The most tokens that a prompt may cost."""
+        """Return the most tokens that a prompt may cost on a tier."""
         size, media = _whole(prompt)
         most = size + MEDIUM * media + TEMPLATE
         for counted in self._prompts.get((tier, session), ()):
             at = counted.count - 1
             if not at < len(prompt.names) or prompt.names[at] != counted.name:
                 continue
-            if hash(prompt.rest) == counted.rest:  # else there are other tools, say
+            if hash(prompt.rest) == counted.rest:  # else the tools have changed, for example
                 size = prompt.sizes[-1] - prompt.sizes[at]
                 media = prompt.media[-1] - prompt.media[at]
                 most = min(most, counted.tokens + size + MEDIUM * media)
@@ -155,7 +154,7 @@ class PromptCosts:
 
 
 def _whole(prompt: Measured) -> tuple[int, int]:
-    """Bytes of a prompt, and how many pictures and the like it has."""
+    """Return a prompt's bytes, and the number of its pictures and recordings."""
     if not prompt.sizes:
         return len(prompt.rest), 0
     return prompt.sizes[-1] + len(prompt.rest), prompt.media[-1]

@@ -1,7 +1,10 @@
-"""One request's tokens: set aside before a call, settled after it, told where they cross a line.
+"""One request's tokens: reserved before a call, settled after it, reported at a budget's threshold.
 
-Whatever passes on tokens does it with one of these: chat completions, what passes through, the
-judge's questions, the calls into the cloud.
+A :class:`Reservation` asks the store to set tokens aside in several budgets at once. While other
+requests' reservations are in the way it asks again, four times a second, for as long as it may
+wait. After the call a settlement puts the tokens really used in the reservation's place, and each
+threshold that they cross becomes an event. Chat completions, pass-through requests, questions to
+the judge and calls into the cloud all use it.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreErro
 from ..telemetry import accounts, log
 from . import budgets
 
-SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
-TRY_SECONDS = 0.25  # between two tries of one that others' reservations are in the way of
+SPARE_SECONDS = 60.0  # a reservation expires this long after its request must have ended
+TRY_SECONDS = 0.25  # between two tries while others' reservations are in the way
 
 
 class Reservation:
-    """``session``, ``agent``: the hash and the name that its events carry.
+    """The tokens that the store sets aside for one request, one set of them at a time.
 
-    ``held``: the store may have tokens set aside for it. ``waited``: seconds, for others.
+    ``session``: the session's hash, ``agent``: the agent's name; both stand in its events.
     """
 
     def __init__(self, services: Services, request_id: str, session: str, agent: str = "") -> None:
@@ -33,13 +36,13 @@ class Reservation:
         self._id = request_id
         self._session = session
         self._agent = agent
-        self._named = ""
-        self.held = False
-        self.waited = 0.0
+        self._named = ""  # the ticket, once one was needed
+        self.held = False  # the store may have tokens set aside under the ticket
+        self.waited = 0.0  # seconds spent waiting for others' reservations to end
 
     @property
     def _ticket(self) -> str:
-        # The request's own id is the client's choice, and two of one id must not share a ticket.
+        # The client chooses the request's id, and two requests with one id must not share a ticket.
         if not self._named:
             self._named = f"{self._id}:{secrets.token_hex(8)}"
         return self._named
@@ -53,10 +56,11 @@ class Reservation:
         partial: bool = False,
         patience: float = 0.0,
     ) -> Refused | None:
-        """Set tokens aside for ``seconds`` at most; the limit that they don't fit into, if any.
+        """Set tokens aside in all limits, or in none; return the limit that refuses them, if any.
 
-        ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds it is tried
-        again, where only others' reservations are in the way. Raises ``StoreError``.
+        ``seconds``: how long the request may take; the reservation expires a minute later.
+        ``partial``: as in :meth:`Store.reserve`. ``patience``: seconds for which to try again while
+        only others' reservations are in the way. Raises ``StoreError``.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -72,10 +76,11 @@ class Reservation:
     async def _reserve(
         self, limits: Sequence[Limit], tokens: int, seconds: float, *, partial: bool
     ) -> Refused | None:
-        """Try once; the limit that it doesn't fit into, if any."""
+        """Try once; return the limit that refuses the tokens, if any. Raises ``StoreError``."""
         services = self._services
         now = services.wall_clock()
-        # Before the answer: one that nobody waits for any more may have been made all the same.
+        # Set before the store answers: if this task is cancelled meanwhile, the store may still
+        # make the reservation, which then has to be settled.
         self.held = True
         try:
             found = await services.store.reserve(
@@ -99,7 +104,11 @@ class Reservation:
             accounts.store_failed(self._services, error)
 
     def refusal_of(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
-        """What the client is told; kept as an event, once a minute of a session."""
+        """Return the client's error, and keep it as an event at most once a minute.
+
+        The event is limited for each session and kind of budget. ``tier_only``: the budget is one
+        tier's own, so another tier may take the request.
+        """
         limit = found.limit
         scope = budgets.scope_name(limit)
         if self._services.rate_limit.allows(("budget_exceeded", self._session, scope)):
@@ -114,7 +123,7 @@ class Reservation:
         )
 
     def settlement(self, amounts: Mapping[Limit, int]) -> Settlement | None:
-        """What is to be settled now, of the tokens that were used; None if that is nothing."""
+        """Return the settlement of the used tokens; None if none were used and none are held."""
         if not self.held and not any(amounts.values()):
             return None
         self.held = False
@@ -123,10 +132,10 @@ class Reservation:
     async def settle(
         self, amounts: Mapping[Limit, int], tier: str, *, spender: str = ""
     ) -> Mapping[str, int]:
-        """Count what was used, and say what that crosses; each scope's tokens before it.
+        """Settle the used tokens and report crossed thresholds; return each scope's tokens before.
 
-        ``spender``: the hash of a session that is to be among the sessions from then on. Raises
-        ``StoreError``.
+        ``amounts``: used tokens by limit. ``spender``: the hash of a session that the store lists
+        from then on. Raises ``StoreError``.
         """
         settlement = self.settlement(amounts)
         if settlement is None:
@@ -140,12 +149,13 @@ class Reservation:
         return await self._services.store.write(change, self._services.wall_clock())
 
     def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
-        """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
+        """Log and keep an event for each threshold that a settlement has crossed.
 
-        The store settles one after the other, so of all that run at once one crosses each line.
+        ``before``: each scope's tokens before the settlement, from the store. The store settles one
+        request after the other, so exactly one of several parallel requests crosses a threshold.
         """
         rules = self._services.settings.reliability.token_budget
-        beyond = {  # the lower threshold, by now
+        beyond = {  # the limits that are above the lower threshold now
             limit: tokens
             for limit, tokens in settlement.amounts.items()
             if limit.most
@@ -167,6 +177,6 @@ class Reservation:
 
 
 def budgets_unreadable() -> ProxyError:
-    """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
+    """Return the refusal (429) of ``policy: hard_stop`` while the store can't be read."""
     message = "the token budgets can't be read now, and policy hard_stop needs them"
     return ProxyError(429, "budget_exceeded", message, extra={"scope": "store"}, retry_after=5)
