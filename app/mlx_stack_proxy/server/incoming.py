@@ -95,7 +95,7 @@ class Incoming:
 
 
 def read_incoming(scope: Any) -> Incoming:
-    """The request in an ASGI scope. Raises ``ProxyError`` (400, 431, 501) for bad headers."""
+    """Read a request from an ASGI scope. Raises ``ProxyError`` (400, 431, 501) if it is bad."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if len(raw) > MAX_HEADERS:
         raise invalid(f"more than {MAX_HEADERS} headers", status=431)
