@@ -89,7 +89,7 @@ class _Call:
     """One run of the app: its ``receive`` and ``send``, and the answer's reader."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
-        # The answer's status and headers; an ``UpstreamError`` if the app ends without.
+        # The answer's status and headers; an `UpstreamError` if the app ends without.
         self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
         self.ended = False  # the app has sent the whole answer
         self._parts: deque[bytes] = deque()  # of the body, not read yet
@@ -134,7 +134,7 @@ class _Call:
             self._taken.clear()
             await self._taken.wait()
         if self._gone.is_set() and not self.ended:
-            raise OSError("nobody reads this answer any more")  # ASGI 2.4: `send` raises once the client has gone
+            raise OSError("nobody reads this answer any more")  # as ASGI 2.4 says
 
     async def next_bytes(self) -> bytes:
         """Return the unread bytes, at least one; b"" at the end. Raises ``UpstreamError``."""
