@@ -32,7 +32,7 @@ _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 class GivenInside(Given):
     """Where the layer's settings are read, at the start and anew."""
 
-    processes: int = 1  # how many LiteLLM runs
+    processes: int = 1  # how many processes LiteLLM runs
 
     def _whole(self, sources: Sources) -> Settings:
         settings = sources.settings()

@@ -89,7 +89,7 @@ class _Call:
     """One run of the app: its ``receive`` and ``send``, and the answer's reader."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
-        # The answer's status and headers; an `UpstreamError` if the app ends without.
+        # The answer's status and headers; an `UpstreamError` if the app ends without any.
         self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
         self.ended = False  # the app has sent the whole answer
         self._parts: deque[bytes] = deque()  # of the body, not read yet

@@ -44,7 +44,7 @@ class Reliability(CustomLogger):  # type: ignore[misc]
 
 
 class Layer:
-    """The ASGI app in the place of LiteLLM's router, which is ``routes``."""
+    """The ASGI app that takes the place of ``routes``, LiteLLM's router."""
 
     def __init__(self, given: GivenInside, routes: App) -> None:
         settings = given.read()
@@ -110,7 +110,7 @@ async def _refuse_websocket(scope: Scope, send: Send) -> None:
 
 
 def _is_judged(method: str, path: str) -> bool:
-    """Whether the proxy's edge answers, rather than LiteLLM, whose administration is there, too."""
+    """Whether the proxy's edge answers; elsewhere under ``/v1/`` is LiteLLM's administration."""
     return (
         is_guarded(path)
         or path.startswith(_OURS)

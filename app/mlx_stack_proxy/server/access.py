@@ -1,9 +1,9 @@
 """Decide which requests are answered, and which API key goes to LiteLLM (docs/security.md).
 
-``check_origin`` refuses what web pages send, and ``check_key`` clients without one of
-``server.api_keys``. ``upstream_headers`` then chooses the key. If clients show keys of ours, or
-``server.api_keys`` has ``*``, their key is replaced by our LiteLLM key. Without ``api_keys``, a
-client's own LiteLLM key goes on as it is, and only a proxy on a loopback address lends its own.
+``check_origin()`` refuses what web pages send, ``check_key()`` what comes without one of
+``server.api_keys``. ``upstream_headers()`` then chooses the key. With ``server.api_keys``, our own
+LiteLLM key replaces the client's. Without them, a client's own LiteLLM key goes on as it is, and a
+client without a key gets ours only from a proxy on a loopback address.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
 
 class Access:
-    """Checks requests and chooses their LiteLLM key by the settings of the start."""
+    """Checks requests and chooses their LiteLLM key by the settings at the start."""
 
     def __init__(self, settings: Settings) -> None:
         keys = settings.server.api_keys
-        self._open = "*" in keys  # any key may come in, or none
+        self._open = "*" in keys  # clients need no key
         self._keys = tuple(key.encode() for key in keys if key != "*")
         self._loopback = is_loopback(settings.server.host)
         self._upstream_key = upstream_key(settings)
@@ -167,7 +167,7 @@ def _authority(origin: str) -> str | None:
         return None
 
 
-@lru_cache(16)  # few: Host is the client's text, and may be long
+@lru_cache(16)  # a small cache: Host is the client's text, and may be long
 def _is_this_machine(host: str) -> bool:
     return is_loopback(_hostname(host).lower())
 

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: makes a request an exchange, runs it, accounts for it.
+"""``POST /v1/chat/completions``: turns requests into exchanges, runs and accounts for them.
 
 The paths of other dialects (``wire/``) come here, too. A dialect translates the request's body into
 a chat completion, and the exchange's reply back into its own form. If the model of such a request
@@ -45,10 +45,10 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"expect",
         b"origin",
         b"cookie",
-        b"x-litellm-call-id",  # the request's id is sent in it
+        b"x-litellm-call-id",  # we send the request's id in it
     }
 )
-LARGE_BODY = 1024 * 1024  # bytes, from which a thread reads and checks a body
+LARGE_BODY = 1024 * 1024  # bytes; a thread reads and checks a larger body
 _JSON = [(b"content-type", b"application/json")]
 PassThrough = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
 P = ParamSpec("P")
@@ -177,7 +177,7 @@ class ChatCompletions:
         )
 
     async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
-        """Read the body, once its headers are in order. Raises ``ProxyError``, ``ClientGone``."""
+        """Check the headers about the body, then read it. Raises ``ProxyError``, ``ClientGone``."""
         _check_content_type(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)

@@ -29,7 +29,8 @@ from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
 HEAD_SECONDS = 30.0  # from the connection's beginning, or from a later head's first byte
 
-# We leave a response unended so that the client sees that it isn't whole, and log why ourselves.
+# An unended response shows the client that it isn't whole. Whoever left it so has logged why: drop
+# uvicorn's message.
 _NOT_ENDED = "ASGI callable returned without completing response."
 logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_ENDED)
 
@@ -82,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             if not self._resuming:
                 self._end_with_this_reply()
-            super().on_message_begin()  # the parser gets new headers to write into
+            super().on_message_begin()  # the running request keeps its headers
             return
         self._in_head = self._head_begun = True
         super().on_message_begin()

@@ -19,8 +19,8 @@ from ..settings import ServerSettings
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
-BODY_SECONDS = 30.0  # for a body, and more time for the bytes that have come:
-SLOWEST = 16 * 1024  # bytes that give a body another second
+BODY_SECONDS = 30.0  # for a whole body, and a second more for each SLOWEST bytes that have come
+SLOWEST = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Headers that may come only once: of two, servers on the way may choose different ones.
 _SINGLE = frozenset(
@@ -182,7 +182,7 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
     except TimeoutError:
         raise invalid("the request body did not come in time", status=408) from None
     finally:
-        parts.clear()  # an error's traceback would keep it
+        parts.clear()  # an error's traceback would keep the bytes
 
 
 def _full(most: int) -> BodyRefused:

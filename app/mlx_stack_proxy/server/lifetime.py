@@ -33,10 +33,10 @@ def upstream_up(services: Services, seconds: float) -> None:
 
 
 async def started(services: Services) -> None:
-    """Keep the event that the process listens, and log soon what it can't reach.
+    """Keep the event that the process listens, and have what it can't reach logged.
 
-    The event says ``killed`` if the process before this one kept no end. Only SQLite tells so, for
-    no other process shares its store.
+    The event says ``killed`` if the store has no end of the process before this one. Only SQLite
+    can tell, for no other process shares its file.
     """
     try:
         killed = services.settings.state.backend == "sqlite" and await _last(

@@ -32,7 +32,7 @@ from .report import report_of
 QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
 ANSWER_SECONDS: Final = 10.0  # for the webhook's answer
 RETRY_SECONDS: Final = 5.0
-NIGHT_SECONDS: Final = 12 * 3600.0  # that the report is about
+NIGHT_SECONDS: Final = 12 * 3600.0  # that the report covers
 FIRST_SECONDS: Final = 3600.0  # in which no other process sends the report
 MOST_CHARACTERS: Final = 3500  # of a text: ntfy takes 4096 bytes
 _HEADERS: RawHeaders = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# First what the units in deploy/ set; if the system allows nobody that many, macOS' OPEN_MAX.
+# Limits to try: that of deploy/'s units, then macOS' OPEN_MAX if the system allows nobody as many.
 WANTED: Final = (65_536, 10_240)
 
 

@@ -28,8 +28,8 @@ from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
-LARGE_BODY = 1024 * 1024  # bytes, from which a thread reads a body
-# Methods with which a request can make a model work, or have one work later.
+LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
+# Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
 # Ends of the paths whose reply a model writes.
 _WRITTEN = ("/completions", "/responses", "/messages")

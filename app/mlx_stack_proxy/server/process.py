@@ -1,8 +1,8 @@
 """The proxy as a process: uvicorn, and an orderly end.
 
-``serve`` runs one ``Server`` here or, with ``server.workers``, one in each worker's
-process. At the first SIGINT or SIGTERM the server refuses new requests, and lets the running ones
-finish within ``server.shutdown_grace_seconds``. Then, or at a second signal, it ends what is left.
+``serve()`` runs one ``Server`` here or, with ``server.workers``, one in each worker's process. At
+the first SIGINT or SIGTERM the server refuses new requests, and lets the running ones finish within
+``server.shutdown_grace_seconds``. Then, or at a second signal, it ends what is left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 
-GC_YOUNG_OBJECTS = 50_000  # as of forty requests with 400 messages; Python's default is 700
+# New objects that start a round of the garbage collector: those of forty requests with 400 messages
+# at once. Python's default is 700.
+GC_YOUNG_OBJECTS = 50_000
 GC_TICKS = 300  # half a minute: uvicorn ticks ten times a second
 KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connection
 
@@ -118,7 +120,7 @@ class Server(uvicorn.Server):
         grace = self._services.settings.server.shutdown_grace_seconds
         self._deadline = time.monotonic() + grace
         self._ended_by = sig
-        self._signal = sig  # logged at the next tick: this may interrupt a log line
+        self._signal = sig  # on_tick() logs it: this may have interrupted a log line
 
     async def on_tick(self, counter: int) -> bool:
         if self._signal is not None:
@@ -145,7 +147,7 @@ class Server(uvicorn.Server):
         """Log the URL for clients, and the tiers."""
         server = self._services.settings.server
         host = f"[{server.host}]" if ":" in server.host else server.host
-        port = self.servers[0].sockets[0].getsockname()[1]  # the system's, if 0 is set
+        port = self.servers[0].sockets[0].getsockname()[1]  # the system chooses it for port 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
 
@@ -168,7 +170,7 @@ def _spare_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # else a full round would wait for new objects, a quarter as many as the modules'
+    gc.collect()  # else a full round would wait until a quarter of all modules' objects is new
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 

@@ -74,8 +74,7 @@ async def _day(services: Services) -> dict[str, Any] | None:
 
 
 def _limits(settings: Settings) -> list[Limit]:
-    """Return the hourly budgets that an operator can name: not those of API keys, stored as hashes,
-    nor those of single sessions."""
+    """Return the hourly budgets to show: not an API key's, which the store has under a hash."""
     rules = settings.reliability.token_budget
     limits: list[Limit] = []
     if rules.enabled:

@@ -49,7 +49,7 @@ def check_state(settings: Settings) -> None:
 
 
 class Workers:
-    """The parent process: starts the workers and keeps their number until a signal."""
+    """The parent process: starts the workers, and replaces those that end, until a signal."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Workers:
         self._stopping = False
 
     def run(self) -> int:
-        """Run until the workers have ended after a signal; return 0 if they had all been ready."""
+        """Run until all workers have ended; return the exit code, 0 if all had become ready."""
         server = self._settings.server
         try:
             listener = _listen(server.host, server.port)

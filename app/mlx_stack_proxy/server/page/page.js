@@ -1,5 +1,5 @@
-// The page: shows the view that the address names. While it is visible, it asks for the status every
-// two seconds, and has the view refresh itself.
+// The page: shows the view that the address names. While it is visible, it asks for the status
+// every two seconds, and has the view refresh itself.
 
 import { current, to } from "./address.js";
 import { get, signOut } from "./api.js";
