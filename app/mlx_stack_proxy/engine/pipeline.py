@@ -26,10 +26,9 @@ class StageState:
     """What a stage keeps during one attempt. Override what the stage needs.
 
     A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`. In
-    :meth:`judge`, when all calls are known, it may only take text and calls out of the reply, and
-    say so in its text and finish reason. All else that it changes is its own memory. What it has
-    to say beside a verdict it adds to :attr:`remarks`, which the loop reads when a header is due,
-    and when the attempt has ended.
+    :meth:`judge` it may only take text and calls out of the reply, for not before then are all
+    calls known. What it has to say beside a verdict it adds to :attr:`remarks`, which the loop
+    reads when a header is due, and when the attempt has ended.
     """
 
     @cached_property

@@ -3,9 +3,9 @@
     litellm_settings:
       callbacks: [mlx_stack_proxy.litellm.reliability]
 
-LiteLLM imports this module and asks it for ``reliability``; that is when the layer starts. Nothing
-is imported before, so that the proxy can have this package without having LiteLLM. How it works
-stands in ``inside.py``, what differs from the proxy in docs/inside-litellm.md.
+LiteLLM imports this module and gets its attribute ``reliability``, which starts the layer. The
+module imports nothing before, so that the proxy can ship this package without LiteLLM.
+``inside.py`` says how the layer works, docs/inside-litellm.md what differs from the proxy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The settings of a layer inside LiteLLM: the proxy's own file, less what LiteLLM says itself.
+"""Reads the settings of a layer inside LiteLLM: the proxy's own file, without LiteLLM's part.
 
-The file is what ``MLX_STACK_CONFIG`` names, else ``config.yaml`` beside LiteLLM's file. A key that
-could not do there what it does in the proxy is refused at the start.
+``MLX_STACK_CONFIG`` names the file; otherwise it is ``config.yaml`` beside LiteLLM's file. A key
+that can't do there what it does in the proxy is refused at the start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..reload import Given
 from ..settings import ServerSettings, Settings, UpstreamSettings
 from ..settings_source import DEFAULT_FILE, SettingsError, Sources, find_file
 
-# Keys that may only be left as they are by default, and why.
+# Keys that must keep their default, and why.
 _REFUSED = {
     ("server", "api_keys"): "LiteLLM lets clients in, by its own keys",
     ("server", "workers"): "LiteLLM's --num_workers says how many processes there are",
@@ -30,16 +30,16 @@ _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 
 @frozen
 class GivenInside(Given):
-    """``processes``: how many LiteLLM runs."""
+    """Where the layer's settings are read, at the start and anew."""
 
-    processes: int = 1
+    processes: int = 1  # how many processes LiteLLM runs
 
     def _whole(self, sources: Sources) -> Settings:
         settings = sources.settings()
         if problems := list(_problems(settings, self.processes)):
             raise SettingsError(problems, str(sources.path or "settings"))
-        # LiteLLM listens where it likes. Every call is made with its client's own key: with ours,
-        # somebody could come in whom LiteLLM would have refused.
+        # LiteLLM may listen on any address. Without a key of ours, each call carries its client's
+        # own: with ours, LiteLLM would let in clients that it refuses.
         server = replace(settings.server, host="0.0.0.0")
         return replace(
             settings, server=server, upstream=replace(settings.upstream, api_key_env=None)
@@ -58,7 +58,10 @@ def _problems(settings: Settings, processes: int) -> Iterator[str]:
 
 
 def given_beside(litellm_file: str | None) -> GivenInside:
-    """Where the settings stand. Raises :class:`SettingsError` where nobody can tell."""
+    """Find the settings for ``litellm_file``, the path of LiteLLM's own file, if it has one.
+
+    Raises ``SettingsError`` if both would be the same file.
+    """
     litellm = Path(litellm_file) if litellm_file else None
     file = find_file(None, os.environ, litellm.parent if litellm is not None else Path())
     if file is not None and litellm is not None and file.resolve() == litellm.resolve():

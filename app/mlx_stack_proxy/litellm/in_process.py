@@ -1,12 +1,12 @@
-"""Calls of LiteLLM's own endpoints in its own process: the ASGI app in place of the connection.
+"""Calls LiteLLM's endpoints in LiteLLM's process: its ASGI app in place of a connection.
 
-:class:`InProcess` stands where ``engine/upstream.py`` has its connection pool. A call runs the app
-of LiteLLM's routes in a task of its own, with the client's connection (its address, LiteLLM's
-state for it) and a request of ours; what that app sends is read piece by piece, and it waits while
+``InProcess`` replaces the connection pool of ``engine/upstream.py``. Each call runs the app of
+LiteLLM's routes in a task of its own, with our request on the client's connection (its address and
+LiteLLM's state for it). The caller reads what the app sends piece by piece; the app waits while
 more than ``MOST_WAITING`` pieces are unread. LiteLLM does for each attempt what it does for a
-request that comes over HTTP: it checks the key, its limits and guardrails, routes, counts, logs.
+request over HTTP: it checks the key, its limits and guardrails, routes, counts and logs.
 
-An answer that is left before its end is told to LiteLLM as a client that has gone; after
+If the caller leaves before an answer's end, LiteLLM sees a client that has gone. After
 ``LEAVE_SECONDS`` the task is cancelled, for LiteLLM lets a call that doesn't stream run on.
 """
 
@@ -28,14 +28,14 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Any]
 
-MOST_WAITING = 16
-LEAVE_SECONDS = 1.0
-# The client's request, whose connection a call of ours takes over.
+MOST_WAITING = 16  # pieces
+LEAVE_SECONDS = 1.0  # for LiteLLM to notice that the client has gone
+# The client's request, whose connection our calls take over.
 client_scope: ContextVar[Scope] = ContextVar("client_scope")
 
 
 class InProcess(Upstream):
-    """LiteLLM's routes as our upstream. Health URLs of tiers are asked over HTTP, as ever."""
+    """LiteLLM's routes as our upstream. Tiers' health URLs are still asked over HTTP."""
 
     def __init__(self, settings: UpstreamSettings, app: App) -> None:
         super().__init__(settings)
@@ -60,7 +60,7 @@ class InProcess(Upstream):
         return _Response(call, status, answered)
 
     async def is_alive(self, seconds: float) -> bool:
-        return True  # for this is its process
+        return True  # this is LiteLLM's process
 
 
 def _scope(method: str, target: str, headers: RawHeaders) -> Scope:
@@ -86,15 +86,16 @@ def _headers(given: RawHeaders, content: bytes | None, call_id: str | None) -> R
 
 
 class _Call:
-    """One run of the app. ``answered``: its status and headers, or :class:`UpstreamError`."""
+    """One run of the app: its ``receive`` and ``send``, and the answer's reader."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
+        # The answer's status and headers; an `UpstreamError` if the app ends without any.
         self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
-        self.ended = False
-        self._parts: deque[bytes] = deque()
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._gone = asyncio.Event()
+        self.ended = False  # the app has sent the whole answer
+        self._parts: deque[bytes] = deque()  # of the body, not read yet
+        self._arrived = asyncio.Event()  # wakes the reader
+        self._taken = asyncio.Event()  # wakes the app
+        self._gone = asyncio.Event()  # nobody reads any more
         self._request: Message | None = {
             "type": "http.request",
             "body": content or b"",
@@ -105,7 +106,7 @@ class _Call:
     async def _run(self, app: App, scope: Scope) -> None:
         try:
             await app(scope, self._receive, self._send)
-        except Exception as error:  # which LiteLLM, over HTTP, makes a 500 of
+        except Exception as error:  # over HTTP, LiteLLM answers it with a 500
             log.fault("litellm_fault", error)
         finally:
             self._arrived.set()
@@ -133,10 +134,10 @@ class _Call:
             self._taken.clear()
             await self._taken.wait()
         if self._gone.is_set() and not self.ended:
-            raise OSError("nobody reads this answer any more")  # as ASGI 2.4 has it
+            raise OSError("nobody reads this answer any more")  # as ASGI 2.4 says
 
     async def next_bytes(self) -> bytes:
-        """All that has come and was not read yet; nothing at the end."""
+        """Return the unread bytes, at least one; b"" at the end. Raises ``UpstreamError``."""
         while not self._parts:
             if self.ended:
                 return b""
@@ -150,17 +151,20 @@ class _Call:
         return data
 
     def leave(self) -> None:
-        """Nobody reads any more. After its end, LiteLLM may go on counting and logging."""
+        """Tell the app that the client has gone; soon cancel it if the answer isn't complete.
+
+        After a complete answer, LiteLLM goes on to count and log.
+        """
         self._gone.set()
         self._taken.set()
         if self.answered.done() and not self.answered.cancelled():
-            self.answered.exception()  # seen, though nobody waits for it now
+            self.answered.exception()  # mark it as retrieved: nobody waits for it
         if not self.ended:
             self._task.get_loop().call_later(LEAVE_SECONDS, self._task.cancel)
 
 
 class _Response(Response):
-    """What a call answers."""
+    """The answer of a ``_Call``."""
 
     __slots__ = ("_call",)
 
@@ -171,7 +175,7 @@ class _Response(Response):
         self.headers = tuple(headers)
 
     async def drain(self) -> None:
-        """There is no connection to keep: what is left unread is left."""
+        """Do nothing: there is no connection that would have to be read empty."""
 
     async def aclose(self) -> None:
         self._call.leave()

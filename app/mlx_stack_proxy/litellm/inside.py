@@ -1,14 +1,14 @@
 """The reliability layer in LiteLLM's process: the proxy's own edge before LiteLLM's routes.
 
-LiteLLM's app is an ASGI app: middlewares, and below them the router. :class:`Layer` takes the
-router's place. What the proxy would judge goes through the proxy's :class:`Edge`, with all that is
-behind it; its attempts are calls of LiteLLM's router in this process (``in_process.py``). All else
-goes to the router as if nothing stood there. An attempt is called below the layer, so none can come
-back to it.
+LiteLLM's app is an ASGI app: middlewares, and below them the router. ``Layer`` takes the router's
+place. Requests that the proxy would judge go through the proxy's ``Edge`` and all that is behind
+it; their attempts are calls of LiteLLM's router in this process (``in_process.py``). All other
+requests go straight to the router. Attempts call the router below the layer, so that none can come
+back to the layer.
 
-LiteLLM's hooks for callbacks can't do this: none of them can put another reply, a stream or a
-success in the place of a failed call (measured: docs/inside-litellm.md). The callback is only how
-LiteLLM's file names us, and :class:`Reliability` overrides none of its methods.
+LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
+reply, a stream or a success (measured: docs/inside-litellm.md). A callback is only how LiteLLM's
+file names us, and ``Reliability`` overrides none of its methods.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from .given import GivenInside, given_beside
 from .in_process import App, InProcess, Scope, client_scope
 
 _OURS = "/mlx-stack/"
-_METRICS = f"{_OURS}metrics"  # for at /metrics there are LiteLLM's own
+_METRICS = f"{_OURS}metrics"  # /metrics has LiteLLM's own
 _NO_WEBSOCKET = {"type": "websocket.http.response.start", "status": 426, "headers": []}
 
 
 class Reliability(CustomLogger):  # type: ignore[misc]
-    """What stands in LiteLLM's list of callbacks. The work is done by :class:`Layer`."""
+    """The entry in LiteLLM's list of callbacks. ``Layer`` does the work."""
 
 
 class Layer:
-    """Stands where LiteLLM's router stood: ``routes`` is that router."""
+    """The ASGI app that takes the place of ``routes``, LiteLLM's router."""
 
     def __init__(self, given: GivenInside, routes: App) -> None:
         settings = given.read()
-        log.configure(settings.observability, libraries=False)  # which are LiteLLM's to set up
+        log.configure(settings.observability, libraries=False)  # LiteLLM sets these up
         services = main.build_services(settings, upstream=InProcess(settings.upstream, routes))
         self._reloader = Reloader(given, settings, functools.partial(main.change, services))
         self._services = services
         self._routes = routes
         self._edge = Edge(services, operations.build(services, lambda _: main.opened(services)))
-        self._open = AsyncExitStack()
-        self._opening: asyncio.Task[None] | None = None
+        self._open = AsyncExitStack()  # what to close at the end
+        self._opening: asyncio.Task[None] | None = None  # requests wait for it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
@@ -78,17 +78,17 @@ class Layer:
             client_scope.reset(before)
 
     def open(self) -> None:
-        """Begin to open the store and what else there is; requests wait for it."""
+        """Begin to open the services; requests wait until they are open."""
         self._opening = asyncio.create_task(self._opened())
 
     async def _opened(self) -> None:
         try:
             await self._open.enter_async_context(main.opened(self._services))
-        except Exception as error:  # as the proxy, LiteLLM then ends
+        except Exception as error:  # LiteLLM then ends, as the proxy would
             log.fault("start_failed", error)
             raise SystemExit(1) from None
         self._reloader.start()
-        # It has named us. Left there, LiteLLM would go through it with every call.
+        # The entry has done its work. LiteLLM would go through it with every call.
         litellm.callbacks = [one for one in litellm.callbacks if not isinstance(one, Reliability)]
         self._opening = None
 
@@ -101,7 +101,7 @@ class Layer:
 
 
 async def _refuse_websocket(scope: Scope, send: Send) -> None:
-    """Codex tries one before HTTP, at which LiteLLM would answer around us."""
+    """Refuse a WebSocket: Codex tries one before HTTP, and LiteLLM would answer it without us."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1000})
         return
@@ -110,7 +110,7 @@ async def _refuse_websocket(scope: Scope, send: Send) -> None:
 
 
 def _is_judged(method: str, path: str) -> bool:
-    """Whether the proxy's edge answers. Elsewhere under /v1/ LiteLLM has its administration."""
+    """Whether the proxy's edge answers; elsewhere under ``/v1/`` is LiteLLM's administration."""
     return (
         is_guarded(path)
         or path.startswith(_OURS)
@@ -121,16 +121,17 @@ def _is_judged(method: str, path: str) -> bool:
 
 @functools.cache
 def started() -> Reliability:
-    """Put the layer in place, once a process; LiteLLM's event loop runs, for it reads its file.
+    """Put the layer in the router's place, once a process.
 
-    Raises :class:`SettingsError`, with which LiteLLM doesn't start.
+    LiteLLM calls this while it reads its file, with its event loop running. Raises
+    ``SettingsError``, and LiteLLM then doesn't start.
     """
     router = proxy_server.app.router
     given = given_beside(proxy_server.user_config_file_path)
     layer = Layer(given, router.middleware_stack)
     layer.open()
     router.middleware_stack = layer
-    # LiteLLM tells no callback that it ends; this is the last it does then.
+    # LiteLLM tells no callback that it ends: wrap the last function that it calls then.
     proxy_server.proxy_shutdown_event = _closing(layer, proxy_server.proxy_shutdown_event)
     log.get().info("inside_litellm", config=str(given.path) if given.path else None)
     return Reliability()

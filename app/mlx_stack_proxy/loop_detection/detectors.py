@@ -55,7 +55,7 @@ class Detector:
 
 
 # Each row can be left out by itself. The first one that finds a loop describes it.
-DETECTORS: Final[tuple[Detector, ...]] = (
+DETECTORS: tuple[Detector, ...] = (
     Detector("repetition", attrgetter("digest"), patience=1, certain=True),
     Detector("numbers", attrgetter("shape"), patience=4, certain=False),
 )

@@ -1,1 +1,1 @@
-"""The HTTP edge: who may come in, what came, and where it goes."""
+"""The HTTP edge: checks each request, and hands it to whoever answers its path."""

@@ -1,4 +1,10 @@
-"""Who may come in, and with which key requests go on (docs/security.md)."""
+"""Decide which requests are answered, and which API key goes to LiteLLM (docs/security.md).
+
+``check_origin()`` refuses what web pages send, ``check_key()`` what comes without one of
+``server.api_keys``. ``upstream_headers()`` then chooses the key. With ``server.api_keys``, our own
+LiteLLM key replaces the client's. Without them, a client's own LiteLLM key goes on as it is, and a
+client without a key gets ours only from a proxy on a loopback address.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +24,12 @@ from ..settings import Settings, is_loopback
 from .incoming import Incoming
 
 _BEARER = "bearer "
-# What a proxy on this machine adds: then the peer's address says nothing about who asks.
+# Headers that a reverse proxy adds. With one of them, the peer's address is that proxy's, and says
+# nothing about the client.
 _FORWARDED = re.compile(
     r"forwarded|via|x-forwarded(-\w+)*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
 )
-# Where LiteLLM looks for a key (1.106: SpecialHeaders in litellm/proxy/_types.py).
+# The headers in which LiteLLM looks for a key (1.106: SpecialHeaders in litellm/proxy/_types.py).
 KEY_HEADERS = frozenset(
     {
         b"authorization",
@@ -37,19 +44,23 @@ PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
 
 class Access:
+    """Checks requests and chooses their LiteLLM key by the settings at the start."""
+
     def __init__(self, settings: Settings) -> None:
         keys = settings.server.api_keys
-        self._open = "*" in keys
+        self._open = "*" in keys  # clients need no key
         self._keys = tuple(key.encode() for key in keys if key != "*")
         self._loopback = is_loopback(settings.server.host)
         self._upstream_key = upstream_key(settings)
 
     def check_origin(self, request: Incoming) -> None:
-        """Keep web pages out: a browser must not be led to use a model on the user's machine.
+        """Refuse requests of web pages: no page may make a browser use the user's models.
 
-        A page's script sends an ``Origin`` that is not ours; a name that an attacker points at
-        127.0.0.1 (DNS rebinding) stands in ``Host``. Who follows a link to our own page is let in:
-        that page can't be framed, and where the link stood nothing of it can be read.
+        A page's script sends an ``Origin`` that is not ours. A name that an attacker points at
+        127.0.0.1 (DNS rebinding) stands in ``Host``. A browser that follows a link to our own page
+        is let in: our page can't be framed, and the site with the link can't read it.
+
+        Raises ``ProxyError`` (403).
         """
         host = request.headers.get("host", "")
         if self._loopback and host and not _is_this_machine(host):
@@ -61,14 +72,15 @@ class Access:
             raise invalid("requests from web pages are not answered", "origin", status=403)
 
     def check_key(self, request: Incoming) -> str:
-        """Let in only the configured keys, if there are any; the key that owns the sessions.
+        """Return the API key that owns the request's sessions; "" if clients need no key.
 
-        Raises :class:`ProxyError` (401).
+        Raises ``ProxyError`` (401) if the request has none of the configured keys.
         """
         if self._open or not self._keys:
             return ""
         given = given_key(request)
-        # Every key is compared, and in constant time: neither which nor how nearly is told.
+        # Compare with every key, in constant time: the time taken must not tell which key nearly
+        # matched.
         matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
         if not any(matches):
             raise ProxyError(
@@ -81,7 +93,10 @@ class Access:
         return given
 
     def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
-        """The headers with the key to use for LiteLLM; whether we put that in."""
+        """Return the headers with the key for LiteLLM, and whether that key is ours.
+
+        The second value is also true if the client's key was taken out and we have none.
+        """
         if self._open or self._keys:
             headers = [h for h in headers if h[0] not in KEY_HEADERS]
         elif not self._loopback or not KEY_HEADERS.isdisjoint(dict(headers)):
@@ -92,14 +107,14 @@ class Access:
 
 
 def without_controls(headers: RawHeaders) -> RawHeaders:
-    """The headers without those that steer LiteLLM itself; a key says only who asks."""
+    """Drop the headers that steer LiteLLM itself. Keys stay: a key only says who asks."""
     return [h for h in headers if not is_control_header(h[0]) or h[0] in KEY_HEADERS]
 
 
 def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
-    """Whether a program of this machine asks, of itself and not for another.
+    """Whether a program on this machine asks for itself, rather than a reverse proxy for others.
 
-    Any web page may point a name of its own at 127.0.0.1, so ``Host`` has to name this machine too.
+    ``Host`` must name this machine, too: a web page can point a name of its own at 127.0.0.1.
     """
     peer = scope.get("client")
     if peer is None or any(_FORWARDED.fullmatch(name) for name in headers):
@@ -114,26 +129,29 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
 
 
 def given_key(request: Incoming) -> str:
-    """The API key that a client sent, in whichever header; "" if none."""
+    """Return the client's API key from ``Authorization``, ``X-API-Key`` or ``API-Key``; or ""."""
     given = bearer(request.headers.get("authorization", ""))
     return given or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
 
 
 def key_label(key: str, settings: Settings) -> str:
-    """What a key is called where it must not be shown: its place in ``server.api_keys``; or ""."""
+    """Return ``key-1`` for the first of ``server.api_keys``, and so on; "" for an unknown key.
+
+    The label stands for the key where the key itself must not be shown.
+    """
     keys = settings.server.api_keys
     return f"key-{keys.index(key) + 1}" if key in keys else ""
 
 
 def bearer(authorization: str) -> str:
-    """The key in an ``Authorization`` header; "" if it holds none."""
+    """Return the key in an ``Authorization`` header; "" if it has no bearer token."""
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return ""
     return authorization[len(_BEARER) :].strip()
 
 
 def _is_visit(request: Incoming) -> bool:
-    """Whether a browser opens the page in a tab of its own."""
+    """Whether a browser navigates to our page as a whole document, not in a frame."""
     return (
         request.method == "GET"
         and request.path in PAGE_PATHS
@@ -145,11 +163,11 @@ def _is_visit(request: Incoming) -> bool:
 def _authority(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # e.g. brackets around what is no address
         return None
 
 
-@lru_cache(16)  # a client's own text, which may be long
+@lru_cache(16)  # a small cache: Host is the client's text, and may be long
 def _is_this_machine(host: str) -> bool:
     return is_loopback(_hostname(host).lower())
 

@@ -1,4 +1,4 @@
-"""``/mlx-stack/``: what an operator asks and does while the proxy runs (docs/operations.md)."""
+"""``/mlx-stack/``: the JSON endpoints for an operator of a running proxy (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from .report import report_of
 from .status import status
 
 _HASH = re.compile(r"[0-9a-f]{32}")
-_PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
+_PREFIX = re.compile(r"[0-9a-f]{12,31}")  # of a hash, as our response header shows it
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-MOST_DAYS = 366  # of a report
+MOST_DAYS = 366  # in a report
 _NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
-MAX_PAGE = 1000
-MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
+MAX_PAGE = 1000  # entries in one answer
+MAX_SEARCHED = 10_000  # sessions that are searched for the beginning of a hash
 
 
 def is_operator(services: Services, request: Request) -> bool:
-    """Whether who asks may know all: has ``server.admin_key``, or without one, is local.
+    """Whether the client may see everything: it sends ``server.admin_key`` or, if none is set, is
+    a program on this machine.
 
-    A browser that has shown the key has a cookie, with which it may look and change nothing.
+    A browser that has shown the key sends a cookie instead, which allows ``GET`` alone.
     """
     key = services.settings.server.admin_key
     if key is None:
@@ -50,13 +51,13 @@ def is_operator(services: Services, request: Request) -> bool:
 
 
 class Admin:
-    """The operations. ``services.settings.server.admin_key``: who may; else whoever is local."""
+    """What the endpoints do: check the client, read its query, find and reset sessions."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def check(self, request: Request) -> None:
-        """Raises :class:`ProxyError` (401, 403)."""
+        """Let only an operator in. Raises ``ProxyError`` (401, 403)."""
         if is_operator(self._services, request):
             return
         if self._services.settings.server.admin_key is None:
@@ -69,10 +70,10 @@ class Admin:
         raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
 
     async def find(self, name: str) -> SessionState:
-        """The session of a hash, of 12 or more digits of one, or of a client's own name.
+        """Return the session with this hash, 12 or more first digits of it, or a client's name.
 
-        Raises :class:`ProxyError` (404; 409 where several API keys have one of that name, or
-        several hashes begin so), :class:`StoreError`.
+        Raises ``ProxyError`` (404; 409 if several hashes begin so, or clients with different API
+        keys gave the same name), and ``StoreError``.
         """
         store = self._services.store
         now = self._services.wall_clock()
@@ -96,14 +97,14 @@ class Admin:
         return known[0]
 
     async def reset(self, name: str) -> str:
-        """Forget a session: its counts, its tier, its history. Its hash."""
+        """Forget a session's counts, tier and history; return its hash. Raises as ``find()``."""
         session = (await self.find(name)).session
         await self._services.store.delete(session)
         stages.forget(self._services.stages, session)
         return session
 
     async def event_query(self, request: Request) -> EventQuery:
-        """What a request for events asks for. Raises :class:`ProxyError` (400, 404)."""
+        """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
         given = request.query_params
         kind, session = given.get("kind"), given.get("session")
         if kind is not None and kind not in EVENT_KINDS:
@@ -124,7 +125,7 @@ class Admin:
         )
 
     def report_asked(self, request: Request) -> Asked:
-        """What a request for the report asks for. Raises :class:`ProxyError` (400)."""
+        """Read a request for the report. Raises ``ProxyError`` (400)."""
         given = request.query_params
         now = self._services.wall_clock()
         since = _moment("since", given.get("since", "12h"), now)
@@ -135,6 +136,7 @@ class Admin:
         return Asked(since, until, given.get("agent"))
 
     def shown(self, state: SessionState) -> dict[str, Any]:
+        """Return a session as the endpoints show it: tokens, and times since the epoch."""
         stuck = [entry.until for entry in state.sticky.values()]
         return {
             "session": state.session,
@@ -151,7 +153,7 @@ class Admin:
 
 
 def build(services: Services) -> APIRouter:
-    """The routes."""
+    """Build the routes; ``Admin.check()`` guards each."""
     admin = Admin(services)
     router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(admin.check)])
 
@@ -217,7 +219,10 @@ def _whole(name: str, given: str, most: int = 2**53) -> int:
 
 
 def _moment(name: str, given: str, now: float) -> float:
-    """Seconds since the epoch: given as such, as a time ago, or as ISO 8601 writes a time."""
+    """Return seconds since the epoch for ``given``: such seconds, an age (``12h``), or ISO 8601.
+
+    Raises ``ProxyError`` (400).
+    """
     if ago := _AGO.fullmatch(given):
         return now - int(ago[1]) * _UNITS[ago[2]]
     try:

@@ -1,8 +1,8 @@
-"""``POST /v1/chat/completions``: from bytes to an exchange, and its account at the end.
+"""``POST /v1/chat/completions``: turns requests into exchanges, runs and accounts for them.
 
-So do the paths of other dialects (``wire/``), which are translated on the way in, and tell the
-exchange how its reply is to go out. A model that is no tier's passes through there: its provider
-may speak the dialect itself.
+The paths of other dialects (``wire/``) come here, too. A dialect translates the request's body into
+a chat completion, and the exchange's reply back into its own form. If the model of such a request
+belongs to no tier, the request passes through untranslated, for its provider may speak the dialect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .access import Access, given_key, key_label, without_controls
 from .control_headers import client_timeout, read_controls
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
-# What describes the client's connection or body rather than its request.
+# Headers that describe the client's connection or body rather than its request.
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
     {
         b"host",
@@ -45,10 +45,10 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"expect",
         b"origin",
         b"cookie",
-        b"x-litellm-call-id",  # the request's id is that
+        b"x-litellm-call-id",  # we send the request's id in it
     }
 )
-LARGE_BODY = 1024 * 1024
+LARGE_BODY = 1024 * 1024  # bytes; a thread reads and checks a larger body
 _JSON = [(b"content-type", b"application/json")]
 PassThrough = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
 P = ParamSpec("P")
@@ -56,7 +56,10 @@ T = TypeVar("T")
 
 
 class ChatCompletions:
-    """``pass_through``: answers the request of a dialect whose model is no tier's."""
+    """Answers chat completions in every dialect.
+
+    ``pass_through`` answers a request in another dialect if its model belongs to no tier.
+    """
 
     def __init__(
         self, services: Services, access: Access, bodies: BodyMemory, pass_through: PassThrough
@@ -74,14 +77,17 @@ class ChatCompletions:
         downstream: Downstream,
         dialect: Dialect | None = None,
     ) -> None:
-        """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
+        """Answer one request. ``dialect``: None for chat completions as OpenAI has them.
+
+        Raises ``ProxyError`` while nothing has been sent, and ``ClientGone``.
+        """
         with HeldBody(self._bodies) as held:
             await self._handle(request, receive, downstream, held, dialect)
 
     async def count(
         self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
     ) -> None:
-        """Say how many tokens a prompt has, in its dialect. Raises as :meth:`handle`."""
+        """Answer how many tokens a prompt has, in its dialect. Raises as ``handle()``."""
         services = self._services.in_force()
         self._access.check_key(request)
         controls = read_controls(request.headers, services.settings)
@@ -118,7 +124,7 @@ class ChatCompletions:
             held.release()
             await self._pass_through(request, replayed(body, receive), downstream)
             return
-        del body  # as long as what was read from it, and a reply may stream for long
+        del body  # free it: a reply may stream for long, and the parsed request is as large
         exchange = Exchange(asked)
         headers, our_key = self._headers(request, dialect)
         run = Run(
@@ -146,7 +152,7 @@ class ChatCompletions:
         controls: Controls,
         started: float,
     ) -> Request | None:
-        """What is asked for; None: a request of a dialect for a model that is no tier's."""
+        """Read the request; return None if it is in a dialect and its model belongs to no tier."""
         given = await _aside(body, client_request.read, body)
         route, translated = None, Translated(given)
         if dialect is not None:
@@ -171,14 +177,14 @@ class ChatCompletions:
         )
 
     async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
-        """Raises :class:`ProxyError`, and :class:`ClientGone`."""
+        """Check the headers about the body, then read it. Raises ``ProxyError``, ``ClientGone``."""
         _check_content_type(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
         return await read_body(receive, most, held)
 
     def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
-        """Those for LiteLLM; whether the key in them is ours."""
+        """Return the headers for LiteLLM, and whether the key in them is ours."""
         own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
         if dialect is not None:
             own = [h for h in own if not h[0].startswith(dialect.own_headers)]
@@ -191,7 +197,7 @@ class ChatCompletions:
         controls: Controls,
         request: Incoming,
     ) -> Route:
-        """The tiers for the model of a body; none where it is LiteLLM's alone."""
+        """Return the tiers for a body's model; no tiers if only LiteLLM knows the model."""
         model = body.get("model")
         model = model if isinstance(model, str) else ""
         authorization = request.headers.get("authorization")
@@ -204,7 +210,7 @@ class ChatCompletions:
             route = self._routes.of(model, controls.tier, controls.cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
-        name = model[:128]  # one of a body's whole length would stay in memory
+        name = model[:128]  # a name as long as a body must not stay in memory
         if route.unknown_model and services.rate_limit.allows(("unknown_model", name)):
             served_by = route.tiers[0]
             log.get().warning(
@@ -214,7 +220,7 @@ class ChatCompletions:
 
 
 def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
-    """Whose the request is, and how long its client waits: as fields of a :class:`Request`."""
+    """Return the fields of a ``Request`` that say who asks, and how long the client waits."""
     key = given_key(request)
     shown = settings.observability.agent_names
     return {
@@ -226,14 +232,14 @@ def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str,
 
 
 async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Do it; in a thread where the body is long: to check a million messages takes a while."""
+    """Call ``do``; in a thread if the body is large: a million messages take a while to check."""
     if len(body) > LARGE_BODY:
         return await asyncio.to_thread(do, *args, **named)
     return do(*args, **named)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for whoever is to read a body again, and then what comes behind it."""
+    """Return a ``receive`` that gives the body once more, then what the client's own gives."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Any:

@@ -1,4 +1,4 @@
-"""The ``X-MLX-Stack-*`` request headers (docs/http.md)."""
+"""Reads the ``X-MLX-Stack-*`` request headers (docs/http.md)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import invalid
 from ..settings import Settings
 
 _BYPASSABLE = ("loop", "validation", "budget")
-_NOTHING: frozenset[str] = frozenset()  # one for all: each takes as much as a small request
+_NOTHING: frozenset[str] = frozenset()  # shared: a new one takes as much memory as a small request
 
 
 def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
-    """What a client asks for. ``headers``: names in lower case. Raises :class:`ProxyError`."""
+    """Read the controls. ``headers``: names in lower case. Raises ``ProxyError`` (400)."""
     return Controls(
         headers.get("x-mlx-stack-tier"),
         _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
@@ -24,12 +24,12 @@ def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
 
 
 def read_cloud(headers: Mapping[str, str]) -> bool:
-    """Whether the client lets a request leave this machine. Raises :class:`ProxyError`."""
+    """Whether the client lets its request leave this machine. Raises ``ProxyError`` (400)."""
     return _choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on"
 
 
 def client_timeout(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the client waits for a whole reply, as the OpenAI SDKs say it."""
+    """Return the seconds that an OpenAI SDK says it waits for a whole reply; None: unknown."""
     found = []
     for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
         if not (value := headers.get(name)):

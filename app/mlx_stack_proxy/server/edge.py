@@ -1,7 +1,9 @@
-"""The outermost ASGI app: every request's first checks, then its way.
+"""The outermost ASGI app: checks each request, then hands it to whoever answers its path.
 
-Chat completions and passed-through paths are raw ASGI, for a FastAPI route costs as much as half
-the rest (0.17 ms); everything an operator looks at is FastAPI (``operations.py``).
+``ChatCompletions`` answers chat completions and the other dialects' paths, ``Passthrough`` every
+other path under ``/v1/``, and the FastAPI app of ``operations.py`` the model list and an operator's
+paths. The first two are raw ASGI, for a FastAPI route costs 0.17 ms, half as much as the rest of a
+request. An error that any of them raises becomes the response here, in the dialect of its path.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ from .passthrough import Passthrough
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-DISCARD_SECONDS = 2.0
+DISCARD_SECONDS = 2.0  # for the rest of a refused body
 _SLASHES = re.compile("/+")
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
+# The paths that an exchange or a count of tokens answers.
 _GUARDED = CHAT_PATHS | BY_PATH.keys() | BY_COUNT_PATH.keys()
 
 
 class Edge:
+    """The proxy's ASGI app. ``operations``: the FastAPI app, which also gets lifespan events."""
+
     def __init__(self, services: Services, operations: App) -> None:
         self._services = services
         self._operations = operations
@@ -73,12 +78,12 @@ class Edge:
         except asyncio.CancelledError:
             if not services.life.stopping:
                 raise
-            # What passes through, and is not over when the time for it is.
+            # The grace of the shutdown is over, and this pass-through request is not.
             if not downstream.started:
                 await self._refuse(shutting_down(), request, receive, send)
             else:
                 log.get().warning("broken_off", why="the proxy is shutting down")
-        except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
+        except Exception as error:  # our bug: the log has it, the client gets a sentence
             log.fault("internal_error", error)
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
@@ -90,7 +95,7 @@ class Edge:
     async def _refuse(
         self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
     ) -> None:
-        """Answer what is no exchange with an error."""
+        """Answer a request with an error, count the error, and log each kind once a minute."""
         services = self._services
         services.metrics.refused.labels(str(error.status)).inc()
         if services.rate_limit.allows(("refused", error.status, error.type)):
@@ -102,8 +107,8 @@ class Edge:
                 why=error.message,
                 said="once a minute",
             )
-        # Who waits to be told to send the body may now send it or not: the next request could be
-        # taken for it.
+        # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
+        # for its next request could be taken for that body.
         expects = request is not None and "expect" in request.headers
         await _refuse(error, request, receive, self._marked(request, send), close=expects)
 
@@ -127,17 +132,17 @@ class Edge:
         else:
             if path.startswith("/v1/"):
                 self._access.check_key(request)
-            downstream.started = True  # what happens there is FastAPI's to answer
+            downstream.started = True  # FastAPI answers its errors itself
             await self._operations(scope, receive, self._marked(request, downstream.send))
 
     def pressure_headers(self) -> RawHeaders:
-        """What every response says while memory is short, whoever writes it."""
+        """Return the headers that every response has while memory is short; else none."""
         return response_headers.of_pressure(self._services.memory.pressure)
 
     def _marked(self, request: Incoming | None, send: Send) -> Send:
-        """``send`` for responses that neither an exchange nor a pass-through writes.
+        """Wrap ``send``: add the request's id and the memory pressure to a response's headers.
 
-        They, too, say which request they are of, and how short memory is.
+        Exchanges and pass-through requests write these headers themselves.
         """
 
         async def marked(message: Any) -> None:
@@ -155,9 +160,9 @@ class Edge:
 
 
 def _refuse_websocket(request: Incoming) -> None:
-    """Refuse a WebSocket; a client that only offers another protocol is answered in HTTP.
+    """Refuse a WebSocket. An offer of any other protocol is ignored, and answered in HTTP/1.1.
 
-    Raises :class:`ProxyError` (400, 426).
+    Raises ``ProxyError`` (400; 426 where the dialect's clients then go on with HTTP).
     """
     dialect = BY_PATH.get(request.path)
     status = 400 if dialect is None else dialect.websocket_status
@@ -167,17 +172,20 @@ def _refuse_websocket(request: Incoming) -> None:
 
 
 def is_guarded(path: str) -> bool:
-    """Whether an exchange answers there: chat completions, and what other dialects have for it."""
+    """Whether an exchange or a count of tokens answers at ``path``, in any dialect."""
     return _tidy(path) in _GUARDED
 
 
 def is_model_query(method: str, path: str) -> bool:
-    """Whether a request asks for models, which is answered with our tiers among them."""
+    """Whether a request asks for the model list or one model; our tiers are in the answer."""
     return method in ("GET", "HEAD") and (path == "/v1/models" or path.startswith("/v1/models/"))
 
 
 def _tidy(path: str) -> str:
-    """A slash too many, as a base URL that ends in one makes it, is no way past the stages."""
+    """Return a guarded path without doubled or trailing slashes; any other path as it is.
+
+    A base URL that ends in a slash gives such a path, which must not get past the stages.
+    """
     if path.endswith("/") or "//" in path:
         tidy = _SLASHES.sub("/", path).rstrip("/")
         return tidy if tidy in _GUARDED else path
@@ -185,7 +193,7 @@ def _tidy(path: str) -> str:
 
 
 def _reply_to(error: ProxyError, request: Incoming | None) -> ErrorReply:
-    """An error in the dialect of the path that was asked."""
+    """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
     path = _tidy(request.path) if request is not None else ""
     dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
     if dialect is None or request is None:
@@ -215,9 +223,10 @@ async def _refuse(
 
 
 async def _discard_body(receive: Receive) -> None:
-    """Read on for a moment: most clients look for the answer only once they have sent all.
+    """Read the rest of a refused body, for at most ``DISCARD_SECONDS``.
 
-    A connection closed under their hands is reset, and the answer lost with it.
+    Most clients look for the answer only after they have sent all. If the connection were closed
+    before, it would be reset, and the answer lost.
     """
     try:
         async with asyncio.timeout(DISCARD_SECONDS):

@@ -1,7 +1,8 @@
 """``GET /mlx-stack/events`` as a stream of server-sent events.
 
-The store is asked again each second, for whatever process keeps the events. What a client has not
-taken yet is in the store, not here: a slow reader holds one page.
+Each stream polls the store once a second, and so sees the events of every process that shares the
+store. A stream reads the next page only when its client has taken the last one, so that a slow
+client holds one page in memory.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from ..telemetry import accounts
 from ..wire.sse import comment_frame
 
 POLL_SECONDS: Final = 1.0
-KEEPALIVE_SECONDS: Final = 15.0
-RETRY_MS: Final = 1000  # what clients are told to wait before they come back
-MAX_FOLLOWERS: Final = 32
-PAGE: Final = 200  # events read and sent at a time
+KEEPALIVE_SECONDS: Final = 15.0  # without an event; a comment then keeps the connection open
+RETRY_MS: Final = 1000  # how long clients are told to wait before they reconnect
+MAX_FOLLOWERS: Final = 32  # streams at once in this process
+PAGE: Final = 200  # events that are read and sent at a time
 
 Events = list[tuple[int, Any]]
 
 
 async def follow(services: Services, query: EventQuery) -> StreamingResponse:
-    """What the query finds, or all beyond ``query.after``; then what is kept from now on.
+    """Stream the events that the query finds, then each matching one that the store gets.
 
-    Raises :class:`ProxyError` where too many follow, :class:`StoreError`.
+    A client that reconnects gives ``query.after``, and gets every event beyond that number. A
+    number beyond the newest event comes from an earlier store, and is ignored.
+
+    Raises ``ProxyError`` (503) if too many clients follow or the proxy stops, and ``StoreError``.
     """
     if services.life.followers >= MAX_FOLLOWERS or services.life.stopping:
         sentence = f"{services.life.followers} clients follow the events; no more can"
@@ -51,7 +55,7 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
 async def _stream(
     services: Services, query: EventQuery, first: Events, position: int
 ) -> AsyncIterator[bytes]:
-    """``position``: the number up to which all has been sent."""
+    """Send ``first``, then the events beyond the number ``position`` until the proxy stops."""
     services.life.followers += 1
     try:
         yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
@@ -69,15 +73,15 @@ async def _stream(
 
 
 async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:
-    """The next page, and the number up to which it goes.
+    """Return the next page of events, and the position from which the page after it begins.
 
-    The page is empty if nothing is new or the store fails, which may pass.
+    The page is empty if no event is new, or if the store fails: the next poll asks it again.
     """
     try:
         newest = await newest_number(services)
         if newest == position:
             return [], position
-        if newest < position:  # the store was begun anew
+        if newest < position:  # a new store, whose numbers begin again
             found = await services.store.events(replace(query, after=None))
         else:
             found = await services.store.events(replace(query, after=position, limit=PAGE))
@@ -89,7 +93,7 @@ async def _more(services: Services, query: EventQuery, position: int) -> tuple[E
 
 
 async def newest_number(services: Services) -> int:
-    """The number of the newest event; 0 if there is none. Raises :class:`StoreError`."""
+    """Return the newest event's number; 0 if there is none. Raises ``StoreError``."""
     found = await services.store.events(EventQuery(limit=1))
     return found[-1][0] if found else 0
 

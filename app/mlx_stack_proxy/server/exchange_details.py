@@ -1,8 +1,8 @@
 """``GET /mlx-stack/exchanges/{request_id}``: one exchange, attempt by attempt.
 
-Its events say what happened. Where ``observability.capture_failures`` has kept the exchange, the
-attempts come from there, with what the model wrote and, where that was mended, what the client got
-of it; else from the event that lists them, if one does.
+The store's events say what happened. If ``observability.capture_failures`` has kept the exchange,
+the attempts come from its records, with what the model wrote and, if that was mended, what the
+client got. Otherwise they come from the event that lists them, if there is one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..wire.field_forms import REASONING_FIELDS
 
 Json = dict[str, Any]
 MOST_EVENTS: Final = 1000
-MOST_CHARACTERS: Final = 100_000  # of a text; of a longer one the beginning is shown
+MOST_CHARACTERS: Final = 100_000  # of a text; a longer one is cut
 
 
 async def exchange_details(services: Services, request_id: str) -> Json:
-    """What is known of an exchange. Raises :class:`ProxyError` (404), :class:`StoreError`."""
+    """Return what is known of an exchange. Raises ``ProxyError`` (404), ``StoreError``."""
     query = EventQuery(request_id=request_id, limit=MOST_EVENTS)
     found = await services.store.events(query)
     events = [{"number": number, **event} for number, event in found]
@@ -58,13 +58,13 @@ async def exchange_details(services: Services, request_id: str) -> Json:
 
 
 def captured(folder: str, request_id: str) -> list[Json]:
-    """The records of a request, oldest first. It reads files: call it in a thread."""
+    """Return a request's capture records, first attempt first. Reads files: call it in a thread."""
     found: list[Json] = []
     for name in (OLD_FILE, FILE):
         try:
             with (Path(folder).expanduser() / name).open("rb") as file:
                 found += _records(file, request_id)
-        except OSError:  # none was written yet
+        except OSError:  # nothing was captured yet
             continue
     return sorted(found, key=lambda one: int(one["attempt"]))
 
@@ -83,7 +83,7 @@ def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
 
 
 def _listed(events: list[Json]) -> list[Json]:
-    """The attempts that an event lists; nothing of what was said is known then."""
+    """Return the attempts that the last such event lists, without the texts; or none."""
     for event in reversed(events):
         if isinstance(listed := event["detail"].get("attempts"), list):
             return listed
@@ -107,7 +107,7 @@ def _attempt(record: Json) -> Json:
 
 
 def _request(body: Json) -> Json:
-    """The request in a few words: its last message is what the reply answers."""
+    """Return a summary of the request, with its last message, which the reply answers."""
     messages = body.get("messages")
     messages = messages if isinstance(messages, list) else []
     last = messages[-1] if messages and isinstance(messages[-1], dict) else {}
@@ -121,7 +121,7 @@ def _request(body: Json) -> Json:
 
 
 def written(reply: Json) -> Json:
-    """What the model wrote, out of the bytes that came: the first choice's message."""
+    """Return the first choice's message from the reply's bytes as they came."""
     builder, form = CompletionBuilder(), ChunkForm("", "")
     if (stream := _bytes(reply, "stream")) is not None:
         reader = sse.FrameReader()
@@ -132,7 +132,7 @@ def written(reply: Json) -> Json:
             try:
                 chunk = read_frame(frame, form)
             except MalformedChunk:
-                continue  # what was wrong with it the verdict says
+                continue  # the verdict says what was wrong with it
             if chunk.payload is not None:
                 builder.add(chunk.payload)
         completion: Any = builder.build()
@@ -166,14 +166,14 @@ def _message(message: Any) -> Json:
 
 
 def _cut(message: Json) -> Json:
-    """A message of which no text is longer than anybody reads."""
+    """Cut a message's texts to ``MOST_CHARACTERS``, and the list of its calls."""
     calls = [{k: v[:MOST_CHARACTERS] for k, v in call.items()} for call in message["tool_calls"]]
     texts = {k: v[:MOST_CHARACTERS] for k, v in message.items() if k != "tool_calls"}
     return {**texts, "tool_calls": calls[:MOST_EVENTS]}
 
 
 def _text(content: Any) -> str:
-    """A content as text; an object (arguments that a server didn't write as text) as JSON."""
+    """Return a content as text; an object, as some servers write arguments, as JSON."""
     return orjson.dumps(content).decode() if isinstance(content, dict) else text_of(content)
 
 

@@ -1,14 +1,15 @@
-"""uvicorn's HTTP/1.1 protocol, with bounds on what comes before a request is whole.
+"""uvicorn's HTTP/1.1 protocol, with bounds on a request's head, without pipelining and upgrades.
 
-A request's headers are looked at by ``incoming.py`` once they are all there; how long that may
-take, and how much may come until then, only the protocol can say.
+``incoming.py`` checks a request's headers once they are complete. How long a head may take, and how
+long it may become, only the protocol can bound.
 
-A request that comes before the reply to the one before is whole (pipelining) is not taken: the
-connection closes after that reply, as RFC 9112 (9.3.2) lets a server do and has a client expect.
-Kept waiting, it would hide that the client has left. What comes there and is no HTTP is treated
-alike. An offer to speak another protocol (Java's client offers HTTP/2 with each first request) is
-passed over, as a server may (RFC 9110, 7.8): the parser takes it for the end of HTTP, and the body
-behind it for something else.
+Pipelining: a request that comes before the reply to the last one is complete is not served. The
+connection closes after that reply, as RFC 9112 (9.3.2) allows and clients must expect. A request
+kept waiting would hide that the client has left. Bytes there that are no HTTP are treated alike.
+
+Upgrades: an offer to speak another protocol (Java's client offers HTTP/2 with each first request)
+is ignored, as RFC 9110 (7.8) allows. The parser stops there as if HTTP had ended, and would take
+the request's body for the other protocol, so that a new parser reads the body.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from ..errors import ProxyError, invalid
 from .edge import Edge
 from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
-# The line, names, values and what stands between them; what is refused here is never kept.
+# The request line, names, values and separators. The parser gets no more of a longer head.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
-HEAD_SECONDS = 30.0  # from a connection's beginning, and from a later head's first byte
+HEAD_SECONDS = 30.0  # from the connection's beginning, or from a later head's first byte
 
-# A response that is never ended is how a client learns that it isn't whole; the log has said why.
+# An unended response shows the client that it isn't whole. Whoever left it so has logged why: drop
+# uvicorn's message.
 _NOT_ENDED = "ASGI callable returned without completing response."
 logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_ENDED)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. Errors of its own have the error body of all others."""
+    """One client connection. Its own errors have the same JSON body as the proxy's others."""
 
-    # With these among them uvicorn's attributes would be more than 30, and from there on each
-    # object has a dictionary of its own, of 1.5 kB.
+    # Without slots, these and uvicorn's attributes would be more than 30, and then Python gives
+    # each object a dictionary of its own, of 1.5 kB.
     __slots__ = (
         "_data",
         "_head_begun",
@@ -47,16 +49,16 @@ class BoundedProtocol(HttpToolsProtocol):
         "_pipelined",
         "_resuming",
     )
-    _head_due: asyncio.TimerHandle | None
+    _head_due: asyncio.TimerHandle | None  # refuses a head that is late; None: no head is awaited
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._in_head = True
+        self._in_head = True  # the next bytes belong to a head, not to a body
         self._head_begun = False  # the first byte of a head has come, and not yet its last
         self._head_bytes = 0
-        self._pipelined = False
-        self._resuming = False
-        self._data = b""
+        self._pipelined = False  # a request came too early: ignore all from there on
+        self._resuming = False  # a new parser reads a made-up head: ignore its callbacks
+        self._data = b""  # what the parser is reading now
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -81,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             if not self._resuming:
                 self._end_with_this_reply()
-            super().on_message_begin()  # what the parser still reads is none of the running one's
+            super().on_message_begin()  # the running request keeps its headers
             return
         self._in_head = self._head_begun = True
         super().on_message_begin()
@@ -107,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
-        if running and not cycle.more_body:  # it came behind a request that is whole
+        if running and not cycle.more_body:  # the bytes came after a complete request
             self._end_with_this_reply()
         elif running and cycle.response_started:
             self.transport.close()
@@ -119,7 +121,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle.keep_alive = False
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Called by uvicorn where the parser has stopped for another protocol."""
+        """Let a new parser read the body of a request that offers another protocol.
+
+        uvicorn calls this when its parser has stopped at the offer. The new parser first gets a
+        made-up head with the request's framing, then the bytes that the old one left.
+        """
         stopped = sys.exc_info()[1]
         cycle = self.cycle
         if not isinstance(stopped, httptools.HttpParserUpgrade) or self._pipelined:
@@ -130,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         rest = self._data[stopped.args[0] :]
         self._in_head = False
         cycle.more_body = True
-        self.parser = httptools.HttpRequestParser(self)  # which is told of a body, and no more
+        self.parser = httptools.HttpRequestParser(self)  # gets no Upgrade header
         lines = b"".join([b"%b: %b\r\n" % header for header in framing])
         self._resuming = True
         self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")

@@ -1,8 +1,8 @@
-"""A request's line and headers, checked; and its body, bounded.
+"""Reads a request: checks its line and headers, and bounds its body.
 
-All requests of the process together may hold so many bytes of bodies. What counts is what has come,
-not what was announced: bodies sent by half count, too. It counts until its request ends: what was
-read of a body is about as long, and further attempts need it.
+All requests of the process together may hold ``server.max_buffered_bytes`` of bodies. Received
+bytes count, not announced ones, so that bodies sent only by half count, too. They count until the
+request ends: the parsed body is about as large, and further attempts need it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from ..settings import ServerSettings
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
-# A body has this long, and a second more for so many bytes of it that have come.
-BODY_SECONDS = 30.0
+BODY_SECONDS = 30.0  # for a whole body, and a second more for each SLOWEST bytes that have come
 SLOWEST = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-# Two of one of these leave open which is meant, and servers on the way may choose differently.
+# Headers that may come only once: of two, servers on the way may choose different ones.
 _SINGLE = frozenset(
     {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
 )
 _OURS = "x-mlx-stack-"
 RETRY_SECONDS = 5
-CHUNKED = "chunked"  # the one transfer coding that is understood
+CHUNKED = "chunked"  # the only transfer coding that we accept
 
 
 class ClientGone(Exception):
@@ -37,19 +36,20 @@ class ClientGone(Exception):
 
 
 class BodyRefused(ProxyError):
-    """An error while the client may still be sending its body."""
+    """A refusal while the client may still be sending its body."""
 
 
 class BodyMemory:
-    """``held``: bytes, at most ``most``: one body finds room in any case."""
+    """The memory for all requests' bodies, in bytes."""
 
     def __init__(self, settings: ServerSettings) -> None:
+        # At least one body of the largest size has room.
         self.most = max(settings.max_buffered_bytes, settings.max_body_bytes)
         self.held = 0
 
 
 class HeldBody:
-    """One request's part of them, until :meth:`release` or the end of its ``with``."""
+    """One request's part of the ``BodyMemory``, until ``release()`` or the end of its ``with``."""
 
     __slots__ = ("_all", "_size")
 
@@ -64,42 +64,38 @@ class HeldBody:
         self.release()
 
     def grow(self, more: int) -> None:
-        """So many bytes have come. Raises :class:`BodyRefused` (503) where there is no room."""
+        """Count ``more`` bytes that have come. Raises ``BodyRefused`` (503) if there is no room."""
         if self._all.held + more > self._all.most:
             raise _full(self._all.most)
         self._all.held += more
         self._size += more
 
     def release(self) -> None:
-        """The body is not needed any more."""
+        """Give the memory back: the body is no longer needed."""
         self._all.held -= self._size
         self._size = 0
 
 
 @frozen
 class Incoming:
-    """One HTTP request without its body.
-
-    ``target``: path and query as they came. ``headers``: names in lower case, the last of several
-    of one name; ``raw_headers`` has all. ``id``: the client's ``x-request-id``, or a new one.
-    """
+    """One HTTP request without its body."""
 
     method: str
-    path: str
-    target: str
-    headers: dict[str, str]
-    raw_headers: list[tuple[bytes, bytes]]
-    id: str
+    path: str  # percent-decoded
+    target: str  # path and query as they came
+    headers: dict[str, str]  # names in lower case; of several with one name, the last
+    raw_headers: list[tuple[bytes, bytes]]  # all of them
+    id: str  # the client's `x-request-id`, or a new one
 
     @property
     def id_headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of a response that say which request it is of."""
+        """The headers that say which request a response belongs to."""
         identity = self.id.encode()
         return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
 
 
 def read_incoming(scope: Any) -> Incoming:
-    """The request in an ASGI scope. Raises :class:`ProxyError` (400, 431, 501) for bad headers."""
+    """Read a request from an ASGI scope. Raises ``ProxyError`` (400, 431, 501) if it is bad."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if len(raw) > MAX_HEADERS:
         raise invalid(f"more than {MAX_HEADERS} headers", status=431)
@@ -111,7 +107,7 @@ def read_incoming(scope: Any) -> Incoming:
     if "host" not in headers and scope.get("http_version") == "1.1":
         raise invalid("header host is missing", "host")
     if headers.get("transfer-encoding", CHUNKED).strip().lower() != CHUNKED:
-        # RFC 9112, 6.1. Taken as it came, packed bytes would be read for what they hold.
+        # RFC 9112, 6.1. We would take the bytes of another coding for the body itself.
         raise invalid("only chunks are understood", "transfer-encoding", status=501)
     _check_path(scope["path"])
     given = headers.get("x-request-id", "")
@@ -133,9 +129,9 @@ def _check_repeated(raw: list[tuple[bytes, bytes]]) -> None:
 
 
 def _check_path(path: str) -> None:
-    """Refuse a (decoded) path that some server on the way could read as climbing upward.
+    """Refuse a decoded path that a server on the way could resolve to a place outside ``/v1``.
 
-    LiteLLM's administration lies beside ``/v1``, and we may hold its master key.
+    LiteLLM's administration lies there, and we may hold its master key.
     """
     if not path.startswith("/") or "\\" in path or "\0" in path:
         raise invalid("the path is not valid", "path")
@@ -144,7 +140,7 @@ def _check_path(path: str) -> None:
 
 
 def check_length(request: Incoming, most: int) -> None:
-    """Refuse a body that announces itself as too long, before it is read."""
+    """Refuse a body whose announced length is over ``most`` bytes. Raises ``ProxyError``."""
     length = request.headers.get("content-length")
     if length is None:
         return
@@ -155,7 +151,10 @@ def check_length(request: Incoming, most: int) -> None:
 
 
 async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
-    """The whole body. Raises :class:`ProxyError` (408, 413, 503), :class:`ClientGone`."""
+    """Return the whole body, of at most ``most`` bytes, and count it in ``held``.
+
+    Raises ``ProxyError`` (408, 413, 503) and ``ClientGone``.
+    """
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
@@ -183,7 +182,7 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
     except TimeoutError:
         raise invalid("the request body did not come in time", status=408) from None
     finally:
-        parts.clear()  # an error that is still being told would keep it
+        parts.clear()  # an error's traceback would keep the bytes
 
 
 def _full(most: int) -> BodyRefused:

@@ -1,6 +1,6 @@
-"""What a process tells of itself: that it began and ended, and what it can't reach.
+"""Events of the process itself: its start, its end, and whether LiteLLM can be reached.
 
-Kept as events and counted, beside what requests bring (docs/observability.md).
+The store keeps them beside the events of requests (docs/observability.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts, log
 from .operations import readiness
 
-# What the log says at the start of tiers that /ready finds in a state.
+# The log's warning at the start, by the tier's state in /ready.
 _TOLD_OF_TIERS: Final = {
     "unknown_model": "tiers_without_a_model",
     "unreachable": "tiers_unreachable",
@@ -33,7 +33,11 @@ def upstream_up(services: Services, seconds: float) -> None:
 
 
 async def started(services: Services) -> None:
-    """The process listens."""
+    """Keep the event that the process listens, and have what it can't reach logged.
+
+    The event says ``killed`` if the store has no end of the process before this one. Only SQLite
+    can tell, for no other process shares its file.
+    """
     try:
         killed = services.settings.state.backend == "sqlite" and await _last(
             services, "started"
@@ -49,7 +53,7 @@ async def started(services: Services) -> None:
 
 
 async def _look_around(services: Services, *, was_down: bool) -> None:
-    """Say in the log what can't be reached, while nobody has asked for anything yet."""
+    """Log what can't be reached, before a client finds out."""
     try:
         found = await readiness(services)
         if not found["ready"]:
@@ -65,7 +69,7 @@ async def _look_around(services: Services, *, was_down: bool) -> None:
 
 
 async def stopped(services: Services, sig: int | None) -> None:
-    """The process ends."""
+    """Keep the event of the end, and wait until it is written. ``sig``: the signal, if any."""
     seconds = round(time.time() - services.life.started, 1)
     name = signal.Signals(sig).name if sig is not None else ""
     accounts.keep_alone(services, "stopped", {"signal": name, "seconds": seconds})
@@ -73,6 +77,6 @@ async def stopped(services: Services, sig: int | None) -> None:
 
 
 async def _last(services: Services, kind: str) -> int:
-    """The number of the last event of a kind; 0 if there is none."""
+    """Return the number of the last event of a kind; 0 if there is none."""
     found = await services.store.events(EventQuery(kind=kind, limit=1))
     return found[-1][0] if found else 0

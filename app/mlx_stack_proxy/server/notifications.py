@@ -1,10 +1,10 @@
-"""Tell somebody who doesn't look: one POST to a webhook (docs/observability.md#being-told).
+"""Tells an operator of events by a POST to a webhook (docs/observability.md#being-told).
 
-The body is JSON with ``text``, which Slack and most webhooks show; ntfy reads the same by the
-headers, which the others pass over. Of each kind one goes out at once; what follows within five
-minutes is counted, and told in one. Each process tells of its own events. The nightly report is
-all processes' together: of those that share a store, the one that comes first sends it. No prompt,
-reply, key or address is in it.
+The body is JSON with ``text``, which Slack and most webhooks show; the headers have ntfy read the
+same body, and other webhooks ignore them. The first event of a kind is sent at once. Further ones
+within five minutes are counted, and one message gives their number. Each process sends its own
+events. Of the processes that share a store, the first to reserve it sends the daily report, which
+is about all of them. No message holds a prompt, reply, key or address.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..telemetry import log
 from ..telemetry.report import Asked
 from .report import report_of
 
-QUIET_SECONDS: Final = 300.0
-ANSWER_SECONDS: Final = 10.0
+QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
+ANSWER_SECONDS: Final = 10.0  # for the webhook's answer
 RETRY_SECONDS: Final = 5.0
-NIGHT_SECONDS: Final = 12 * 3600.0
-FIRST_SECONDS: Final = 3600.0
-MOST_CHARACTERS: Final = 3500  # ntfy takes 4096 bytes
+NIGHT_SECONDS: Final = 12 * 3600.0  # that the report covers
+FIRST_SECONDS: Final = 3600.0  # in which no other process sends the report
+MOST_CHARACTERS: Final = 3500  # of a text: ntfy takes 4096 bytes
 _HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
     (b"x-template", b"yes"),
@@ -46,19 +46,19 @@ Event = Mapping[str, Any]
 
 
 class Notifier:
-    """``clock``: seconds that never go back."""
+    """Sends the messages of one process. ``clock``: monotonic seconds."""
 
     def __init__(
         self, settings: NotifySettings, url: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._on = settings.on
+        self._on = settings.on  # kinds of events, and "report"
         self._report_at = settings.report_at
         parts = urlsplit(url)
         self._upstream = Upstream(UpstreamSettings(base_url=f"{parts.scheme}://{parts.netloc}"))
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._clock = clock
-        self._quiet_until: dict[str, float] = {}
-        self._held: dict[str, int] = {}
+        self._quiet_until: dict[str, float] = {}  # by kind, on the clock
+        self._held: dict[str, int] = {}  # how many events wait to be told, by kind
         self._background = Background()
         self._nightly: asyncio.Task[None] | None = None
 
@@ -72,7 +72,7 @@ class Notifier:
         await self._upstream.aclose()
 
     def told(self, event: Event) -> None:
-        """An event was kept."""
+        """Take note of an event: send it, or count it if its kind is quiet now."""
         kind = event["kind"]
         if kind not in self._on:
             return
@@ -93,7 +93,7 @@ class Notifier:
             self._background.start(self._tell(kind, title, f"{said} --kind {kind}"))
 
     async def _post(self, kind: str, title: str, text: str) -> None:
-        """Send it, and once more where that fails."""
+        """Send one message; if that fails, try once more, then log why."""
         body = orjson.dumps({"title": title, "text": text[:MOST_CHARACTERS], "kind": kind})
         for last in (False, True):
             trouble = await self._trouble_with(body)
@@ -132,10 +132,10 @@ class Notifier:
 
 
 async def _is_first(services: Services) -> bool:
-    """Whether no other process on this store sends today's report.
+    """Whether this process is the first on its store to send today's report.
 
-    The store gives a single token to the first who sets it aside. It is never spent, and free
-    again after an hour: clocks of several machines differ by less.
+    The processes try to reserve a budget of one token, and only the first gets it. The reservation
+    is never spent, and expires after an hour: the machines' clocks differ by less.
     """
     now = services.wall_clock()
     only_one = Limit("report", 1, rolling=True)
@@ -146,7 +146,10 @@ async def _is_first(services: Services) -> bool:
 
 
 def next_at(now: float, time_of_day: str) -> float:
-    """When it is next that time, by this machine's clock. ``time_of_day``: HH:MM."""
+    """Return when ``time_of_day`` (HH:MM, this machine's time zone) comes next after ``now``.
+
+    Both times are in seconds since the epoch.
+    """
     hour, minute = map(int, time_of_day.split(":"))
     today = time.localtime(now)
     for days in (0, 1):
@@ -157,7 +160,7 @@ def next_at(now: float, time_of_day: str) -> float:
 
 
 def words(event: Event) -> tuple[str, str]:
-    """Title and text."""
+    """Return the title and the text of an event's message."""
     kind, detail = str(event["kind"]), event["detail"]
     match kind:
         case "exhausted":

@@ -1,19 +1,19 @@
-"""How many files and connections the process may have open."""
+"""Raises the process's limit of open files, which counts connections, too."""
 
 from __future__ import annotations
 
 import resource
 from typing import Final
 
-# What deploy/'s units give; where the system allows less to anybody, macOS' own OPEN_MAX.
+# Limits to try: that of deploy/'s units, then macOS' OPEN_MAX if the system allows nobody as many.
 WANTED: Final = (65_536, 10_240)
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files as far as we may; what it is then.
+    """Raise the soft limit as far as the process may; return the limit that is then in force.
 
-    A client's connection is one, and the one to LiteLLM another: of the 256 that a shell on macOS
-    gives, and the 1,024 on Linux, `upstream.max_connections` alone would be too much.
+    A client's connection takes one file, the connection to LiteLLM another. A shell's limit (256 on
+    macOS, 1,024 on Linux) is too low for ``upstream.max_connections`` alone.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in WANTED:
@@ -22,7 +22,7 @@ def raise_limit() -> int:
             break
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        except (OSError, ValueError):  # macOS says "unlimited", and allows kern.maxfilesperproc
+        except (OSError, ValueError):  # "unlimited" on macOS: kern.maxfilesperproc bounds it
             continue
         break
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

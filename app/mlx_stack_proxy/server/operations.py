@@ -1,4 +1,4 @@
-"""What an operator looks at: health, readiness, metrics, models."""
+"""The FastAPI app: health, readiness, metrics, the model list, and ``/mlx-stack/``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 def build(services: Services, lifespan: Lifespan) -> FastAPI:
-    """The FastAPI app of these endpoints."""
+    """Build the FastAPI app with all endpoints that are neither exchanges nor passed through."""
     app = FastAPI(
         title="mlx-stack reliability proxy",
         version=__version__,
@@ -53,7 +53,8 @@ def _add_state(app: FastAPI, services: Services) -> None:
     @app.get("/ready")
     async def ready(request: Request) -> Response:
         state = await readiness(services)
-        # It serves on without: said, and no reason to take it out. Where it lies is not for all.
+        # Without the store the proxy still serves, so that it stays ready. The details may say
+        # where the store lies: only an operator gets them.
         may_know = admin.is_operator(services, request)
         trouble = services.store.trouble
         state["store"] = "ok" if trouble is None else trouble if may_know else "fails"
@@ -113,7 +114,10 @@ def _add_errors(app: FastAPI, services: Services) -> None:
 
 
 async def readiness(services: Services) -> dict[str, Any]:
-    """Whether LiteLLM answers, whether our key is right, and which tiers' models it has."""
+    """Return ``ready``, LiteLLM's state, and each tier's model and state.
+
+    The proxy is ready if LiteLLM answers, accepts our key and has at least one tier's model.
+    """
     tiers = {name: {"model": tier.model} for name, tier in services.settings.tiers.items()}
     key = upstream_key(services.settings)
     try:
@@ -125,7 +129,7 @@ async def readiness(services: Services) -> dict[str, Any]:
         return {"ready": False, "litellm": "ok", "tiers": _states(tiers, "stopping")}
     listed = names_in(body) if status == 200 else None
     if listed is None:
-        # Without a key of our own, LiteLLM can't be asked; that it answered has to do.
+        # Without a key of our own we can't ask for the list; that LiteLLM answered has to do.
         if key is None and status in (400, 401, 403):
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
         what = f"status {status} for the list of models; is the key right?"
@@ -135,7 +139,7 @@ async def readiness(services: Services) -> dict[str, Any]:
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
         if tier["state"] == "ok":
             tier["state"] = reachable.tier_state(services, name, gone)
-    # One that is degraded or unreachable is still tried where no other is left.
+    # A degraded or unreachable tier counts, for it is still tried if no other is left.
     any_there = any(tier["state"] != "unknown_model" for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}
 
@@ -145,7 +149,7 @@ def _states(tiers: dict[str, dict[str, str]], state: str) -> dict[str, dict[str,
 
 
 async def _models(services: Services, access: Access, request: Request) -> Response:
-    """LiteLLM's list as this client may see it, with ``auto`` and the tiers before it."""
+    """Answer with the models that LiteLLM lists for this client, after ``auto`` and our tiers."""
     headers, _ = access.upstream_headers([h for h in request.headers.raw if h[0] in KEY_HEADERS])
     try:
         status, body = await services.models.ask(headers)

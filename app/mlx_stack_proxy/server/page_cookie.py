@@ -1,8 +1,8 @@
 """The cookie of a browser that has shown ``server.admin_key`` once, in a form.
 
-Its value is a time and a digest of that time with the key, so that it needs no list of sign-ins: it
-holds in every worker and after a restart, it ends at its time, and with another key it is none. It
-opens what is read (``GET``) under ``/mlx-stack/``, and nothing else.
+The cookie's value is the time at which it ends, and an HMAC of that time with the key. The proxy
+needs no list of sign-ins: the cookie is valid in every worker and after a restart, until that time
+or until the key changes. It allows ``GET`` under ``/mlx-stack/``, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ _PATH: Final = "/mlx-stack/"
 
 
 def made(admin_key: str, now: float, *, secure: bool) -> str:
-    """The ``Set-Cookie`` header. ``secure``: the browser is to send it over TLS alone."""
+    """Return the ``Set-Cookie`` value for a sign-in at ``now``, in seconds since the epoch.
+
+    ``secure``: the browser sends the cookie over TLS alone.
+    """
     until = str(int(now) + SECONDS)
     value = f"{until}.{_digest(admin_key, until)}"
     return _header(value, SECONDS, secure=secure)
 
 
 def ended() -> str:
-    """The ``Set-Cookie`` header that takes it away."""
+    """Return the ``Set-Cookie`` value that removes the cookie."""
     return _header("", 0, secure=False)
 
 
 def holds(admin_key: str, cookies: Mapping[str, str], now: float) -> bool:
-    """Whether a request's cookies have one that was made with this key and has not ended."""
+    """Whether a request's cookies hold one that was made with this key and has not ended."""
     until, _, digest = cookies.get(NAME, "").partition(".")
     if not (until.isascii() and until.isdigit() and len(until) <= 12):
         return False

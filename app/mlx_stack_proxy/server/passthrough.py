@@ -1,9 +1,9 @@
-"""Every other path under ``/v1/``: there in one piece, and back as it comes.
+"""Relays every other path under ``/v1/``: the request in one piece, the reply as it comes.
 
-What goes up with the client's own key goes as it came: what may be asked is LiteLLM's to say. With
-our key only some paths are open (``passthrough_paths.py``), and what steers LiteLLM itself is taken
-out of the body (``litellm_controls.py``). So is it where a request is to stay on this machine, for
-then its model has to be one that does.
+A request with the client's own LiteLLM key goes up unchanged: LiteLLM decides what that key may do.
+With our key, only some paths are open (``passthrough_paths.py``), and the fields that steer LiteLLM
+itself are taken out of the body (``litellm_controls.py``). The same fields are taken out if the
+request has to stay on this machine, and its model must then belong to a local tier.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from .access import Access, given_key, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
-LARGE_BODY = 1024 * 1024
-# Methods with which a request can make a model work, or have one work later.
+LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
+# Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
-# Ends of paths at which a model writes, and the paths at which none is asked.
+# Ends of the paths whose reply a model writes.
 _WRITTEN = ("/completions", "/responses", "/messages")
+# Paths that use no tokens.
 _FREE = re.compile(
     r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
@@ -48,26 +49,25 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"x-litellm-call-id",
     }
 )
-_NOT_PACKED = (b"accept-encoding", b"identity")  # else a reply's usage could not be read
+_NOT_PACKED = (b"accept-encoding", b"identity")  # so that a reply's usage can be read
 
 
 @frozen
 class _Way:
-    """How a request goes up. ``judged``: what steers LiteLLM is taken out of its body;
-    ``local_only``: its model has to be one of this machine."""
+    """How one request goes up to LiteLLM."""
 
-    target: str
+    target: str  # path and query
     headers: RawHeaders
-    judged: bool
-    local_only: bool
+    judged: bool  # the fields that steer LiteLLM are taken out of the body
+    local_only: bool  # the body's model has to belong to a local tier
 
 
 @frozen
 class _Deadline:
-    """When the client no longer waits, if it said so. ``started``: on the event loop's clock."""
+    """How long the client waits for the whole reply, if its request says so."""
 
-    started: float
-    seconds: float | None
+    started: float  # on the event loop's clock
+    seconds: float | None  # None: without end
 
     def tick(self, now: float) -> Verdict | None:
         if self.seconds is None or now < self.started + self.seconds:
@@ -76,6 +76,8 @@ class _Deadline:
 
 
 class Passthrough:
+    """Relays requests to LiteLLM and counts their tokens in the budgets."""
+
     def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
         self._services = services
         self._access = access
@@ -84,7 +86,7 @@ class Passthrough:
         self._allowed = passthrough_paths.AllowedPaths(opened)
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
-        """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
+        """Relay one request. Raises ``ProxyError`` while nothing has been sent."""
         owner = self._access.check_key(request)
         way = self._way(request)
         books = self._books(request, owner)
@@ -96,7 +98,7 @@ class Passthrough:
                 watch.start(deadline.tick)
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
-                del content  # it is needed no more, and a reply may stream for long
+                del content  # free it: a reply may stream for long
             self._services.metrics.passthrough.labels(str(response.status)).inc()
             await self._relay(request, response, downstream, watch, books)
         except asyncio.CancelledError:
@@ -123,7 +125,7 @@ class Passthrough:
         )
 
     def _way(self, request: Incoming) -> _Way:
-        """Raises :class:`ProxyError` (400, 403, 404) for what may not go up at all."""
+        """Decide how a request goes up. Raises ``ProxyError`` (400, 403, 404) if it must not."""
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
@@ -140,14 +142,14 @@ class Passthrough:
         target = request.target
         if judged:
             headers = without_controls(headers)
-            if serves:  # there LiteLLM takes a `model` of the query before the body's
+            if serves:  # LiteLLM prefers a `model` in the query to the body's, which we check
                 target = target.partition("?")[0]
         return _Way(target, headers, judged, local_only)
 
     async def _content(
         self, request: Incoming, way: _Way, receive: Receive, held: HeldBody
     ) -> tuple[bytes, _Deadline]:
-        """The body that goes up, and until when the client waits. Raises as ``read_body()``."""
+        """Return the body for LiteLLM, and how long the client waits. Raises as ``read_body()``."""
         started = asyncio.get_running_loop().time()
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
@@ -171,7 +173,10 @@ class Passthrough:
     async def _ask(
         self, request: Incoming, way: _Way, content: bytes, books: PassthroughBooks
     ) -> Response:
-        """Upstream's answer, whose body is still to be read."""
+        """Send the request to LiteLLM; return its response, whose body is still to be read.
+
+        Raises ``ProxyError``.
+        """
         books.sent(len(content))
         try:
             return await self._services.upstream.send(
@@ -207,7 +212,7 @@ class Passthrough:
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
-            # The status is out: only a response that is never ended says that this isn't all.
+            # The status has been sent: only an unended response can show that the body isn't whole.
             log.get().warning("upstream_broke_off", why=str(error))
             return
         watch.stop()
@@ -221,10 +226,11 @@ class Passthrough:
 async def _write(
     response: Response, downstream: Downstream, books: PassthroughBooks, left: int | None
 ) -> bytes:
-    """Write what comes, but for the last piece of a reply whose length the client knows.
+    """Write the body's pieces as they come; return the last one if the client knows the length.
 
-    To such a client the last piece is the end: with it goes ours, and what has to be done before.
-    Its next request may be here at once. ``left``: that length.
+    Such a client takes the last piece for the end, and may send its next request at once: the
+    caller closes the books first, and writes that piece then. ``left``: the length in bytes, or
+    None.
     """
     while data := await response.next_bytes():
         books.feed(data)
@@ -246,12 +252,12 @@ def _may_leave(why: str) -> ProxyError:
 
 
 def _uses(request: Incoming) -> bool:
-    """Whether a request may use any tokens."""
+    """Whether a request may use tokens."""
     return request.method in _CHANGING and _FREE.fullmatch(request.path) is None
 
 
 def _asks(request: Incoming) -> bool:
-    """Whether its body may say what it asks a model for."""
+    """Whether the body may say, in JSON, what it asks a model for."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return (kind == "application/json" and _uses(request)) or _writes(request)
 
@@ -262,7 +268,7 @@ def _writes(request: Incoming) -> bool:
 
 
 def _length(request: Incoming, response: Response) -> int | None:
-    """How many bytes a reply's body has, where the client is told before it comes."""
+    """Return the length of a reply's body in bytes; None if the headers don't say it."""
     if request.method == "HEAD" or response.status in (204, 304):
         return 0
     length = response.header(b"content-length")
@@ -270,7 +276,7 @@ def _length(request: Incoming, response: Response) -> int | None:
 
 
 def _end_early(verdict: Verdict, downstream: Downstream) -> None:
-    """The client's own time is over. Raises :class:`ProxyError` while nothing has been sent."""
+    """End a request whose own timeout is over. Raises ``ProxyError`` if nothing has been sent."""
     assert isinstance(verdict, UpstreamFailed)
     if not downstream.started:
         raise ProxyError(504, "all_tiers_failed", verdict.message) from None

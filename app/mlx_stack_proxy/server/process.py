@@ -1,4 +1,9 @@
-"""The proxy as a process: uvicorn, and an orderly end."""
+"""The proxy as a process: uvicorn, and an orderly end.
+
+``serve()`` runs one ``Server`` here or, with ``server.workers``, one in each worker's process. At
+the first SIGINT or SIGTERM the server refuses new requests, and lets the running ones finish within
+``server.shutdown_grace_seconds``. Then, or at a second signal, it ends what is left.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +31,15 @@ from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 
-GC_YOUNG_OBJECTS = 50_000  # forty requests of 400 messages at once; Python's own 700 is for scripts
-GC_TICKS = 300  # of uvicorn's ten a second
-KEEP_ALIVE_SECONDS = 75  # longer than the pools of usual clients keep an idle connection
+# New objects that start a round of the garbage collector: those of forty requests with 400 messages
+# at once. Python's default is 700.
+GC_YOUNG_OBJECTS = 50_000
+GC_TICKS = 300  # half a minute: uvicorn ticks ten times a second
+KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connection
 
 
 class Server(uvicorn.Server):
-    """At the first signal: finish what runs, refuse what comes, then end. At a second: end."""
+    """uvicorn's server with our start, end and reloads."""
 
     def __init__(
         self,
@@ -60,16 +67,16 @@ class Server(uvicorn.Server):
             )
         )
         self._services = services
-        self.on_ready = on_ready
-        self._reloader = None
+        self.on_ready = on_ready  # called once, when the server listens
+        self._reloader = None  # None: the settings stay as they are
         if given is not None:
             change, tell = partial(main.change, services), partial(main.tell_reload, services)
             self._reloader = Reloader(given, services.settings, change, tell)
-        self.listeners = listeners
-        self._deadline: float | None = None
-        self._signal: int | None = None
-        self._ended_by: int | None = None
-        self.notes_its_life = False
+        self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
+        self._deadline: float | None = None  # of the grace, in monotonic seconds
+        self._signal: int | None = None  # one that is still to be logged
+        self._ended_by: int | None = None  # the first signal, for the event at the end
+        self.notes_its_life = False  # whether start and end are kept as events
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
@@ -97,11 +104,11 @@ class Server(uvicorn.Server):
 
     @property
     def reloads_at_hangup(self) -> bool:
-        """Whether SIGHUP is about the settings: in a terminal it means that that is gone."""
+        """Whether SIGHUP reloads the settings; in a terminal it means that the terminal is gone."""
         return self._reloader is not None and not sys.stderr.isatty()
 
     def _orphaned(self, sentinel: int) -> None:
-        """The parent of the workers is gone, however it went: end as at a signal."""
+        """End as at SIGTERM, for the workers' parent is gone, however it ended."""
         asyncio.get_running_loop().remove_reader(sentinel)
         self.handle_exit(signal.SIGTERM, None)
 
@@ -113,7 +120,7 @@ class Server(uvicorn.Server):
         grace = self._services.settings.server.shutdown_grace_seconds
         self._deadline = time.monotonic() + grace
         self._ended_by = sig
-        self._signal = sig  # said later: the signal may have come in the midst of a log line
+        self._signal = sig  # on_tick() logs it: this may have interrupted a log line
 
     async def on_tick(self, counter: int) -> bool:
         if self._signal is not None:
@@ -132,15 +139,15 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def say_ready(self) -> None:
-        """To the log, and to systemd."""
+        """Tell the log and systemd that the server listens."""
         self.say_listening()
         systemd_notify.ready()
 
     def say_listening(self) -> None:
-        """In the log: where clients reach it, and the tiers."""
+        """Log the URL for clients, and the tiers."""
         server = self._services.settings.server
         host = f"[{server.host}]" if ":" in server.host else server.host
-        port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
+        port = self.servers[0].sockets[0].getsockname()[1]  # the system chooses it for port 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
 
@@ -154,16 +161,16 @@ class Server(uvicorn.Server):
 
 
 def _spare_the_collector() -> None:
-    """Keep what start-up made out of the garbage collector's rounds.
+    """Keep start-up's objects out of the garbage collector's rounds, and make rounds rare.
 
-    A streamed token makes some twenty objects, none of them in a cycle; looking through all modules
-    after every few tokens costs more than the tokens. An exchange leaves no cycle either, so that
-    the count that starts a round hardly grows. A library's error may be in one, with a request's
-    body: a look at what is young, every half minute, finds it whatever the count.
+    A streamed token makes some twenty objects, none of them in a cycle; a search of all modules
+    after every few tokens would cost more than the tokens. An exchange leaves no cycle either, so
+    that the count that starts a round hardly grows. A library's error may be in a cycle, with a
+    request's body: ``on_tick()`` therefore collects young objects every half minute.
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # or a full round would wait until a quarter of all modules' objects is new
+    gc.collect()  # else a full round would wait until a quarter of all modules' objects is new
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
@@ -173,10 +180,11 @@ def serve(
     log_to: Path | None = None,
     given: Given | None = None,
 ) -> int:
-    """Run until a signal; the process's exit code. Raises :class:`SettingsError`.
+    """Run until a signal; return the process's exit code. Raises ``SettingsError``.
 
-    ``log_to``: the log file that the process has taken over, for its workers. ``given``: from where
-    the settings are read anew when they change; without it they stay.
+    ``on_ready``: called once the proxy listens; None: tell systemd and, without workers, the log.
+    ``log_to``: the log file of this process, which its workers take over. ``given``: where changed
+    settings are read; None: the settings stay.
     """
     workers.check_state(settings)
     log.configure(settings.observability)
@@ -200,7 +208,7 @@ def work(
     on_ready: Callable[[], None],
     given: Given | None,
 ) -> int:
-    """Be one of several workers: as :func:`serve`, on a port that another process has bound."""
+    """Serve as one of several workers, on the parent's socket; return the exit code."""
     log.configure(settings.observability)
     server = Server(main.build_services(settings), on_ready, [listener], given)
     return _run(server)
@@ -210,8 +218,8 @@ def _run(server: Server) -> int:
     open_files.raise_limit()
     server.notes_its_life = True
     if server.reloads_at_hangup:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready to take it
-    # uvicorn ends a start that failed (a taken port, say) with SystemExit.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
+    # If the start fails (a taken port, say), uvicorn raises SystemExit, which passes through.
     with contextlib.suppress(asyncio.CancelledError):
         server.run(server.listeners)
     return 0 if server.started else 1

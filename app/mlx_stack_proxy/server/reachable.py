@@ -1,4 +1,4 @@
-"""What `status` and `/ready` say beyond the process: servers that are gone, settings that wait."""
+"""Parts of ``status`` and ``/ready``: model servers that are gone, settings that wait."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from ..engine.services import Services
 
-HEALTH_SECONDS: Final = 1.0  # for an answer
+HEALTH_SECONDS: Final = 1.0  # for a server's answer
 
 
 async def servers_gone(services: Services) -> set[str]:
-    """The tiers whose ``health_url`` takes no connection now."""
+    """Return the names of the tiers whose ``health_url`` accepts no connection now."""
     tiers = services.settings.tiers.items()
     urls = {name: tier.health_url for name, tier in tiers if tier.health_url is not None}
     ask = services.upstream.health
@@ -21,14 +21,17 @@ async def servers_gone(services: Services) -> set[str]:
 
 
 def tier_state(services: Services, tier: str, gone: Collection[str]) -> str:
-    """``gone``: the tiers whose servers take no connection."""
+    """Return a tier's state as a word. ``gone``: as ``servers_gone()`` returns it."""
     if tier in gone:
         return "unreachable"
     return "degraded" if services.tier_states[tier].degraded else "ok"
 
 
 def configuration(services: Services, *, whole: bool) -> Any:
-    """What is wrong with the settings that were given last. ``whole``: else only whether."""
+    """Return "ok", or what is wrong with the settings that were read last.
+
+    ``whole``: with the problems and keys in a dict; otherwise one word, without their text.
+    """
     bad, restart_due = services.life.bad_settings, services.life.restart_due
     if not bad and not restart_due:
         return "ok"

@@ -1,4 +1,4 @@
-"""``GET /mlx-stack/report``: what is read from the store for it."""
+"""``GET /mlx-stack/report``: reads the counters and events for a report from the store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from ..state.hourly import HOUR, hour_of
 from ..state.store import EventQuery
 from ..telemetry import report
 
-# What the report tells of the events.
+# The kinds of event that the report tells of.
 _KINDS = ("exhausted", "upstream_down", "upstream_up", "tier_degraded", "tier_recovered")
-MOST_EVENTS = 1000  # of a kind, the newest
+MOST_EVENTS = 1000  # of each kind, the newest
 
 
 async def report_of(services: Services, asked: report.Asked) -> dict[str, Any]:
-    """The report on whole hours. Raises ``StoreError``."""
+    """Return the report as JSON-ready data, with the proxy's version. Raises ``StoreError``.
+
+    It begins at the full hour of ``asked.since``, for the store counts by the hour.
+    """
     first, last = hour_of(asked.since), hour_of(asked.until)
     since = first * HOUR
     rows = await services.store.counts(first, last)

@@ -1,4 +1,4 @@
-"""``GET /mlx-stack/status``: the process and its tiers in one look, read when somebody asks."""
+"""``GET /mlx-stack/status``: the process, its tiers and its budgets, read at each request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from . import reachable
 
 
 async def status(services: Services) -> dict[str, Any]:
-    """``started``: seconds since the epoch. The counts of ``day`` are of the last 24 hours,
-    whichever process served them."""
+    """Return the status as JSON-ready data.
+
+    ``started`` is in seconds since the epoch. ``running`` and the tiers' calls are this
+    process's; ``sessions``, ``day`` and ``budgets`` are of all processes on this store.
+    """
     sessions, budgets = await _kept(services)
     alive, gone = await asyncio.gather(
         services.upstream.is_alive(reachable.HEALTH_SECONDS), reachable.servers_gone(services)
@@ -41,12 +44,12 @@ async def status(services: Services) -> dict[str, Any]:
 
 
 async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
-    """What the store has to say; nothing where it fails."""
+    """Return the number of sessions and the budgets; None and no budgets if the store fails."""
     limits = _limits(services.settings)
     now = services.wall_clock()
     try:
         sessions = await services.store.count_sessions(now)
-        # Set aside until now, which is not at all: the counts are what it gives.
+        # A reservation of 0 tokens that has expired already only returns the counts.
         asked = [Limit(limit.scope, None, limit.rolling) for limit in limits]
         found = await services.store.reserve("status", asked, 0, now, now)
     except StoreError as error:
@@ -60,7 +63,7 @@ async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
 
 
 async def _day(services: Services) -> dict[str, Any] | None:
-    """The sums of the last 24 hours, all tiers' and by tier; None where the store fails."""
+    """Return the sums of 24 hours, of all tiers and by tier; None if the store fails."""
     now = hour_of(services.wall_clock())
     try:
         rows = await services.store.counts(now - 23, now)
@@ -71,7 +74,7 @@ async def _day(services: Services) -> dict[str, Any] | None:
 
 
 def _limits(settings: Settings) -> list[Limit]:
-    """The hourly budgets that have a name: a key's is a hash, and a session's its own affair."""
+    """Return the hourly budgets to show: not an API key's, which the store has under a hash."""
     rules = settings.reliability.token_budget
     limits: list[Limit] = []
     if rules.enabled:

@@ -1,6 +1,6 @@
-"""Tells systemd that the service serves, for units with ``Type=notify``: sd_notify(3).
+"""Tells systemd that the proxy serves, for units with ``Type=notify``: sd_notify(3).
 
-So `systemctl restart` waits until the proxy answers, and fails when it doesn't begin to.
+``systemctl restart`` then waits until the proxy answers, and fails if the proxy can't start.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 def ready() -> None:
-    """Say so, where systemd waits for it; elsewhere nothing happens. Raises nothing."""
+    """Send ``READY=1`` if systemd waits for it; log an error rather than raise one."""
     address = os.environ.get(VARIABLE)
     if not address:
         return
-    if address.startswith("@"):  # a name in the abstract namespace
+    if address.startswith("@"):  # a socket in the abstract namespace
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

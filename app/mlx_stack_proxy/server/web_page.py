@@ -1,9 +1,9 @@
-"""The page at ``/mlx-stack/`` for a browser: its files, and the form's answer.
+"""The page at ``/mlx-stack/`` for a browser: its files, and its sign-in.
 
-The page's files are the same for all and hold no data: its scripts ask the JSON endpoints beside
-it, and who may not ask those sees none. Where that is by ``server.admin_key``, the page shows a
-form, which posts the key once for a cookie (``page_cookie``). Whoever may in no way ask
-``/mlx-stack/`` gets no file either.
+The page's files are the same for everybody and hold no data: its scripts ask the JSON endpoints
+beside it (``admin.py``), which check each request. With ``server.admin_key``, anybody gets the
+files; the page then shows a form, which posts the key once for a cookie (``page_cookie.py``).
+Without one, only programs on this machine get the files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .admin import Admin
 FOLDER: Final = Path(__file__).parent / "page"
 PATH: Final = "/mlx-stack/"
 MOST_FORM_BYTES: Final = 8192
-# Nothing inline, nothing from elsewhere, no frame around it, and no text that becomes markup:
-# `require-trusted-types-for` makes a browser refuse `innerHTML` and the like.
+# The browser runs nothing inline, loads nothing from elsewhere, and shows the page in no frame.
+# `require-trusted-types-for` makes it refuse `innerHTML` and the like, so no text becomes markup.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
@@ -44,7 +44,7 @@ _HEADERS: Final = {
 
 
 class _Files(StaticFiles):
-    """The page's files, under its policy."""
+    """Serves the page's files with the headers of its policy."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -53,12 +53,12 @@ class _Files(StaticFiles):
 
 
 def add_to(app: FastAPI, services: Services) -> None:
-    """Add the page, and the way to it from ``/``."""
+    """Add the page's routes, and a redirect from ``/``."""
     app.include_router(_routes(services))
 
     @app.get("/")
     async def root(request: Request) -> Response:
-        """A browser goes on to the page; a program has asked for what is not there."""
+        """Redirect a browser to the page; answer 404 to a program."""
         if "text/html" not in request.headers.get("accept", ""):
             raise ProxyError(404, INVALID_REQUEST, "GET /: the page is at /mlx-stack/")
         return Response(status_code=307, headers={**_HEADERS, "Location": PATH})
@@ -68,7 +68,7 @@ def _routes(services: Services) -> APIRouter:
     admin = Admin(services)
 
     async def check(request: Request) -> None:
-        """Without an ``admin_key`` the page is this machine's; with one, it asks for that."""
+        """Refuse other machines if no ``admin_key`` is set; with one, the page asks for it."""
         if services.settings.server.admin_key is None:
             await admin.check(request)
 
@@ -104,7 +104,7 @@ def _routes(services: Services) -> APIRouter:
 
 
 async def _key_in(request: Request) -> str:
-    """The field ``key`` of a posted form. Raises :class:`ProxyError` (413)."""
+    """Return a posted form's field ``key``; "" if it has none. Raises ``ProxyError`` (413)."""
     body = b""
     async for part in request.stream():
         body += part

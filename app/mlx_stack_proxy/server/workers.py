@@ -1,7 +1,8 @@
-"""Several processes of one proxy on one port: ``server.workers``.
+"""Several worker processes of one proxy on one port: ``server.workers``.
 
-The parent binds the port, starts the workers, which all accept on it, and starts one anew that
-ends. It serves nothing itself. A worker whose parent is gone ends as at a signal.
+The parent binds the port and starts the workers, which all accept connections on it. The parent
+serves nothing itself: it passes signals on, and replaces a worker that ends. A worker whose parent
+is gone ends as at SIGTERM (``process.py``).
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from ..settings_source import SettingsError
 from ..telemetry import log, log_file
 
 BACKLOG = 2048
-# A worker that can't live is not started in a circle.
+# How long to wait before a worker is replaced: one that always fails must not spin.
 RESTART_SECONDS = 1.0
 _SPAWN = multiprocessing.get_context("spawn")
 
-# Settings, the listening socket, what to call when ready, where settings come from; a function of
-# a module's, for the worker's process finds it by its name.
+# Serves in a worker's process, and returns its exit code. It gets the settings, the listening
+# socket, what to call when ready, and where the settings are read anew. It has to be a module's
+# function, for the worker's process imports it by name.
 Work = Callable[[Settings, socket.socket, Callable[[], None], Given | None], int]
 
 
 def check_state(settings: Settings) -> None:
-    """Raises :class:`SettingsError` where several workers could not count together."""
+    """Raise ``SettingsError`` if there are several workers without a state that they share."""
     count, backend = settings.server.workers, settings.state.backend
     if count > 1 and backend != "redis":
         raise SettingsError(
@@ -47,7 +49,7 @@ def check_state(settings: Settings) -> None:
 
 
 class Workers:
-    """``work``: serves in a worker's process; the exit code. ``on_ready``: once, when all serve."""
+    """The parent process: starts the workers, and replaces those that end, until a signal."""
 
     def __init__(
         self,
@@ -59,16 +61,16 @@ class Workers:
     ) -> None:
         self._work = work
         self._settings = settings
-        self._log_to = log_to
+        self._log_to = log_to  # the log file, which each worker takes over
         self._given = given
-        self._on_ready = on_ready
-        self._running: dict[int, Any] = {}  # by the process's sentinel
-        self._told, self._tell = _SPAWN.Pipe(duplex=False)  # a message of each that is ready
-        self._ready = 0  # how many have ever become so
+        self._on_ready = on_ready  # called once, when all workers serve
+        self._running: dict[int, Any] = {}  # the workers' processes by their sentinels
+        self._told, self._tell = _SPAWN.Pipe(duplex=False)  # a worker writes when it is ready
+        self._ready = 0  # how many workers have ever become ready, replaced ones included
         self._stopping = False
 
     def run(self) -> int:
-        """Until a signal; the exit code."""
+        """Run until all workers have ended; return the exit code, 0 if all had become ready."""
         server = self._settings.server
         try:
             listener = _listen(server.host, server.port)
@@ -92,7 +94,7 @@ class Workers:
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
         if sig != signal.SIGHUP or sys.stderr.isatty():
             self._stopping = True
-            if sig == signal.SIGHUP:  # the terminal is gone
+            if sig == signal.SIGHUP:  # the terminal was closed
                 sig = signal.SIGTERM
         for process in list(self._running.values()):
             if process.pid is not None and process.exitcode is None:
@@ -101,13 +103,13 @@ class Workers:
     def _start(self, listener: socket.socket) -> None:
         what = (self._settings, listener, self._given)
         process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, self._tell))
-        # Ignored, a hangup is so for the worker, too, until it can take one. It reads the
-        # configuration anew by itself.
+        # The worker inherits that SIGHUP is ignored, until it can handle one. A signal missed in
+        # that time loses nothing, for the worker reads the settings file anew once it serves.
         hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process.start()
         signal.signal(signal.SIGHUP, hangup)
         self._running[process.sentinel] = process
-        if self._stopping:  # the signal came while this one was not in the list yet
+        if self._stopping:  # a signal came before `_running` had this process
             process.terminate()
 
     def _hear(self) -> None:
@@ -122,7 +124,7 @@ class Workers:
             return
         log.get().error("worker_ended", worker=process.pid, exit_code=process.exitcode)
         if self._ready < self._settings.server.workers:
-            self._pass_on(signal.SIGTERM, None)  # what fails at the first start always will
+            self._pass_on(signal.SIGTERM, None)  # a first start that fails would fail again
             return
         time.sleep(RESTART_SECONDS)
         if not self._stopping:
@@ -140,7 +142,6 @@ def _run(
     log_to: Path | None,
     ready: Connection,
 ) -> None:
-    """One worker's process."""
     os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
     if log_to is not None:
         log_file.take_over(log_to)

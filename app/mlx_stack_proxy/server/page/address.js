@@ -1,7 +1,7 @@
-// What is shown stands in the address, behind the `#`, so that a link can be sent:
-// `#/exchanges?kind=loop_break&since=12h`. It never leaves the browser, and holds no key.
+// The address says, behind the `#`, what the page shows, so that a link can be sent:
+// `#/exchanges?kind=loop_break&since=12h`. No server gets that part, and it holds no key.
 
-/** `{view, id, query}` of the address as it is. */
+/** Return `{view, id, query}` of the present address. */
 export function current() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
   const [view, id] = path.split("/", 2);
@@ -20,7 +20,7 @@ function decoded(text) {
   }
 }
 
-/** The address of a view. `query`: an object; what is empty in it is left out. */
+/** Return the address of a view. `query`: an object, whose empty values are left out. */
 export function to(view, id = "", query = {}) {
   const given = Object.entries(query).filter(([, value]) => value);
   const asked = new URLSearchParams(given).toString();
@@ -28,7 +28,7 @@ export function to(view, id = "", query = {}) {
   return asked ? `${path}?${asked}` : path;
 }
 
-/** The same view with another value in its query. */
+/** Return the address of the same view with another value in its query, on its first page. */
 export function changed(name, value) {
   const { view, id, query } = current();
   const given = Object.fromEntries(query);
@@ -40,7 +40,7 @@ const UNITS = { m: 60, h: 3600, d: 86400 };
 export const RANGES = { "1h": "1 hour", "12h": "12 hours", "24h": "24 hours", "7d": "7 days", "14d": "14 days" };
 export const USUAL_RANGE = "12h";
 
-/** How many seconds back the address asks for. */
+/** Return how many seconds back the address asks for. */
 export function seconds(query) {
   const found = /^(\d{1,4})([mhd])$/.exec(query.get("since") ?? USUAL_RANGE);
   return found ? Number(found[1]) * UNITS[found[2]] : 12 * 3600;

@@ -1,5 +1,6 @@
-// The JSON endpoints beside the page.
+// Asks the JSON endpoints beside the page.
 
+/** An answer with an error status. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -12,14 +13,14 @@ export class Refused extends Error {
   }
 }
 
-/** What an endpoint answers. Throws `Refused`, or `TypeError` where no proxy answers. */
+/** Return an endpoint's parsed answer. Throws `Refused`, or `TypeError` if no proxy answers. */
 export async function get(path, query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   const asked = new URLSearchParams(given).toString();
   return answer(await fetch(asked ? `${path}?${asked}` : path, { credentials: "same-origin" }));
 }
 
-/** Show the key once; from then on the browser has a cookie that no script can read. */
+/** Send the key once, for a cookie that no script can read. Throws as `get()`. */
 export async function signIn(key) {
   await answer(await fetch("sign-in", { method: "POST", body: new URLSearchParams({ key }) }));
 }

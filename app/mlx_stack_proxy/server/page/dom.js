@@ -1,5 +1,5 @@
-// Elements and figures. Text gets into the page by text nodes alone: what a model, a client or a
-// server wrote is never read as markup.
+// Makes elements, and writes figures and times. Text gets into the page by text nodes alone: the
+// browser never reads what a model, a client or a server wrote as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -13,24 +13,24 @@ function filled(element, given, children) {
   return element;
 }
 
-/** An element: `h("p", {class: "note"}, "text", child)`. */
+/** Make an HTML element: `h("p", {class: "note"}, "text", child)`. */
 export function h(tag, given, ...children) {
   return filled(document.createElement(tag), given, children);
 }
 
-/** The same for drawings. */
+/** Make an SVG element, as `h()` makes one of HTML. */
 export function svg(tag, given, ...children) {
   return filled(document.createElementNS(SVG, tag), given, children);
 }
 
-/** Put text into an element, and touch it only if it is another. */
+/** Set an element's text, unless it has that text already. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 const WHOLE = new Intl.NumberFormat("en-US");
 
-/** 1,204; from a million on 1.23M. */
+/** Write a number: 1,204; from a million on 1.23M. */
 export function count(value) {
   if (value === null || value === undefined) return "–";
   for (const [unit, size] of [["G", 1e9], ["M", 1e6]]) {
@@ -39,12 +39,12 @@ export function count(value) {
   return WHOLE.format(Math.round(value));
 }
 
-/** `1 repair`, `2 repairs`, `2 replies`. */
+/** Write a number and its noun: `1 repair`, `2 repairs`. `many`: an irregular plural. */
 export function counted(value, one, many = one + "s") {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** The two largest units of seconds: 3 d 4 h. */
+/** Write a duration in its two largest units: 3 d 4 h; below 10 s in one: 4.2 s, 30 ms. */
 export function span(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
@@ -63,20 +63,20 @@ const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 const TIME = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit" });
 const DAY = new Intl.DateTimeFormat(undefined, { ...CLOCK, day: "numeric", month: "short" });
 
-/** The time of day, to the second; of another day, the date and the minute. */
+/** Write a time (seconds since 1970): today's to the second, any other with its date. */
 export function moment(seconds) {
   const at = new Date(seconds * 1000);
   const today = at.toDateString() === new Date().toDateString();
   return (today ? TIME : DAY).format(at);
 }
 
-/** A `<time>` that shows the moment, and the whole date to who points at it. */
+/** Make a `<time>` that shows `moment(seconds)`, and the whole date in its tooltip. */
 export function when(seconds) {
   const at = new Date(seconds * 1000);
   return h("time", { datetime: at.toISOString(), title: at.toLocaleString() }, moment(seconds));
 }
 
-/** A word in a coloured pill. `tone`: good, warn, bad, or none. */
+/** Make a coloured pill with a word. `tone`: good, warn, bad, or "". */
 export function pill(text, tone = "") {
   return h("span", { class: `pill ${tone}` }, text);
 }

@@ -1,4 +1,4 @@
-// One exchange: each attempt, why it was not delivered, what was mended, what the client got.
+// The view of one exchange: its attempts, why they failed, what was mended and delivered.
 
 import { to } from "./address.js";
 import { get } from "./api.js";
@@ -80,7 +80,7 @@ function attempt(one, number, found) {
     one.written ? said(one) : null);
 }
 
-/** What was found wrong with a reply, in the rules' own words. */
+/** List what the verdict found wrong with a reply; null if nothing. */
 function whatWasWrong(verdict) {
   if (!verdict) return null;
   const lines = (verdict.failures ?? []).map((one) => `${one.tool ? one.tool + ": " : ""}${one.error || one.kind}`);
@@ -108,7 +108,7 @@ function said(one) {
   return parts;
 }
 
-/** A message as text: what was said, then each call. */
+/** Return a message as text: its content, then a line for each call. */
 function whole(message) {
   const calls = message.tool_calls.map((call) => `→ ${call.name}(${call.arguments})`);
   return [message.text, ...calls].filter(Boolean).join("\n");
@@ -118,7 +118,7 @@ function text(words) {
   return h("pre", { tabindex: "0" }, words);
 }
 
-/** Both texts in one: what went and what came, from the first character that differs to the last. */
+/** Show both texts in one: one deletion and insertion spans all the characters that differ. */
 function marked(before, after) {
   const [old, now] = [[...before], [...after]];
   const most = Math.min(old.length, now.length);

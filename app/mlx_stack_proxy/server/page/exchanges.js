@@ -1,5 +1,5 @@
-// Exchanges that have something to tell, newest first: the events of the server, a page at a time,
-// those of one request together.
+// The view of exchanges that have events, newest first: it asks for a page of events at a time, and
+// shows those of one request together.
 
 import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
 import { get } from "./api.js";
@@ -7,7 +7,7 @@ import { count, counted, h, pill, when } from "./dom.js";
 import { KINDS, kindName, told } from "./words.js";
 
 const PAGE = 100; // events
-const MOST_SESSIONS = 8; // that are offered to choose from
+const MOST_SESSIONS = 8; // offered as filters
 
 export class Exchanges {
   constructor() {
@@ -20,7 +20,7 @@ export class Exchanges {
     this.shown = "";
   }
 
-  /** Ask the server for what the address names, and show it. */
+  /** Ask the proxy for the events that the address names, and show them if they have changed. */
   async refresh() {
     const { query } = current();
     const asked = this.asked(query);
@@ -78,7 +78,7 @@ export class Exchanges {
     if (focused) this.list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  /** The sessions that the events shown are of, the busiest first. */
+  /** Offer the sessions of these events as filters, the busiest first. */
   showSessions(events) {
     const sessions = new Map();
     for (const event of events) {
@@ -108,7 +108,7 @@ function withBefore(number) {
   return to("exchanges", "", { ...Object.fromEntries(query), before: String(number) });
 }
 
-/** Events by their request, newest first; what belongs to no request stands alone. */
+/** Group events by their request, newest first; an event of no request is a group alone. */
 export function together(events) {
   const groups = new Map();
   for (const event of [...events].reverse()) {
@@ -120,7 +120,7 @@ export function together(events) {
   return [...groups.values()].map((group) => group.reverse());
 }
 
-/** How an exchange ended, as far as its events tell: `[tone, word]`. */
+/** Return `[tone, word]` for how an exchange ended, as far as its events tell. */
 export function ending(events) {
   const kinds = new Set(events.map((event) => event.kind));
   if (kinds.has("exhausted")) return ["bad", "Failed"];
@@ -146,7 +146,7 @@ export function row(events) {
 
 const alone = (event) => pill(told(event).title, told(event).tone);
 
-/** What happened, in a line; the same thing several times is said once. */
+/** Return a line for each event; equal lines become one, with their number. */
 function sentences(events) {
   const lines = new Map();
   for (const event of events) {

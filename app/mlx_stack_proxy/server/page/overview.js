@@ -1,4 +1,4 @@
-// The first view: how the night went, the tiers as they are, who asked, and what happened last.
+// The first view: the report on the chosen hours, the tiers, plots, and the latest exchanges.
 
 import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
 import { get } from "./api.js";
@@ -11,7 +11,7 @@ import { Tiers } from "./tiers.js";
 import { Timeline } from "./timeline.js";
 
 const LATEST = 6; // exchanges
-const SLOW = 15_000; // milliseconds between two looks at what changes by the hour
+const SLOW = 15_000; // milliseconds between two requests for the report and the events
 
 export class Overview {
   constructor() {
@@ -68,7 +68,7 @@ export class Overview {
     this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now)));
   }
 
-  /** What somebody should see to. */
+  /** List the problems that an operator should look at. */
   showNotices(status) {
     const told = wrong(status);
     const print = JSON.stringify(told);

@@ -1,5 +1,5 @@
-// The page: reads the address, asks the proxy, and shows what it says. It asks again every two
-// seconds while somebody looks, and changes only what is different.
+// The page: shows the view that the address names. While it is visible, it asks for the status
+// every two seconds, and has the view refresh itself.
 
 import { current, to } from "./address.js";
 import { get, signOut } from "./api.js";
@@ -10,16 +10,16 @@ import { Overview } from "./overview.js";
 import { form } from "./sign_in.js";
 import { overall } from "./standing.js";
 
-const PAUSE = 2000; // milliseconds between two looks
+const PAUSE = 2000; // milliseconds between two requests
 const main = document.getElementById("main");
 const standing = document.getElementById("standing");
 const signOutButton = document.getElementById("sign-out");
-const SIGNED_IN = "signed-in"; // remembered only to offer the way out: no script sees the cookie
+const SIGNED_IN = "signed-in"; // remembered to show the sign-out button: no script sees the cookie
 
 let view = null;
 let shownFor = "";
 let timer = 0;
-let asking = 0; // counts the looks: a late answer of an earlier one is not shown
+let asking = 0; // counts the calls of look(): the late answer of an earlier call is not shown
 
 function made(address) {
   if (address.view === "exchange" && address.id) return new ExchangeView(address.id);
@@ -75,7 +75,7 @@ function askForKey() {
   }));
 }
 
-/** One sentence on how the proxy is. */
+/** Show the proxy's state, how long it has been up, and its version. */
 function showStanding(status) {
   const { tone, word } = overall(status);
   const up = status.stopping ? "stopping" : `up ${span(Date.now() / 1000 - status.started)}`;
@@ -95,7 +95,7 @@ function showTrouble(error) {
   main.replaceChildren(h("h2", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
 }
 
-// By keyboard: j and k go along what can be opened, / to the search, Escape back.
+// Keys: j and k go from row to row, / to the search, Escape back.
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   const rows = [...main.querySelectorAll("a.row")];

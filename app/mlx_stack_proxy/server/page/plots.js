@@ -1,4 +1,4 @@
-// Plots over the time that is shown, by uPlot: tokens by the hour, and how short memory was.
+// Plots over the chosen hours, drawn by uPlot: tokens by the hour, and memory pressure.
 
 import { count, h } from "./dom.js";
 
@@ -7,7 +7,7 @@ const LEVELS = { normal: 0, warning: 1, critical: 2 };
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A plot in a figure. `make` gives uPlot's options; they are made anew when the colours change. */
+/** A plot in a figure. `options()` gives uPlot's options, again when the colours change. */
 class Plot {
   constructor(title, note) {
     this.note = h("span", { class: "note" }, note);
@@ -65,7 +65,7 @@ export class TokensPlot extends Plot {
     const row = (label, name) => ({ label, stroke: colour(name), fill: colour(name), paths: bars, points: { show: false }, value: (_, v) => count(v) });
     return {
       cursor: CURSOR,
-      // A bar begins at its hour: the last one needs that hour's room.
+      // A bar begins at its hour, so that the last bar needs room for one hour more.
       scales: { x: { time: true, range: (_, first, last) => [first, last + 3600] }, y: { range: (_, __, most) => [0, Math.max(10, most * 1.1)] } },
       axes: [TIME(axis()), axis({ size: 56, values: (_, all) => all.map(count) })],
       series: [{ label: "Hour", value: "{HH}:{mm}" }, row("in and out", "--plot-in"), row("out", "--plot-out")],
@@ -95,7 +95,7 @@ export class PressurePlot extends Plot {
   }
 }
 
-/** Steps of the level from `from` to `to`, out of events that say when it changed. */
+/** Return times and levels from `from` to `to`. `events`: the changes; `level`: now. */
 export function pressureSteps(events, level, from, to) {
   const times = [from];
   const levels = [LEVELS[events[0]?.detail.from ?? level] ?? 0];

@@ -1,10 +1,10 @@
-// The report: what the figures of the chosen hours come to, in sentences; who asked; advice.
+// The report on the chosen hours: its sentences, its advice, the agents, and what failed.
 
 import { changed, current, to } from "./address.js";
 import { count, h, pill, span, when } from "./dom.js";
 import { reason } from "./words.js";
 
-/** The headline, and what belongs to it: the sentences on the replies. */
+/** Return the sentences on the replies, of which the first is the headline. */
 export function headline(report) {
   const lines = (about) => report.said.find((one) => one.about === about)?.lines;
   return lines("replies") ?? lines("requests") ?? ["Nobody asked for anything."];
@@ -23,7 +23,7 @@ export class Report {
   }
 
   show(report) {
-    // The first two sentences on the replies are the headline; single failures have a list of their own.
+    // The first two sentences on the replies are in the headline; failures have their own list.
     const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : { ...one, lines: sentences(one.lines) });
     const said = report.said.map(rest).filter((one) => one.lines.length);
     fill(this.saidPanel, this.said, said.map((one) => h("div", null,
@@ -50,7 +50,7 @@ export class Report {
   }
 }
 
-/** The lines without the commands for a shell, and without what leads to one. */
+/** Return the lines without shell commands, and without the line before each command. */
 function sentences(lines) {
   const command = (line) => line?.startsWith(" ");
   return lines.filter((line, place) => !command(line) && !command(lines[place + 1]));
@@ -60,7 +60,7 @@ function panel(id, title, body) {
   return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), body);
 }
 
-/** Put elements into a panel; where there are none, it is not shown. */
+/** Put elements into a panel, and hide the panel if there are none. */
 function fill(panel, body, elements) {
   panel.hidden = !elements.length;
   body.replaceChildren(...elements);
@@ -89,7 +89,7 @@ function word(text) {
   return said.charAt(0).toUpperCase() + said.slice(1);
 }
 
-/** Tokens by the hour for the plot: times, in and out together, out. */
+/** Return the tokens by the hour for the plot: times, tokens in and out together, tokens out. */
 export function tokensByHour(report) {
   const hours = new Map();
   for (let hour = report.since; hour < report.until; hour += 3600) hours.set(hour, [0, 0]);

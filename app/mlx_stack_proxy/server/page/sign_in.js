@@ -1,9 +1,9 @@
-// The form that asks for `server.admin_key`, where the proxy has one.
+// The form that asks for `server.admin_key`, if the proxy has one.
 
 import { signIn } from "./api.js";
 import { h, say } from "./dom.js";
 
-/** `then`: called once the key was right. */
+/** Make the form. `then`: called once the proxy has accepted the key. */
 export function form(then) {
   const trouble = h("p", { class: "trouble", role: "alert" });
   const key = h("input", {

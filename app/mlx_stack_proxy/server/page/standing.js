@@ -1,6 +1,6 @@
-// How the proxy is: one word for the head of the page, and what somebody should see to.
+// The proxy's state: a few words for the head of the page, and a list of problems.
 
-/** `{tone, word}` of a status. */
+/** Return `{tone, word}` for a status: its worst problem, or "All well". */
 export function overall(status) {
   const tiers = Object.entries(status.tiers);
   const out = tiers.filter(([, tier]) => tier.state !== "ok").map(([name]) => name);
@@ -17,7 +17,7 @@ export function overall(status) {
   return { tone: "good", word: "All well" };
 }
 
-/** `{tone, text}` of each thing that is wrong and that the tiers below don't show. */
+/** Return `{tone, text}` for each problem of LiteLLM, the store and the settings. */
 export function wrong(status) {
   const { refused, restart_due: due } = settings(status);
   const found = refused.map((text) => ({ tone: "bad", text: `The changed settings are refused: ${text}` }));

@@ -1,4 +1,4 @@
-// The tiers as they are now: a row for each.
+// The tiers' present state: a row for each tier.
 
 import { count, h, pill, span } from "./dom.js";
 
@@ -11,7 +11,7 @@ export class Tiers {
     );
   }
 
-  /** Show a status. `now`: seconds since 1970. */
+  /** Show the tiers of a status. `now`: seconds since 1970. */
   show(status, now) {
     this.body.replaceChildren(...Object.entries(status.tiers).map(([name, tier]) =>
       row(name, tier, now, status.day?.by_tier[name]?.requests ?? 0)));
@@ -34,7 +34,7 @@ function figure(name, value, tone = null) {
   return h("div", { class: "figure" }, h("span", null, name), h("b", { class: tone }, value));
 }
 
-/** How a tier stands: `{tone, word}`. */
+/** Return `{tone, word}` for a tier's state. */
 export function standing(tier, now) {
   if (tier.state === "unreachable") return { tone: "bad", word: "Unreachable" };
   if (tier.state === "ok") {

@@ -1,15 +1,15 @@
-// The hours as a timeline: how each reply came to be right, outages below, starts of the proxy.
-// An hour is chosen by pointing, or by the arrow keys; what it held is said in words.
+// The timeline: for each hour a bar of its replies by how each came to be right, with the starts of
+// the proxy, and outages below. The pointer or the arrow keys choose an hour to put into words.
 
 import { count, h, moment, say, span, svg } from "./dom.js";
 
 const HEIGHT = 150;
 const LANE = 18;
 const NAME = 150; // pixels of a lane's name
-const NARROWEST = 9; // pixels of a bar; where hours are narrower, some are one
+const NARROWEST = 9; // pixels of a bar; if hours are narrower, one bar stands for several
 const BINS = [1, 2, 3, 6, 12, 24]; // hours
 
-// From the bottom of a bar up: its class, its name, and the counters that it adds.
+// The parts of a bar from the bottom up: CSS class, name, and the counters that the part adds up.
 export const WAYS = [
   ["right", "right at once", ["right_at_once"]],
   ["mended", "mended", ["repaired", "found_in_text"]],
@@ -18,7 +18,7 @@ export const WAYS = [
   ["failed", "failed", ["errors"]],
 ];
 
-/** How many of each way; `counts`: the report's counters. */
+/** Return how many replies there are of each of `WAYS`. `counts`: the report's counters. */
 export function byWay(counts) {
   return WAYS.map(([, , names]) => names.reduce((sum, name) => sum + (counts[name] ?? 0), 0));
 }
@@ -35,7 +35,7 @@ export class Timeline {
     new ResizeObserver(() => this.draw()).observe(this.drawing);
   }
 
-  /** `starts`: the events of the proxy's starts. */
+  /** Show a report. `starts`: the events of the proxy's starts. */
   show(report, starts) {
     this.report = report;
     this.starts = starts;
@@ -54,7 +54,7 @@ export class Timeline {
     this.bins = binned(this.report, width);
     const most = Math.max(1, ...this.bins.map((bin) => bin.sum));
     const lanes = lanesOf(this.report.outages);
-    // Beside its name, or below it where they would meet.
+    // An outage is drawn beside its lane's name, or below it if the two would overlap.
     const first = Math.min(...this.report.outages.map((one) => x(one.since)));
     const tall = first < NAME ? 2 * LANE - 2 : LANE;
     const height = HEIGHT + lanes.length * tall + 24;
@@ -102,7 +102,7 @@ export class Timeline {
   }
 }
 
-/** The hours, some of them together where there are too many: `{from, to, counts, sum}`. */
+/** Return the bars `{from, to, counts, sum}`, of an hour or, if those are too many, of several. */
 function binned(report, width) {
   const hours = Math.max(1, Math.ceil((report.until - report.since) / 3600));
   const size = BINS.find((one) => (width / hours) * one >= NARROWEST) ?? 24;
@@ -130,7 +130,7 @@ function column(bin, x, most) {
   let y = HEIGHT;
   bin.counts.forEach((number, way) => {
     if (!number) return;
-    // What happened once in a busy hour is to be seen all the same.
+    // At least 2 pixels, so that a single reply in a busy hour is seen.
     const tall = Math.max(2, (number / most) * (HEIGHT - 12));
     y -= tall;
     parts.push(svg("rect", { class: WAYS[way][0], x: left + gap / 2, y, width: Math.max(1, wide - gap), height: tall - (tall > 4 ? 1 : 0), rx: 1.5 }));

@@ -1,4 +1,4 @@
-// What happened, in words for people. An event of a kind that is not known here is shown as it is.
+// Words for events, reasons and kinds. An event of an unknown kind shows its fields as they are.
 
 import { counted, span } from "./dom.js";
 
@@ -18,7 +18,7 @@ const REASONS = {
   tier_busy: "a full queue",
 };
 
-/** Why an attempt failed or a tier was left. */
+/** Say in words why an attempt failed or the next tier was asked. */
 export function reason(word) {
   return REASONS[word] ?? String(word ?? "").replaceAll("_", " ");
 }
@@ -80,7 +80,7 @@ function plain(event) {
 
 const shown = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
 
-/** `{tone, title, text}` of an event. */
+/** Return `{tone, title, text}` for an event. */
 export function told(event) {
   const tell = Object.hasOwn(TOLD, event.kind) ? TOLD[event.kind] : null;
   const [tone, title, text] = tell ? tell(event.detail ?? {}) : plain(event);
@@ -89,7 +89,7 @@ export function told(event) {
 
 export const KINDS = Object.keys(TOLD);
 
-/** The name of a kind, for the list to choose from. */
+/** Return the name of a kind of event for the filter. */
 export function kindName(kind) {
   return word(kind);
 }
