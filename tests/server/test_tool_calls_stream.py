@@ -200,4 +200,5 @@ async def test_what_a_client_puts_together_is_what_was_checked(
     assert [json.loads(call["function"]["arguments"])["query"] for call in calls] == queries
     assert {(call["type"], call["function"]["name"]) for call in calls} == {("function", "search")}
     assert len({call["id"] for call in calls}) == len(queries)
+    assert response.headers["x-mlx-stack-repairs"] == "call_pieces"
     assert len(upstream.calls) == 1
