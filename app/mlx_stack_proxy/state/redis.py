@@ -68,7 +68,7 @@ class _Debt:
 
     call: str  # the write's name, by which the server knows whether it has added the write
     change: Change
-    sure_until: float | None  # monotonic seconds until which it may be sent; None: it never was
+    sure_until: float | None  # monotonic seconds until which it may be sent again; None: always
 
 
 class RedisStore:
