@@ -30,6 +30,7 @@ Deltas = Mapping[HourKey, Counts]
 
 
 def hour_of(seconds: float) -> int:
+    """Return a time's hour, in hours since 1970. ``seconds``: since 1970."""
     return int(seconds // HOUR)
 
 
@@ -42,6 +43,7 @@ def bounded(agent: str, agents: set[str]) -> str:
 
 
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
+    """Add the rows of ``deltas`` to those of ``into``."""
     for key, counts in deltas.items():
         add(into.setdefault(key, {}), counts)
 

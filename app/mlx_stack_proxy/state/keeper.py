@@ -61,7 +61,7 @@ class Keeper:
         self._worker = Worker("mlx-stack-state")
         await self._work()
         if isinstance(self._error, FileUnusable):
-            await self._work()
+            await self._work()  # sets the file aside and makes a new one
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:

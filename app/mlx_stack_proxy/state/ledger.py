@@ -54,7 +54,7 @@ class Purse:
 
 
 class Ledger:
-    """Bounded: the ledger forgets the least recently used sessions and purses first."""
+    """One process's counts. It forgets the least recently used first, so its size is bounded."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -77,6 +77,7 @@ class Ledger:
     # Sessions
 
     def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        """Return a session as ``Store.load`` does."""
         state = self.sessions.get(session)
         if state is not None and now - state.last_seen > self._ttl:
             self._forget(state)
@@ -121,6 +122,7 @@ class Ledger:
         return True
 
     def page(self, now: float, offset: int, limit: int) -> list[SessionState]:
+        """Return sessions as ``Store.sessions`` does."""
         self._expire(now)
         states = islice(reversed(self.sessions.values()), offset, offset + limit)
         return [self._counted(s, now) for s in states if now - s.last_seen <= self._ttl]
@@ -162,6 +164,7 @@ class Ledger:
         *,
         partial: bool = False,
     ) -> Reserved | Refused:
+        """Reserve tokens as ``Store.reserve`` does."""
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
@@ -186,6 +189,7 @@ class Ledger:
         return Reserved(used)
 
     def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
+        """End a reservation and count the tokens used; return the tokens before, by scope."""
         self._release(ticket)
         before = {}
         for limit, used in amounts.items():

@@ -90,7 +90,7 @@ class RedisStore:
         self._prefix = prefix
         self._sizes = sizes
         self._ttl = _time(sizes.session_ttl)
-        self._bounds = {  # of what the server keeps; sent with each write
+        self._bounds = {  # how much the server keeps; the writing script enforces them
             "most_sessions": sizes.max_sessions,
             "most_events": sizes.max_events,
             "most_counters": MOST_COUNTERS,
@@ -203,7 +203,7 @@ class RedisStore:
             readable = _readable(_event, page)
             found += [one for one in readable if query.asks_for(one[1])]
             too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
-            if len(page) < PAGE or (too_old and not upwards):
+            if len(page) < PAGE or (too_old and not upwards):  # no further event can match
                 break
             last = _number(page[-1][0])
             if upwards:

@@ -28,11 +28,13 @@ class RollingHour:
         return list(self._minutes.items())
 
     def add(self, tokens: int, now: float) -> None:
+        """Count tokens in the present minute, or in a later one that another clock has begun."""
         tokens = min(tokens, MOST_TOKENS - self.total(now))
         minute = max(int(now // MINUTE), *self._minutes, 0)
         self._minutes[minute] = self._minutes.get(minute, 0) + tokens
 
     def total(self, now: float) -> int:
+        """Return the tokens of the hour that ends ``now``; forget older minutes."""
         minute = int(now // MINUTE)
         before, self._minutes = self._minutes, {}
         for held, tokens in before.items():

@@ -1,8 +1,8 @@
 """Record what happens: metrics, the hours' counters, events, and one log line for each exchange.
 
-The engine and the server call these functions; each takes the shared ``Services`` and changes
-nothing of the exchange. Events and the hours' counters go to the journal, which writes them to the
-store.
+The engine, the server and the token budgets call these functions; each takes the shared
+``Services`` and changes nothing of the exchange. Events and the hours' counters go to the journal,
+which writes them to the store.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
 
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:
-    """Count and log a bug of ours in a stage; the exchange goes on without this stage."""
+    """Count and log a bug of ours; the exchange goes on without the part that failed."""
     services.metrics.stage_faults.labels(stage).inc()
     log.fault("stage_fault", error, stage=stage)
 

@@ -129,7 +129,7 @@ class FailureCapture:
 
 
 class _Tape(Observer):
-    """Records one exchange: what came for each of its attempts."""
+    """Records one exchange: a record for each of its attempts."""
 
     name = FailureCapture.name
 
@@ -191,7 +191,7 @@ def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
 
 
 class _Recorded:
-    """A response's head, and the first ``MOST_RAW`` bytes of its body as they are read."""
+    """A response's head and the beginning of its body, at most ``MOST_RAW`` bytes."""
 
     __slots__ = ("cut_off", "headers", "parts", "size", "status")
 

@@ -26,7 +26,7 @@ _UP: Final = {end: begin for begin, end in _DOWN.items()}
 
 @frozen
 class Asked:
-    """What a report is to be about."""
+    """The time and the agent that a report is about."""
 
     since: float  # seconds since 1970
     until: float  # seconds since 1970
