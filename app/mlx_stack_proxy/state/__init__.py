@@ -1,4 +1,4 @@
-"""What outlives an exchange: sessions, token counts, the breakers' state, events."""
+"""The state that outlives an exchange: sessions, token counts, breakers' states, events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .sqlite import SqliteStore
 from .store import Sizes, Store
 
 _DAY = 86_400.0
-MOST_EVENTS_IN_MEMORY = 10_000  # whatever the settings say
+MOST_EVENTS_IN_MEMORY = 10_000  # with `state.backend: memory`, whatever `events_max` says
 
 
 def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
-    """The store that the settings ask for; it is still to be opened.
+    """Return the store that ``settings`` ask for; the caller opens it.
 
-    ``clock``: seconds since the epoch, for what expires in the background.
+    ``clock``: seconds since the epoch, by which the store's housekeeping forgets old rows.
     """
     state, most_events = settings.state, settings.observability.events_max
     if state.backend == "memory":
@@ -31,5 +31,5 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
         return SqliteStore(state.path if state.backend == "sqlite" else None, sizes, clock)
     from .redis import RedisStore
 
-    assert state.redis_url is not None  # the settings see to it
+    assert state.redis_url is not None  # the settings' own check requires it
     return RedisStore(state.redis_url, sizes, clock)

@@ -1,8 +1,8 @@
-"""What happened, by the hour: rows of plain counters, which only grow by what is added.
+"""Counters of what happened in each hour, from which the report is made.
 
-A row belongs to an hour, an agent and a tier, and holds a number for each counter's name. A name
-may have a label behind a colon: ``failed:timeout``. Agents and labels are bounded: what is too much
-counts for the agent, or under the label, ``other``.
+A row belongs to an hour, an agent and a tier, and holds a number for each counter's name. Numbers
+are only ever added to it. A name may have a label behind a colon: ``failed:timeout``. Agents and
+labels are bounded: a further agent counts for the agent ``other``, a further label under ``other``.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from typing import Final, NamedTuple
 
 HOUR: Final = 3600.0
 MOST_AGENTS: Final = 100  # in an hour
-MOST_COUNTERS: Final = 200  # in a row; further labels of a name are one
+MOST_COUNTERS: Final = 200  # in a row; further labels of a name count as `NAME:other`
 OTHER: Final = "other"
 
 Counts = Mapping[str, float]
 
 
 class HourKey(NamedTuple):
-    """``hour``: hours since 1970. ``agent``, ``tier``: "" for what belongs to none."""
+    """The key of a row of counters."""
 
-    hour: int
-    agent: str
-    tier: str
+    hour: int  # hours since 1970
+    agent: str  # "": the process's own counters, which belong to no request
+    tier: str  # "": counters that belong to no tier
 
 
 Deltas = Mapping[HourKey, Counts]
 
 
 def hour_of(seconds: float) -> int:
+    """Return a time's hour, in hours since 1970. ``seconds``: since 1970."""
     return int(seconds // HOUR)
 
 
 def bounded(agent: str, agents: set[str]) -> str:
-    """The agent, which joins ``agents``; ``other`` where these are many."""
+    """Return the agent and add it to ``agents``; return ``other`` if these are too many."""
     if agent not in agents:
         agent = agent if len(agents) < MOST_AGENTS else OTHER
         agents.add(agent)
@@ -42,12 +43,13 @@ def bounded(agent: str, agents: set[str]) -> str:
 
 
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
+    """Add the rows of ``deltas`` to those of ``into``."""
     for key, counts in deltas.items():
         add(into.setdefault(key, {}), counts)
 
 
 def add(row: dict[str, float], counts: Counts) -> dict[str, float]:
-    """Add to a row; what is one label too many counts for all of its name."""
+    """Add ``counts`` to ``row``; in a full row, new labels of a name count as ``NAME:other``."""
     for given, number in counts.items():
         name = given if given in row or len(row) < MOST_COUNTERS else _unlabelled(given)
         row[name] = row.get(name, 0) + number
@@ -60,13 +62,13 @@ def _unlabelled(name: str) -> str:
 
 
 class Agents:
-    """The agents that a process has counted for in this hour and the one before."""
+    """The agents for which a process has counted in this hour and in the one before."""
 
     def __init__(self) -> None:
         self._of: dict[int, set[str]] = {}
 
     def bounded(self, key: HourKey) -> HourKey:
-        """The same; what is one agent too many counts for all of these."""
+        """Return ``key``; with the agent ``other`` if its hour has too many agents already."""
         agents = self._of.get(key.hour)
         if agents is None:
             agents = set()

@@ -1,4 +1,9 @@
-"""What a process holds in memory of its state file, and what of it the file doesn't have yet."""
+"""A state file's image in memory, and the changes in it that the file doesn't have yet.
+
+The ledger is the whole of the sessions, counts and breakers, and its tables note changed rows.
+Events and the hours' counters are in the image only until they are written. ``take`` makes a
+transaction's rows of these changes; if the transaction fails, ``put_back`` notes them again.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +17,29 @@ from .ledger import Ledger
 from .rows import Batch
 from .store import Change
 
-# In one transaction: they are made in the event loop, and are parameters of one statement, of which
-# SQLite before 3.32 takes 999.
+# The most rows in one transaction: the event loop makes them, and each kind is one statement's
+# parameters, of which SQLite before 3.32 takes 999.
 MOST_ENTRIES = 300
 MOST_EVENTS = 100
 MOST_COUNT_ROWS = 200
-MOST_EVENTS_WAITING = 10_000  # kept in memory while the file fails, the newest
+MOST_EVENTS_WAITING = 10_000  # the newest ones, kept in memory while the file fails
 
 
 class Image:
-    """No I/O; one event loop's alone."""
+    """The image; it does no I/O, and only the event loop uses it."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._counts: dict[HourKey, dict[str, float]] = {}  # to be added to those of the file
+        self._counts: dict[HourKey, dict[str, float]] = {}  # not yet added to the file's
         self._agents = Agents()
         self.next_event = 1
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
 
     def write(self, change: Change, now: float) -> dict[str, int]:
-        """As the store's. Raises TypeError for an event that is no JSON; then all is as before."""
+        """Apply a change as ``Store.write`` does, in memory.
+
+        Raises TypeError if JSON can't hold an event; then nothing has changed.
+        """
         events = [rows.event(n, event) for n, event in enumerate(change.events, self.next_event)]
         self._events += events
         self.next_event += len(events)
@@ -40,17 +48,17 @@ class Image:
         return self.ledger.write(change, now)
 
     def all_changed(self) -> None:
-        """The file is new: it has nothing of this."""
+        """Note every row of the ledger as changed, because the file is new and has none."""
         for table in self.ledger.tables.values():
             table.all_changed()
 
     def is_dirty(self) -> bool:
-        """Whether anything is still to be written."""
+        """Whether the file lacks anything."""
         tables = self.ledger.tables.values()
         return bool(self._counts or self._events) or any(table.changed for table in tables)
 
     def take(self) -> Batch:
-        """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
+        """Take out the rows for one transaction. Raises TypeError for a value that is no JSON."""
         batch = Batch()
         tables = self.ledger.tables
         for kind, table in tables.items():
@@ -69,7 +77,10 @@ class Image:
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """The batch was not written: its entries are to be, as they will stand then."""
+        """Take back a batch that was not written.
+
+        Its names are noted as changed, so the next batch writes their rows as they are then.
+        """
         for kind, name in batch.names:
             self.ledger.tables[kind].changed[name] = None
         merge(self._counts, batch.counts)

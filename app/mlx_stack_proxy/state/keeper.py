@@ -1,9 +1,9 @@
-"""Keeps a state file abreast of its image in memory: group commit, failures, housekeeping.
+"""Write a state file whenever its image in memory changes: group commit, failures, housekeeping.
 
-The event loop decides, one thread does the work. A task writes all that has changed in one
-transaction, then tells everybody who waited for it; what changes meanwhile is in the next one. A
-file that fails is opened and written again each second; until then who waits is told at once, and
-nothing is lost from memory.
+A task in the event loop decides, and one thread does the file's blocking work. The task writes all
+changes in one transaction and then wakes everybody who waits for them; changes that come meanwhile
+are in the next transaction. When the file fails, the waiters get the error at once, memory loses
+nothing, and the task opens and writes the file again each second until it works.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .state_file import FileUnusable, StateFile
 from .store import Sizes, StoreError
 from .worker import Worker
 
-RETRY_SECONDS = 1.0  # between two tries of a file that fails
-STALL_SECONDS = 5.0  # what takes longer in the thread is trouble, until it ends
-CLOSE_SECONDS = 10.0  # how long the end waits for the disk
+RETRY_SECONDS = 1.0  # between two tries while the file fails
+STALL_SECONDS = 5.0  # a job that takes longer in the thread is reported as trouble until it ends
+CLOSE_SECONDS = 10.0  # how long `stop` waits for the disk, twice
 HOUSEKEEPING_SECONDS = 30.0
-PAUSE_SECONDS = 0.05  # between two steps of the same housekeeping
-STEP = 500  # rows that one step forgets
+PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
+STEP = 500  # rows of each kind that one step forgets at most
 
 Result = TypeVar("Result")
 
 
 class Keeper:
-    """``clock``: seconds since the epoch, for the housekeeping alone."""
+    """Owns a store's state file: ``SqliteStore`` changes the image, then waits for ``written``."""
 
     def __init__(
         self,
@@ -41,30 +41,31 @@ class Keeper:
         sizes: Sizes,
         clock: Callable[[], float],
     ) -> None:
+        """``clock``: seconds since the epoch, for the housekeeping alone."""
         self._file = file
         self._image = image
         self._sizes = sizes
         self._clock = clock
-        self.trouble: str | None = f"{file.path} is not open yet"
-        self.known = False  # the file was read, so that memory has the truth
-        self._error: StoreError | None = None  # what keeps us from writing
-        self._waiting: list[asyncio.Future[None]] = []  # for a transaction to come,
-        self._in_flight: list[asyncio.Future[None]] = []  # and for the one that runs
-        self._complained = False
+        self.trouble: str | None = f"{file.path} is not open yet"  # a sentence; None: all is well
+        self.known = False  # whether the file has been read into the image
+        self._error: StoreError | None = None  # why the file can't be written now
+        self._waiting: list[asyncio.Future[None]] = []  # callers whom a later transaction wakes
+        self._in_flight: list[asyncio.Future[None]] = []  # callers whom the running one wakes
+        self._complained = False  # whether trouble was logged since the file last worked
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wanted = asyncio.Event()  # there is something to write
+        self._wanted = asyncio.Event()  # set: there may be something to write
         self._stopping = asyncio.Event()
-        self._due = self._loop.time() + HOUSEKEEPING_SECONDS  # for the housekeeping
+        self._due = self._loop.time() + HOUSEKEEPING_SECONDS  # when to keep house next
         self._worker = Worker("mlx-stack-state")
         await self._work()
         if isinstance(self._error, FileUnusable):
-            await self._work()
+            await self._work()  # sets the file aside and makes a new one
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Write all there is, and close the file."""
+        """Write all changes, if the file works, and close it."""
         self._stopping.set()
         self._wanted.set()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
@@ -75,7 +76,10 @@ class Keeper:
         self._worker.stop()
 
     def written(self) -> asyncio.Future[None]:
-        """Done when all that has changed so far is in the file. Raises StoreError, as it does."""
+        """Return a future that is done when all changes so far are in the file.
+
+        Raises StoreError at once if there is trouble; the future raises StoreError, too.
+        """
         if self.trouble is not None:
             raise StoreError(self.trouble)
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -84,7 +88,7 @@ class Keeper:
         return waiter
 
     async def ask(self, job: Callable[[StateFile], Result]) -> Result:
-        """Read something from the file. Raises StoreError."""
+        """Run a job that reads the file, in the thread; return its result. Raises StoreError."""
         if self._error is not None:
             raise StoreError(self.trouble)
         try:
@@ -107,7 +111,7 @@ class Keeper:
             await self._work()
 
     async def _work(self) -> None:
-        """Open the file if need be, write what has changed, and keep house when that is due."""
+        """Open the file if it isn't open or fails, write changes, and keep house if it is due."""
         self._wanted.clear()
         try:
             if self._error is not None or not self.known:
@@ -125,9 +129,9 @@ class Keeper:
             self._fail(error)
 
     async def _write(self) -> None:
-        """One transaction; another follows where it can't take all."""
+        """Write one transaction; have another one follow if it can't take all changes."""
         batch = self._image.take()
-        if self._image.is_dirty():  # what they wait for may be in the next one
+        if self._image.is_dirty():  # the changes that callers wait for may be in the next one
             self._wanted.set()
         else:
             self._in_flight, self._waiting = self._waiting, []
@@ -155,8 +159,8 @@ class Keeper:
             self._image.all_changed()
 
     async def _keep_house(self) -> bool:
-        """Forget some of what is too old, or too much; whether there is more of it."""
-        self._wanted.set()  # what it has forgotten is to be written
+        """Forget some rows that are too old or too many; return whether there may be more."""
+        self._wanted.set()  # the rows that this forgets are to be deleted from the file
         if await self._do(self._file.replaced):
             log.get().error("state_file_gone", path=str(self._file.path), now="written anew")
             await self._open()
@@ -175,7 +179,7 @@ class Keeper:
     # Failures
 
     async def _do(self, job: Callable[[], Result]) -> Result:
-        """In the thread. While it takes too long, that is trouble, but the end is waited for."""
+        """Run ``job`` in the thread and wait for its end; report trouble if it takes too long."""
         stall = self._loop.call_later(STALL_SECONDS, self._say_stall)
         try:
             result = await self._worker.do(job)
@@ -190,8 +194,8 @@ class Keeper:
         self._tell_all(StoreError(self.trouble))
 
     def _fail(self, error: BaseException) -> None:
-        """From now on the task tries, and all others are refused."""
-        if not isinstance(error, StoreError):  # ours, and a bug: said with its place, and survived
+        """Note that the file fails: from now on only the task uses it, and callers are refused."""
+        if not isinstance(error, StoreError):  # a bug of ours: log its place and go on
             log.fault("store_fault", error)
             error = StoreError(f"{self._file.path} can't be written: {type(error).__name__}")
         self._error = error

@@ -1,6 +1,11 @@
-"""Sessions, counts and reservations of one process: plain data, no I/O, the time passed in.
+"""Sessions, token counts and reservations of one process, in memory; no I/O, times passed in.
 
-The breakers' states are kept beside them. ``sqlite.py`` writes down what changes in the tables.
+Tokens are counted by scope, in two ways. A rolling scope has a ``RollingHour``. All other scopes
+count in purses: a session's own scope and the scopes within it (``session:ID:tier:T``) share the
+purse ``session:ID``, so that they are forgotten together. A reservation holds tokens in all its
+scopes under one ticket, until it is settled or expires; it dies with the process. Every
+table notes which of its rows have changed, and ``image.py`` has those written to the state file.
+The breakers' states are one more table.
 """
 
 from __future__ import annotations
@@ -25,15 +30,15 @@ from .store import (
 )
 from .table import Table
 
-SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
-STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
+SPARE_PURSES = 1_000  # kept beyond the sessions' own: of parents, of sessions that crashed
+STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
 _NOTHING: dict[str, int] = {}  # never changed
 
 
 def purse_of(scope: str) -> str:
-    """The purse that a scope's tokens come from: ``session:ID:tier:T`` is in ``session:ID``."""
+    """Return the name of a scope's purse: ``session:ID:tier:T`` is in ``session:ID``."""
     if not scope.startswith(_SESSION):
         return scope
     end = scope.find(":", len(_SESSION))
@@ -42,39 +47,37 @@ def purse_of(scope: str) -> str:
 
 @dataclass(slots=True)
 class Purse:
-    """Tokens by scope that are forgotten together. ``touched``: when one was last counted."""
+    """The token counts of scopes that are forgotten together."""
 
-    used: dict[str, int] = field(default_factory=dict)
-    touched: float = 0.0
+    used: dict[str, int] = field(default_factory=dict)  # tokens by scope
+    touched: float = 0.0  # when tokens were last counted here
 
 
 class Ledger:
-    """Bounded: the least recently used sessions and counts go first.
-
-    ``sessions``, ``purses``: by last use, oldest first. ``tables``: what is to outlive the process,
-    by kind.
-    """
+    """One process's counts. It forgets the least recently used first, so its size is bounded."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._ttl = sizes.session_ttl
-        self.sessions: Table[str, SessionState] = Table()
-        self.purses: Table[str, Purse] = Table()
-        self.hours: Table[str, RollingHour] = Table()
-        self.breakers: Table[str, BreakerState] = Table()
-        self.tables: dict[str, Table[str, Any]] = {
+        self.sessions: Table[str, SessionState] = Table()  # the least recently used first
+        self.purses: Table[str, Purse] = Table()  # by name, the least recently used first
+        self.hours: Table[str, RollingHour] = Table()  # by scope
+        self.breakers: Table[str, BreakerState] = Table()  # by tier
+        self.tables: dict[str, Table[str, Any]] = {  # all that outlives the process, by kind
             "sessions": self.sessions,
             "purses": self.purses,
             "hours": self.hours,
             "breakers": self.breakers,
         }
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}  # tokens that tickets have set aside, by scope
+        # By ticket: its scopes, the tokens set aside in each of them, and when it expires.
         self._tickets: dict[str, tuple[tuple[str, ...], int, float]] = {}
-        self._next_expiry = float("inf")  # no ticket expires before
+        self._next_expiry = float("inf")  # no ticket expires before this time
 
     # Sessions
 
     def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        """Return a session as ``Store.load`` does."""
         state = self.sessions.get(session)
         if state is not None and now - state.last_seen > self._ttl:
             self._forget(state)
@@ -85,7 +88,7 @@ class Ledger:
         return self._counted(state, now, counts)
 
     def write(self, change: Change, now: float) -> dict[str, int]:
-        """As the store's, but for the events and the hours' counters."""
+        """Apply a change as ``Store.write`` does, without its events and hours' counters."""
         before = {}
         if (settlement := change.settlement) is not None:
             before = self.settle(settlement.ticket, settlement.amounts, now)
@@ -111,7 +114,7 @@ class Ledger:
             self._forget(next(iter(self.sessions.values())))
 
     def delete(self, session: str) -> bool:
-        """Forget a session with its counts; whether there was one."""
+        """Forget a session with its counts; return whether it was known."""
         self._drop_purse(_SESSION + session)
         if session not in self.sessions:
             return False
@@ -119,6 +122,7 @@ class Ledger:
         return True
 
     def page(self, now: float, offset: int, limit: int) -> list[SessionState]:
+        """Return sessions as ``Store.sessions`` does."""
         self._expire(now)
         states = islice(reversed(self.sessions.values()), offset, offset + limit)
         return [self._counted(s, now) for s in states if now - s.last_seen <= self._ttl]
@@ -129,7 +133,7 @@ class Ledger:
         return len(self.sessions) - idle
 
     def forget_idle(self, now: float, at_most: int) -> bool:
-        """Forget idle sessions and counts, a few at a time; whether there are more."""
+        """Forget up to ``at_most`` idle sessions, then purses; return whether more may be idle."""
         for _ in range(at_most):
             oldest = next(iter(self.sessions.values()), None)
             if oldest is None or now - oldest.last_seen <= self._ttl:
@@ -160,6 +164,7 @@ class Ledger:
         *,
         partial: bool = False,
     ) -> Reserved | Refused:
+        """Reserve tokens as ``Store.reserve`` does."""
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
@@ -184,6 +189,7 @@ class Ledger:
         return Reserved(used)
 
     def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
+        """End a reservation and count the tokens used; return the tokens before, by scope."""
         self._release(ticket)
         before = {}
         for limit, used in amounts.items():
@@ -196,7 +202,7 @@ class Ledger:
     # Its own
 
     def _forget(self, state: SessionState) -> None:
-        """Forget a session that nobody asks for; what sub-agents spent since stays."""
+        """Forget a session; keep its purse if sub-agents have spent from it since its last use."""
         purse = self.purses.get(_SESSION + state.session)
         if purse is not None and purse.touched <= state.last_seen:
             self._drop_purse(_SESSION + state.session)
@@ -231,7 +237,7 @@ class Ledger:
         return hour.total(now) if hour is not None else 0
 
     def _purse(self, name: str, now: float) -> Purse | None:
-        """A purse, if there is one; one that is idle for too long is forgotten."""
+        """Return a purse, None if there is none; forget it if it is idle for too long."""
         purse = self.purses.get(name)
         if purse is not None and now - purse.touched > self._ttl:
             self._drop_purse(name)
@@ -239,7 +245,7 @@ class Ledger:
         return purse
 
     def _spend(self, scope: str, tokens: int, now: float) -> int:
-        """Count tokens; how many there were before."""
+        """Count tokens in a scope's purse; return the scope's tokens before."""
         name = purse_of(scope)
         purse = self._purse(name, now)
         before = purse.used.get(scope, 0) if purse is not None else 0
@@ -252,7 +258,7 @@ class Ledger:
         return before
 
     def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
-        """The same, of the last hour."""
+        """Count tokens in a scope's rolling hour; return the hour's tokens before."""
         hour = self.hours.get(scope) or RollingHour()
         before = hour.total(now)
         if tokens:

@@ -1,8 +1,13 @@
-"""The store that many proxies share: Redis or Valkey.
+"""The store that many proxies share, in Redis or Valkey.
 
-Each method is one script, so that what two replicas do at the same time is exact: neither counted
-twice nor lost. All keys carry one hash tag, for a budget spans sessions and must lie on one node.
-Times are the callers', so the replicas' clocks must agree to within a minute. Every key expires.
+Whatever reads and changes is one Lua script, which the server runs alone: so two replicas' changes
+at the same time are neither lost nor counted twice. All keys carry one hash tag, for a budget spans
+sessions and must lie on one node of a cluster. Times are the callers', so the replicas' clocks must
+agree to within a minute. Every key expires.
+
+A write that fails becomes a debt, which a task adds once the server is back. Each write has a name
+that the server remembers for ten minutes; a second write of the same name adds nothing. So a write
+whose answer was lost is sent again and counts once.
 """
 
 from __future__ import annotations
@@ -43,15 +48,15 @@ from .store import (
 
 PREFIX = "{mlx-stack}"
 PAGE = 1_000  # events read at once
-CLOCKS_APART = 60.0  # seconds: events of several replicas may lie so far out of their order
+CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of the order of their times
 HOUSEKEEPING_SECONDS = 30.0
-PAUSE_SECONDS = 0.05  # between two steps
-HOURS_AT_ONCE = 24  # whose counters one script reads
-STEP = 200  # what one step of the housekeeping forgets, at most
+PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
+HOURS_AT_ONCE = 24  # hours whose counters one call reads
+STEP = 200  # rows of each kind that one step of the housekeeping forgets at most
 
-# A call whose answer was lost is made again only while the server surely remembers it: ten minutes.
+# How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
-MOST_DEBTS = 10_000  # writes kept for a server that is away, the newest
+MOST_DEBTS = 10_000  # writes that are kept while the server is away, the newest
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
@@ -59,19 +64,15 @@ _Read = TypeVar("_Read")
 
 @frozen
 class _Debt:
-    """What is still to be added. ``sure_until``: monotonic seconds; None: it was never sent."""
+    """A write that failed and is still to be added."""
 
-    call: str
+    call: str  # the write's name, by which the server knows whether it has added the write
     change: Change
-    sure_until: float | None
+    sure_until: float | None  # monotonic seconds until which it may be sent again; None: always
 
 
 class RedisStore:
-    """``url``: ``redis://``, ``rediss://`` or ``unix://``.
-
-    ``clock``: seconds since the epoch, for what expires in the background. Raises ``ValueError``
-    for a URL that is none.
-    """
+    """The store behind ``state.backend: redis``."""
 
     def __init__(
         self,
@@ -81,11 +82,15 @@ class RedisStore:
         *,
         prefix: str = PREFIX,
     ) -> None:
+        """``url``: ``redis://``, ``rediss://`` or ``unix://``; ``ValueError`` for any other.
+
+        ``clock``: seconds since the epoch, for the housekeeping and for debts.
+        """
         self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
         self._sizes = sizes
         self._ttl = _time(sizes.session_ttl)
-        self._bounds = {  # beyond which a change forgets what is old
+        self._bounds = {  # how much the server keeps; the writing script enforces them
             "most_sessions": sizes.max_sessions,
             "most_events": sizes.max_events,
             "most_counters": MOST_COUNTERS,
@@ -96,7 +101,7 @@ class RedisStore:
         me = secrets.token_hex(8)
         self._calls = (f"{me}:{n}" for n in itertools.count())
         self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
-        self._owes = asyncio.Event()
+        self._owes = asyncio.Event()  # set while there are debts
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -127,7 +132,10 @@ class RedisStore:
         return replace(state, counts=_by_scope(limits, counts)) if limits else state
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
-        """What fails is added later, once, but for the breakers. Raises StoreError all the same."""
+        """Write as ``Store.write`` says. A change that fails is added later, but for its breakers.
+
+        Raises StoreError then, too.
+        """
         call, settlement = next(self._calls), change.settlement
         try:
             before = await self._add(call, change, now)
@@ -195,7 +203,7 @@ class RedisStore:
             readable = _readable(_event, page)
             found += [one for one in readable if query.asks_for(one[1])]
             too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
-            if len(page) < PAGE or (too_old and not upwards):
+            if len(page) < PAGE or (too_old and not upwards):  # no further event can match
                 break
             last = _number(page[-1][0])
             if upwards:
@@ -223,7 +231,7 @@ class RedisStore:
         return await self._link.run(name, *args)
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
-        """``call``: of two with the same one, the second adds nothing."""
+        """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
         content = orjson.dumps({**_content(change, self._agents), **self._bounds})
         return await self._run("write", _time(now), self._ttl, call, content)
 
@@ -235,12 +243,12 @@ class RedisStore:
                 await self._pay()
 
     async def _pay(self) -> None:
-        """Add what could not be added, as of now. Raises StoreError."""
+        """Add all debts, at the present time. Raises StoreError."""
         while self._debts:
             debt = self._debts[0]
             if debt.sure_until is None or time.monotonic() < debt.sure_until:
                 await self._add(debt.call, debt.change, self._clock())
-            # Else it may have been added, and nobody remembers: better once too few than twice.
+            # Else the server may have added it and forgotten that: better no count than two.
             if self._debts and self._debts[0] is debt:
                 self._debts.popleft()
         self._owes.clear()
@@ -251,14 +259,14 @@ class RedisStore:
             await self._tidy_all()
 
     async def _tidy_all(self) -> None:
-        with contextlib.suppress(StoreError):  # said already; it will do another time
+        with contextlib.suppress(StoreError):  # the link has logged it; the next round tidies
             while True:
                 if await self.tidy() < STEP:
                     return
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def tidy(self) -> int:
-        """Forget some of what is too old; how much. Raises StoreError."""
+        """Forget some sessions and events that are too old; return how many. Raises StoreError."""
         times = (_time(self._clock()), self._ttl, _time(self._sizes.events_ttl))
         return int(await self._run("tidy", *times, STEP, self._sizes.max_events))
 
@@ -278,7 +286,7 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
 
 
 def _content(change: Change, agents: Agents) -> dict[str, Any]:
-    """As JSON for the script. Times and counters are text, which says them exactly."""
+    """Return a change as write.lua reads it. Times and counters are text, to be exact."""
     settlement = change.settlement or Settlement("", {})
     return {
         "session": change.session,
@@ -303,7 +311,7 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
 
 
 def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
-    """``counts``: none where the call had been made before."""
+    """Return counts by scope; none if ``counts`` is empty, as for a write made before."""
     return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
 
 
@@ -356,12 +364,12 @@ def _counters(row: Any) -> tuple[HourKey, Counts]:
 
 
 def _number(identity: bytes) -> int:
-    """An event's number: of its entry's id, before the dash."""
+    """Return an event's number, which its stream entry's id has before the dash."""
     return int(identity.partition(b"-")[0])
 
 
 def _readable(read: Callable[[Any], _Read], found: Iterable[Any]) -> list[_Read]:
-    """What can be read of what was found; another program may have written to our keys, too."""
+    """Read all rows that make sense; another program may have written to our keys, too."""
     readable = []
     for one in found:
         with contextlib.suppress(ValueError, TypeError, KeyError):

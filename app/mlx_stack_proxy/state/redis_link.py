@@ -1,12 +1,13 @@
-"""The way to a Redis or Valkey server: scripts, bounded waits, and a short circuit.
+"""The connection to a Redis or Valkey server: scripts, bounded waits, and a circuit breaker.
 
-No call is made twice here: one whose answer was lost may have happened.
-After a failure of the connection, calls fail at once, without waiting, until a ping in the
-background succeeds: at once if the failure was a passing one, else one is sent each second. A call
-without an answer is followed by such a ping, which finds out whether it's the server's fault.
+The link never repeats a call, for one whose answer was lost may have been carried out.
+When a connection fails, the link counts as lost: calls fail at once, without waiting, until a ping
+in the background succeeds. The link pings at once, then each second. A call that gets no answer in
+time doesn't lose the link, but has it ping, to find out whether the server is at fault.
 
-A server that is a replica now (a planned failover, Sentinel) is lost, too, though its connections
-stay: new ones lead to the new master, wherever the address leads by then. So a ping is a write.
+The link also counts as lost when the server has become a replica (a planned failover, Sentinel),
+though the connections stay open: new connections lead to the new master. So a ping is a write,
+which a replica refuses.
 """
 
 from __future__ import annotations
@@ -28,23 +29,24 @@ from .. import tasks
 from ..telemetry import log
 from .store import NotSent, StoreError
 
-CALL_SECONDS = 1.0  # for a call, waiting for a free connection included
-RETRY_SECONDS = 1.0
-PING_LASTS = 60  # seconds: every key of ours expires
-MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
+CALL_SECONDS = 1.0  # for a call, the wait for a free connection included
+RETRY_SECONDS = 1.0  # between two pings while the link is lost
+PING_LASTS = 60  # seconds until the key that a ping writes expires, as all our keys do
+MAX_CONNECTIONS = 16  # more gain nothing: the server runs one command at a time
 
-_DEMOTED = (ReadOnlyError, MasterDownError)
+_DEMOTED = (ReadOnlyError, MasterDownError)  # how a replica refuses a write
 _NO_ANSWER = "Redis gave no answer in time"
 _NOT_ASKED = "Redis was not asked yet"
 
 
 class RedisLink:
-    """``prefix``: what all keys begin with; it is the scripts' only key. ``names``: of the scripts.
-
-    Raises ``ValueError`` for a URL that is none.
-    """
+    """The way to one server, with the Lua scripts that it runs for ``RedisStore``."""
 
     def __init__(self, url: str, prefix: str, names: Iterable[str]) -> None:
+        """``names``: of the scripts in ``lua/``. Raises ``ValueError`` for a bad URL.
+
+        ``prefix``: all keys begin with it; it is the only key that a script is given.
+        """
         # Untyped in part. No `socket_timeout`: with one redis-py sends within `asyncio.wait_for`,
         # which loses cancellations in Python 3.11.
         self._redis: Any = Redis.from_url(
@@ -53,7 +55,7 @@ class RedisLink:
             socket_connect_timeout=CALL_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
-            driver_info=None,  # nothing to say but the command: a connection is made in no time
+            driver_info=None,  # no CLIENT SETINFO, which would delay each new connection
         )
         lua = resources.files(__package__) / "lua"
         common = (lua / "common.lua").read_text("utf-8")
@@ -65,9 +67,10 @@ class RedisLink:
         }
         self._prefix = prefix
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
-        self._lost: str | None = _NOT_ASKED  # else why calls fail at once
-        self._refused: dict[str, str] = {}  # by script: what the server said instead
-        self._check = asyncio.Event()
+        self._lost: str | None = _NOT_ASKED  # why calls fail at once; None: the link works
+        # By script or command: the error with which the server has refused the last call.
+        self._refused: dict[str, str] = {}
+        self._check = asyncio.Event()  # set: `_watch` is to ping
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -85,11 +88,11 @@ class RedisLink:
         self._lost = "Redis is closed"
 
     async def run(self, name: str, *args: str | bytes | int) -> Any:
-        """A script's answer. Raises StoreError."""
+        """Run a script; return its answer. Raises StoreError, NotSent."""
         return await self._guarded(name, lambda: self.scripts[name]([self._prefix], args))
 
     async def command(self, *args: str | bytes | int) -> Any:
-        """One command on a key of ours, by its whole name. Raises StoreError."""
+        """Run one command on a key, given with its prefix. Raises StoreError, NotSent."""
         return await self._guarded(str(args[0]), lambda: self._redis.execute_command(*args))
 
     async def _guarded(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -97,13 +100,13 @@ class RedisLink:
             raise NotSent(self._lost)
         try:
             async with asyncio.timeout(CALL_SECONDS), self._places:
-                if self._lost is not None:  # while this one waited for its place
+                if self._lost is not None:  # lost while this call waited for its place
                     raise NotSent(self._lost)
                 answer = await ask()
         except (TimeoutError, RedisTimeout):
-            self._check.set()  # a busy process of ours may be the reason: a ping finds out
+            self._check.set()  # our own process may have been too busy: a ping finds out
             raise StoreError(_NO_ANSWER) from None
-        except _DEMOTED as error:  # it has done nothing
+        except _DEMOTED as error:  # a replica has done nothing
             self._lose(error)
             raise NotSent(self._lost) from error
         except (LostConnection, OSError) as error:
@@ -132,7 +135,7 @@ class RedisLink:
         while True:
             await self._check.wait()
             self._check.clear()
-            if self._lost is not None:  # else others are taking idle connections
+            if self._lost is not None:  # else other calls are taking idle connections
                 with contextlib.suppress(Exception):
                     await self._redis.connection_pool.disconnect(inuse_connections=False)
             if not await self._ping():
@@ -142,7 +145,7 @@ class RedisLink:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 await self._write()
-        except Exception as error:  # whatever it is, it is no answer
+        except Exception as error:  # any failure means no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
             self._lose(StoreError("no answer") if timed_out else error)
             return False
@@ -152,7 +155,7 @@ class RedisLink:
         return True
 
     async def _write(self) -> None:
-        """Write something; what the server refuses for another reason is an answer, too."""
+        """Write a key. Any refusal but a replica's is an answer: the server is there."""
         try:
             await self._redis.set(f"{self._prefix}:ping", "1", ex=PING_LASTS)
         except _DEMOTED:

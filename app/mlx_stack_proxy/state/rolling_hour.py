@@ -1,4 +1,4 @@
-"""Tokens of the last 60 minutes, exact to the minute."""
+"""Count the tokens of the last 60 minutes, exact to the minute."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .store import MOST_TOKENS
 MINUTE = 60.0
 MINUTES = 60
 HOUR = MINUTES * MINUTE
-# A caller's clock may lag behind another's by this many minutes. What is further in the future was
-# counted by a clock that has been put back since, and counts as spent now.
+# One caller's clock may lag behind another's by this many minutes. Tokens of a minute still further
+# ahead were counted by a clock that has been put back since; they count as spent now.
 LAG = 1
 
 
 class RollingHour:
-    """At most 61 buckets, one a minute: bounded memory, no jump at the full hour."""
+    """At most 61 buckets, one a minute: memory is bounded, no count jumps at the full hour."""
 
     __slots__ = ("_minutes",)
 
@@ -24,15 +24,17 @@ class RollingHour:
         self._minutes = dict(buckets)
 
     def buckets(self) -> list[tuple[int, int]]:
-        """What to keep of it, as the constructor takes it."""
+        """Return the buckets as the constructor takes them."""
         return list(self._minutes.items())
 
     def add(self, tokens: int, now: float) -> None:
+        """Count tokens in the present minute, or in a later one that another clock has begun."""
         tokens = min(tokens, MOST_TOKENS - self.total(now))
         minute = max(int(now // MINUTE), *self._minutes, 0)
         self._minutes[minute] = self._minutes.get(minute, 0) + tokens
 
     def total(self, now: float) -> int:
+        """Return the tokens of the hour that ends ``now``; forget older minutes."""
         minute = int(now // MINUTE)
         before, self._minutes = self._minutes, {}
         for held, tokens in before.items():
@@ -42,7 +44,7 @@ class RollingHour:
         return sum(self._minutes.values())
 
     def room_in(self, tokens: int, most: int, now: float) -> float:
-        """Seconds until ``tokens`` fit under ``most``; an hour if they never will."""
+        """Return the seconds until ``tokens`` fit under ``most``; an hour if they never will."""
         excess = self.total(now) + tokens - most
         for minute, held in sorted(self._minutes.items()):
             excess -= held

@@ -1,6 +1,7 @@
-"""What the store keeps, as rows of the state file, and back.
+"""Translate the ledger's values into rows of the state file, and back.
 
-A session, a purse, an hour and a breaker are entries: a name, a kind, and the content as JSON.
+A session, a purse, a rolling hour and a breaker are each one entry: a name, a kind, and the content
+as JSON.
 """
 
 from __future__ import annotations
@@ -18,42 +19,45 @@ from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
 
 Entry = tuple[str, str, str]  # name, kind, content
-# By kind the names and rows; sessions and purses by last use, oldest first.
+# By kind, (name, value) pairs; sessions and purses by last use, oldest first.
 Contents = Mapping[str, list[tuple[str, Any]]]
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction writes.
+    """The rows that one transaction writes."""
 
-    ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
-    the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
-    session, and all of it as JSON. ``counts``: to be added to those that are stored.
-    """
-
+    # (kind, name in the ledger) of all rows in ``entries`` and ``gone``.
     names: list[tuple[str, str]] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    gone: list[tuple[str, str]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)  # each replaces the same name and kind
+    gone: list[tuple[str, str]] = field(default_factory=list)  # (name, kind) to delete
+    # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)
-    counts: dict[HourKey, dict[str, float]] = field(default_factory=dict)
+    counts: dict[HourKey, dict[str, float]] = field(default_factory=dict)  # added to the file's
 
     def __bool__(self) -> bool:
         return bool(self.names or self.events or self.counts)
 
 
 def key(kind: str, name: str) -> tuple[str, str]:
-    """Name and kind in the file. A session lies beside its purse there, mostly on the same page."""
+    """Return an entry's name and kind in the file.
+
+    A session is stored under its purse's name: the two lie side by side, mostly on one page.
+    """
     return (f"session:{name}" if kind == "sessions" else name), kind
 
 
 def entry(kind: str, name: str, value: Any) -> Entry:
-    """Raises ``TypeError`` for what is no JSON."""
+    """Return a row's entry. Raises ``TypeError`` for a value that JSON can't hold."""
     content = _session(value) if kind == "sessions" else value
     return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
 
 
 def contents(entries: Iterable[Entry]) -> Contents:
-    """Nonsense raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError``."""
+    """Read entries into values.
+
+    Raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError`` for nonsense.
+    """
     found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     for name, kind, content in entries:
         row = _READ[kind](name, orjson.loads(content))
@@ -64,12 +68,15 @@ def contents(entries: Iterable[Entry]) -> Contents:
 
 
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
+    """Return an event's row.
+
+    Raises ``TypeError`` if JSON can't hold the event, ``KeyError`` if it lacks a field.
+    """
     return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
 
 
 def _session(state: SessionState) -> Any:
-    """Without its counts, which its purse has."""
+    """Return a session's content without its token counts, which its purse has."""
     return {
         "turns": state.turns,
         "tier": state.tier,
@@ -80,12 +87,12 @@ def _session(state: SessionState) -> Any:
 
 
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
-    content.pop("window", None)  # 0.1 kept turns for loop detection
+    content.pop("window", None)  # version 0.1 stored turns here, for loop detection
     content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
     return SessionState(name.removeprefix("session:"), **content)
 
 
-# By kind: what is made of a name and what the content says.
+# By kind: the function that makes a value of an entry's name and parsed content.
 _READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "sessions": _session_of,
     "purses": lambda _, content: Purse(**content),

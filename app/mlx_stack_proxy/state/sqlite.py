@@ -1,9 +1,10 @@
 """The store of one process, in a file that outlives it or in memory (``MemoryFile``).
 
-The process owns its file, so what it knows in memory is the truth: to load and to reserve costs no
-I/O, and reservations die with the process that made them. Whoever changed something is told when it
-is written. While the file fails, counting goes on in memory, and all of it is written when the file
-is well. Events and the hours' counters are in the file alone.
+The process owns its file, so its memory (``Image``) has the truth: loading and reserving cost no
+I/O, and reservations die with the process that made them. A method that changes something returns
+when the change is in the file (``Keeper``). While the file fails, counting goes on in memory, and
+all of it is written when the file works again. Events and the hours' counters are read from the
+file, for memory has only those that are still to be written.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from .store import (
 
 
 class SqliteStore:
-    """``path``: the file, ``~`` allowed; None: in memory.
-
-    ``clock``: seconds since the epoch, for what expires in the background.
-    """
+    """The store behind ``state.backend: sqlite`` and ``memory``."""
 
     def __init__(
         self, path: str | None, sizes: Sizes, clock: Callable[[], float] = time.time
     ) -> None:
+        """``path``: the file's, ``~`` is allowed; None: keep all in memory.
+
+        ``clock``: seconds since the epoch, for the housekeeping.
+        """
         self._image = Image(Ledger(sizes))
         file = MemoryFile() if path is None else StateFile(path)
         self._keeper = Keeper(file, self._image, sizes, clock)
@@ -103,7 +105,7 @@ class SqliteStore:
         return await self._keeper.ask(lambda file: file.find_counts(first, last))
 
     def _ledger(self) -> Ledger:
-        """What is known. Raises StoreError where the file has not been read yet."""
+        """Return the ledger. Raises StoreError if the file has not been read yet."""
         if not self._keeper.known:
             raise StoreError(self._keeper.trouble)
         return self._image.ledger

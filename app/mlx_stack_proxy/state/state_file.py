@@ -1,14 +1,15 @@
-"""The SQLite file behind the store: opened, locked, written, read, set aside.
+"""The SQLite file behind the store: open, lock, read, write, and set aside.
 
-One table has the events, one the hours' counters, one a row for each session, purse, rolling hour
-and breaker. One transaction replaces the rows that have changed, deletes those that are gone, and
-adds to the counters. Synchronous, and to be called from one thread.
-Everything that goes wrong is a ``StoreError`` with a sentence; a file that no retry will make
-usable is a ``FileUnusable``.
+One table has the events, one the hours' counters, and one a row for each session, purse, rolling
+hour and breaker. One transaction replaces the rows that have changed, deletes those that are gone,
+and adds to the counters. All methods block, and one thread calls them (``keeper.py``). They raise
+every failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no retry will
+make the file usable.
 
-Settings: WAL with ``synchronous=NORMAL``: a commit is written to the log, not synced. What is
-written survives the process, however it is killed. A power cut loses what the system has not yet
-put on the disk, at most what came after the last :meth:`StateFile.sync`; it corrupts nothing.
+The journal mode is WAL with ``synchronous=NORMAL``: a commit is written to the log and not synced.
+So a commit survives the process, however it is killed. A power cut loses commits that the system
+has not yet put on the disk, at most those since the last :meth:`StateFile.sync`; it corrupts
+nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from .hourly import Counts, HourKey, add
 from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
-BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
-# Of the write-ahead log, after which a commit also moves them into the file: 16 MB. With SQLite's
-# own 1,000 a commit at 100,000 sessions takes a third more CPU.
+BUSY_SECONDS = 1.0  # how long SQLite waits for another program's transaction on the file
+# To so many pages (16 MB) the write-ahead log grows before a commit also moves them into the file.
+# With SQLite's default of 1,000 a commit at 100,000 sessions takes a third more CPU.
 LOG_PAGES = 4_000
-LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
+LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
 
-# A file of another version is set aside. Raise it with each change of the tables.
+# Raise it with each change of the tables: the keeper sets a file of another version aside.
 SCHEMA_VERSION = 3
 SCHEMA = f"""
     BEGIN IMMEDIATE;
@@ -60,7 +61,7 @@ SCHEMA = f"""
     COMMIT
 """
 
-# Of the events, by field of EventQuery, where that is given.
+# SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS = {
     "after": "number > :after",
     "before": "number < :before",
@@ -70,7 +71,7 @@ _CONDITIONS = {
     "request_id": "json_extract(body, '$.request_id') = :request_id",
     "agent": "json_extract(body, '$.agent') = :agent",
 }
-# Numbers have no gaps but where something is too old anyway.
+# Only events that are too old leave gaps in the numbers, so a number tells how many are newer.
 _FORGET_EVENTS = (
     "DELETE FROM events WHERE number IN (SELECT number FROM events "
     "WHERE time < ? OR number <= (SELECT max(number) FROM events) - ? LIMIT ?)"
@@ -79,9 +80,9 @@ _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class FileUnusable(StoreError):
-    """What is in the file is no database, a broken one, or one of another schema version.
+    """The file is no database, a corrupt one, or one of another schema version.
 
-    ``label``: what the name says of it under which it is set aside.
+    ``label``: a word for the reason, part of the name under which the file is set aside.
     """
 
     def __init__(self, sentence: str, label: str = "corrupt") -> None:
@@ -90,19 +91,21 @@ class FileUnusable(StoreError):
 
 
 class StateFile:
-    """``path``: the database; beside it lie SQLite's ``-wal`` and ``-shm``, and our ``.lock``."""
+    """One state file, with SQLite's ``-wal`` and ``-shm`` and our ``.lock`` beside it."""
 
     def __init__(self, path: str) -> None:
+        """``path``: the database's; ``~`` is allowed."""
         self.path = Path(path).expanduser().absolute()
         self._lock_path = self.path.with_name(f"{self.path.name}.lock")
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None  # device and inode
-        self._lock: int | None = None  # the lock file's descriptor: held as long as it is open
+        self._identity: tuple[int, int] | None = None  # device and inode of the open file
+        self._lock: int | None = None  # the lock file's descriptor; closing it gives up the lock
 
     def open(self) -> bool:
-        """Open or make the file, again too; whether it is another than before.
+        """Open the file, or open it again; make it if there is none.
 
-        Raises StoreError, FileUnusable.
+        Return whether it is new, or another file than the one that was open before. Raises
+        StoreError, FileUnusable.
         """
         before = self._identity
         self._disconnect()
@@ -116,9 +119,9 @@ class StateFile:
         self._drop_lock()
 
     def set_aside(self, label: str) -> Path:
-        """Give the file another name, with ``label`` and the time in it; nothing is deleted.
+        """Rename the file and its log, so that nothing is deleted; return the new path.
 
-        That name. Raises StoreError.
+        The new name has ``label`` and the time (UTC) in it. Raises StoreError.
         """
         self._disconnect()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -136,15 +139,15 @@ class StateFile:
         return aside
 
     def replaced(self) -> bool:
-        """Whether the path no longer leads to the file that is open: deleted, or another."""
+        """Whether the file that is open was deleted, or another one lies at its path."""
         return self._identity != _identity(self.path)
 
     # Reading and writing
 
     def read(self) -> tuple[Contents, int]:
-        """All but the events, and the highest number that one ever had.
+        """Return the entries, and the highest number that an event ever had.
 
-        Raises StoreError, FileUnusable.
+        Raises StoreError; FileUnusable if the file is corrupt or its rows make no sense.
         """
         execute = self._open().execute
         try:
@@ -156,7 +159,10 @@ class StateFile:
         return contents, last[0] if last else 0
 
     def write(self, batch: Batch) -> None:
-        """One transaction. Raises StoreError, FileUnusable: then nothing of it is written."""
+        """Write a batch in one transaction.
+
+        Raises StoreError, FileUnusable; then nothing of the batch is written.
+        """
         connection = self._open()
         with self._said("can't be written"), connection:  # commits at its end, or rolls back
             connection.execute("BEGIN IMMEDIATE")
@@ -171,7 +177,7 @@ class StateFile:
                 _add_counts(connection, batch.counts)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        """As ``Store.events``. Raises StoreError, FileUnusable."""
+        """Return events as ``Store.events`` does. Raises StoreError, FileUnusable."""
         given, where = _conditions(query)
         newest_first = query.after is None
         sql = (
@@ -184,7 +190,7 @@ class StateFile:
         return events[::-1] if newest_first else events
 
     def count_events(self, query: EventQuery) -> int:
-        """As ``Store.count_events``. Raises StoreError, FileUnusable."""
+        """Count events as ``Store.count_events`` does. Raises StoreError, FileUnusable."""
         given, where = _conditions(query)
         with self._said("can't be read"):
             sql = f"SELECT count(*) FROM events WHERE {where}"  # noqa: S608
@@ -192,27 +198,33 @@ class StateFile:
         return found
 
     def find_counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        """As ``Store.counts``. Raises StoreError, FileUnusable."""
+        """Return counters as ``Store.counts`` does. Raises StoreError, FileUnusable."""
         sql = "SELECT hour, agent, tier, counters FROM counts WHERE hour BETWEEN ? AND ?"
         with self._said("can't be read"):
             found = self._open().execute(sql, (first, last)).fetchall()
         return _counts(found)
 
     def forget_counts(self, before: int) -> None:
-        """Delete the counters of the hours before that one. Raises StoreError, FileUnusable."""
+        """Delete the counters of all hours before ``before`` (hours since 1970).
+
+        Raises StoreError, FileUnusable.
+        """
         with self._said("can't be written"):
             self._open().execute("DELETE FROM counts WHERE hour < ?", (before,))
 
     def forget_events(self, before: float, keep: int, at_most: int) -> int:
-        """Delete the oldest events: those before a time, and those beyond the ``keep`` newest.
+        """Delete events older than ``before``, and older than the ``keep`` newest ones.
 
-        How many were deleted, ``at_most`` each time. Raises StoreError, FileUnusable.
+        Delete ``at_most`` of them and return how many. Raises StoreError, FileUnusable.
         """
         with self._said("can't be written"):
             return self._open().execute(_FORGET_EVENTS, (before, keep, at_most)).rowcount
 
     def sync(self) -> None:
-        """Put all on the disk, for a power cut, and give free pages back; in small steps."""
+        """Put commits on the disk, so that a power cut can't lose them; free some unused pages.
+
+        Raises StoreError, FileUnusable.
+        """
         with self._said("can't be written"):
             connection = self._open()
             connection.execute("PRAGMA incremental_vacuum(64)").fetchall()
@@ -228,15 +240,15 @@ class StateFile:
     def _claim(self) -> None:
         """Lock the file, and make it if there is none."""
         self._take_lock()
-        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
+        # SQLite would make the file readable for all; the log gets the same mode as the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
 
     def _take_lock(self) -> None:
-        """One process counts in a file; two would each overwrite what the other has counted."""
+        """Lock the file for this process: a second one would overwrite the first one's counts."""
         if self._lock is not None:
             if _identity(self._lock) == _identity(self._lock_path):
                 return
-            self._drop_lock()  # its file was deleted: it keeps nobody out
+            self._drop_lock()  # the lock file was deleted, so the lock keeps nobody out
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -261,7 +273,7 @@ class StateFile:
             self._lock = None
 
     def _connect(self) -> bool:
-        """Whether the tables had to be made."""
+        """Connect to the file; return whether its tables had to be made."""
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -297,7 +309,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def _said(self, what: str) -> Iterator[None]:
-        """Translate what the system and SQLite raise."""
+        """Raise errors of the system and of SQLite as StoreError or FileUnusable."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -313,24 +325,24 @@ class StateFile:
 
 
 class MemoryFile(StateFile):
-    """The same in this process's memory, for ``state.backend: memory``."""
+    """A database in this process's memory, for ``state.backend: memory``."""
 
     def __init__(self) -> None:
         super().__init__(":memory:")
         self.path = Path(":memory:")  # as SQLite calls it
 
     def _claim(self) -> None:
-        """Nobody else can come to it."""
+        """Do nothing: no other process can reach this memory."""
 
 
 def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:
-    """The values of a query for events, and its conditions in SQL."""
+    """Return a query's values by name, and its conditions in SQL."""
     given = {name: getattr(query, name) for name in _CONDITIONS}
     return given, " AND ".join(_CONDITIONS[name] for name in given if given[name] is not None)
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:
-    """Device and inode; None if there is nothing. ``path``: or a descriptor."""
+    """Return device and inode of a path or descriptor; None if nothing is there."""
     try:
         found = os.stat(path)
     except OSError:
@@ -356,10 +368,10 @@ def _add_counts(connection: sqlite3.Connection, deltas: Mapping[HourKey, Counts]
 def _all_at_once(
     connection: sqlite3.Connection, sql: str, given: Sequence[tuple[Any, ...]]
 ) -> sqlite3.Cursor:
-    """Run one statement for all tuples, whose marks go into ``sql``.
+    """Run one statement for all tuples in ``given``; their ``?`` marks replace ``{}`` in ``sql``.
 
-    Python's module lets go of the interpreter's lock for each statement; getting it back from a
-    busy event loop takes up to 5 ms, so that a statement a row would make a burst take seconds.
+    Python's module releases the interpreter's lock for each statement, and getting it back from a
+    busy event loop takes up to 5 ms. With one statement a row a burst would take seconds.
     """
     one = f"({', '.join('?' * len(given[0]))})"
     marks = ", ".join([one] * len(given))

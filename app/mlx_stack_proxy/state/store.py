@@ -1,7 +1,8 @@
-"""The session store's interface, the same for all backends.
+"""The session store's interface, which every backend implements.
 
 Times are seconds since the epoch, passed in by the caller. A session is known by its hash; nothing
-here holds prompt or reply text. Every method may raise :class:`StoreError`; the caller serves on.
+here holds prompt or reply text. Every method may raise :class:`StoreError`; the caller then serves
+its client without the store.
 """
 
 from __future__ import annotations
@@ -13,155 +14,140 @@ from typing import Any, NamedTuple, Protocol
 from ..frozen import frozen
 from .hourly import Counts, Deltas, HourKey
 
-# No count is more: JSON's numbers, Lua's and SQL's hold it exactly. What passes it has been counted
-# wrong, and is to be nobody else's trouble.
+# The largest token count: JSON, Lua and SQL all hold it exactly. Backends cap at it, for a larger
+# number can only be a mistake, and must not break the counts that it is added to.
 MOST_TOKENS = 2**53 - 1
-ROUNDING = 1.0  # seconds; a clock that is put back by less does no harm
-# Follows a session's scope: what of its tokens no upstream has counted.
+ROUNDING = 1.0  # seconds; a clock that is put back by less ends no cool-down
+# Suffix of a session's scope; this scope counts the tokens that the proxy had to estimate.
 ESTIMATED = ":estimated"
 
 
 class Limit(NamedTuple):
-    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
+    """One token budget, which the store counts under the name ``scope``."""
 
-    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
-    tokens; None only counts.
-    """
-
-    scope: str
-    most: int | None
-    rolling: bool
+    scope: str  # e.g. ``session:<hash>``, ``hour``, ``key:<hash>``
+    most: int | None  # tokens; None: count them without a limit
+    rolling: bool  # over the last 60 minutes, to the minute; else since the session began
 
 
 @frozen
 class BreakerState:
-    """``failures``: in a row. ``degraded_until``: 0 where it is not. ``cooldown``: the last one."""
+    """The state of a tier's circuit breaker; its rules are in ``escalation/breaker.py``."""
 
-    failures: int = 0
-    degraded_until: float = 0.0
-    cooldown: float = 0.0
+    failures: int = 0  # in a row
+    degraded_until: float = 0.0  # the end of the cool-down; 0.0: the tier is not degraded
+    cooldown: float = 0.0  # seconds that the last cool-down takes
 
     @property
     def degraded(self) -> bool:
         return self.degraded_until > 0
 
     def until(self, now: float) -> float:
-        """When the cool-down ends; 0.0 where it was to have ended before it could begin."""
+        """Return when the cool-down ends.
+
+        0.0 if more time is left than the cool-down takes: the clock was put back.
+        """
         left = self.degraded_until - now
         return self.degraded_until if left <= self.cooldown + ROUNDING else 0.0
 
 
 class StoreError(Exception):
-    """The backend failed; what it was asked for may or may not have happened."""
+    """The backend failed; it may or may not have done what it was asked to do."""
 
 
 class NotSent(StoreError):
-    """The backend was not asked: it has surely not happened."""
+    """The backend was not asked, so it has certainly done nothing."""
 
 
 @frozen
 class Sticky:
-    """The tier a session starts on for a requested model, until a time."""
+    """The tier on which a session's exchanges start for one requested model."""
 
     tier: str
-    until: float
+    until: float  # seconds since the epoch
 
 
 @frozen
 class SessionState:
-    """A session as it stands.
+    """A session as the store knows it."""
 
-    ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``estimated``: how
-    many of those used no upstream has counted. ``counts``: tokens settled by scope, of the scopes
-    that were asked for. ``sticky``: what has not ended yet.
-    """
-
-    session: str
-    used: int = 0
-    reserved: int = 0
-    estimated: int = 0
+    session: str  # its hash
+    used: int = 0  # tokens settled
+    reserved: int = 0  # tokens that running exchanges have set aside
+    estimated: int = 0  # how many of the tokens in ``used`` the proxy had to estimate
+    # Tokens settled, by scope: the scopes that ``load`` was asked for.
     counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
-    tier: str = ""
+    tier: str = ""  # the last turn's
+    # By requested model; entries whose time is over are left out.
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
 
 
 class Sessions(list[SessionState]):
-    """Some sessions. ``unreadable``: of how many more the backend has what makes no sense."""
+    """One page of sessions."""
 
-    unreadable = 0
+    unreadable = 0  # sessions of this page that are left out, for their stored data makes no sense
 
 
 @frozen
 class Settlement:
-    """What ends a reservation: the tokens that were really used, in each of the scopes."""
+    """The end of a reservation."""
 
-    ticket: str
-    amounts: Mapping[Limit, int]
+    ticket: str  # names the reservation, which may have expired
+    amounts: Mapping[Limit, int]  # tokens that were really used, to be counted in each scope
 
 
 @frozen
 class Change:
-    """What is to be added, all in one. Changes of parallel exchanges may be written in any order.
+    """One write to the store, applied as a whole.
 
-    ``session``: whose ``turns``, ``tier`` and ``sticky`` these are; "" for nobody's.
-    ``settlement``: of a reservation, which may have expired. ``counts``: to the hours' counters.
-    ``breakers``: by tier. ``events``: each has ``time``, ``kind``, ``session``.
+    A change adds, so parallel exchanges' changes may be written in any order.
     """
 
-    session: str = ""
-    turns: int = 0
-    tier: str = ""
-    sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    session: str = ""  # the session of the next three fields; "": they are not written
+    turns: int = 0  # added to the session's
+    tier: str = ""  # the session's from now on; "": it keeps the one it has
+    sticky: Mapping[str, Sticky] = field(default_factory=dict)  # by requested model
     settlement: Settlement | None = None
-    counts: Deltas = field(default_factory=dict)
-    breakers: Mapping[str, BreakerState] = field(default_factory=dict)
-    events: Sequence[Mapping[str, Any]] = ()
+    counts: Deltas = field(default_factory=dict)  # added to the hours' counters
+    breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # by tier; they replace
+    events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
 
 
 @frozen
 class Refused:
-    """A reservation that doesn't fit.
+    """A reservation that doesn't fit into a budget."""
 
-    ``waits_for_others``: it would fit if what running exchanges reserved came to nothing.
-    ``resets_in``: seconds until there is room again, as far as it is known, for a scope that
-    nobody spends from meanwhile.
-    """
-
-    limit: Limit
-    used: int
-    waits_for_others: bool
-    resets_in: float
+    limit: Limit  # the first budget that has no room
+    used: int  # tokens settled in this budget's scope
+    waits_for_others: bool  # it would fit if the running exchanges gave back all they reserved
+    resets_in: float  # estimated seconds until it fits, if nobody spends from the scope meanwhile
 
 
 @frozen
 class Reserved:
-    """A reservation that was made. ``used``: each scope's tokens before it, settled ones only."""
+    """A reservation that was made."""
 
-    used: Mapping[str, int]
+    used: Mapping[str, int]  # tokens settled so far, by scope
 
 
 @frozen
 class EventQuery:
-    """Which events to give: of whom, of what kind, between two numbers, since a time.
-
-    ``session``: the hash, or its beginning. ``after``: the first ``limit`` ones beyond that number;
-    None: the last ``limit`` ones of all. ``before``: only those with a smaller number.
-    """
+    """Which events to return; a field that is None leaves out no event."""
 
     kind: str | None = None
-    session: str | None = None
+    session: str | None = None  # the hash, or its beginning
     request_id: str | None = None
     agent: str | None = None
-    after: int | None = None
-    before: int | None = None
-    since: float = 0.0
+    after: int | None = None  # the first ``limit`` events with larger numbers; None: the last ones
+    before: int | None = None  # events with smaller numbers alone
+    since: float = 0.0  # seconds since the epoch
     limit: int = 100
 
     def asks_for(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event is one of them, as far as its content tells."""
+        """Whether an event matches by its content; its number is not looked at."""
         return (
             event["time"] >= self.since
             and (self.kind is None or event["kind"] == self.kind)
@@ -173,58 +159,58 @@ class EventQuery:
 
 @frozen
 class Sizes:
-    """How much a store keeps, and for how many seconds."""
+    """How much a store keeps, and for how long."""
 
     max_sessions: int
-    session_ttl: float
-    events_ttl: float
+    session_ttl: float  # seconds since a session's last use
+    events_ttl: float  # seconds, of the hours' counters too
     max_events: int
 
 
 class Store(Protocol):
-    """Load at the start of an exchange, write what changed at its end."""
+    """A backend. An exchange loads its session at its start and writes its change at its end."""
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the backend now, in a sentence for people; None if nothing is."""
+        """Say in a sentence for people what is wrong with the backend now; None if nothing is."""
         ...
 
     async def open(self) -> None:
-        """Start. A backend that can't be reached is trouble, no error: it is tried on and on."""
+        """Start. A backend that can't be reached raises nothing: the store tries on and on."""
         ...
 
     async def close(self) -> None:
-        """Write what is not written yet, and end."""
+        """Write all that is not written yet, and end."""
         ...
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
-        """The session, or a new one; one idle for longer than its time to live is new.
+        """Return the session; a new one if it is unknown, or idle for longer than its TTL.
 
-        ``limits``: the scopes whose counts are wanted too.
+        ``limits``: the budgets whose counts the caller wants too.
         """
         ...
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
-        """Add all of it in one. As with all that changes: on return, it is stored.
+        """Apply the change as a whole. It is stored when this returns, as with any changing method.
 
-        Gives the tokens before it of each scope that it settles: of those who settle at once, one
-        crosses a threshold.
+        Return by scope the tokens before the change's settlement. The store settles one change
+        after the other, so of exchanges that end together exactly one crosses a threshold.
         """
         ...
 
     async def delete(self, session: str) -> bool:
-        """Forget a session and its counts, also those within it; whether there was one.
+        """Forget a session and the counts of all scopes within it; return whether it was known.
 
-        (One that is forgotten because it is idle leaves what its sub-agents still spend from.)
+        (A session that the store forgets for being idle leaves counts that sub-agents still use.)
         """
         ...
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
-        """The sessions by last use, the latest first."""
+        """Return sessions that are not idle for too long, the last used first."""
         ...
 
     async def count_sessions(self, now: float) -> int:
-        """How many :meth:`sessions` has to give: those that are not idle for too long."""
+        """Count the sessions that :meth:`sessions` can return."""
         ...
 
     async def reserve(
@@ -237,25 +223,25 @@ class Store(Protocol):
         *,
         partial: bool = False,
     ) -> Reserved | Refused:
-        """Set tokens aside in all scopes or in none.
+        """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
 
-        ``ticket`` names the reservation: made again, it replaces the one before, which does not
-        stand in its own way; refused, it leaves the one before as it was. Past ``expires`` it
-        counts for nothing: its process is dead. ``partial``: where nobody else has set anything
-        aside, it will do if any token is left.
+        ``ticket`` names the reservation. A second one with the same ticket replaces the first,
+        whose tokens don't count against it; if the second is refused, the first stays.
+        ``expires``: when the reservation counts no longer, for its process must be dead.
+        ``partial``: in a scope where nobody else has set tokens aside, one token left is enough.
         """
         ...
 
-    async def breakers(self) -> Mapping[str, BreakerState]: ...
+    async def breakers(self) -> Mapping[str, BreakerState]: ...  # by tier
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        """Events with their numbers, oldest first."""
+        """Return the events that ``query`` selects, each behind its number, oldest first."""
         ...
 
     async def count_events(self, query: EventQuery) -> int:
-        """How many events the query would give, were it not for its ``limit``."""
+        """Count the events that ``query`` selects, as if it had no ``limit``."""
         ...
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        """The counters of the hours from ``first`` to ``last``."""
+        """Return the counters of the hours ``first`` to ``last`` (hours since 1970)."""
         ...

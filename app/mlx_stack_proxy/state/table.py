@@ -1,4 +1,4 @@
-"""Rows by name in memory, which know what of them is still to be written down."""
+"""Rows by name in memory, with a record of which rows the file doesn't have yet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ Row = TypeVar("Row")
 
 
 class Table(OrderedDict[Name, Row]):
-    """``changed``: names whose rows were set or deleted, in that order (as dicts keep it).
+    """An ordered dict that notes the names of rows that were set or deleted.
 
-    A row that changes in place is to be set again.
+    A caller who changes a row in place sets it again, so that the table notes it.
     """
 
     def __init__(self) -> None:
+        # Names to be written, the first changed first; whoever writes a row deletes its name here.
         self.changed: dict[Name, None] = {}
         super().__init__()
 
@@ -29,11 +30,11 @@ class Table(OrderedDict[Name, Row]):
         self.changed[name] = None
 
     def all_changed(self) -> None:
-        """Nothing of it is written down any more."""
+        """Note every row as changed: the file is new and has none."""
         self.changed.update(dict.fromkeys(self))
 
     def restore(self, rows: Iterable[tuple[Name, Row]]) -> None:
-        """Take over rows that are written down."""
+        """Replace all rows by those read from the file, and note none as changed."""
         self.clear()
         self.update(rows)
         self.changed.clear()

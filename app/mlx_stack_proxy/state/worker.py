@@ -1,4 +1,4 @@
-"""One thread that does blocking work, one thing after the other."""
+"""One thread that runs blocking jobs for an event loop, one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """Belongs to the event loop that runs when it is made. A thread that hangs holds up no exit."""
+    """A thread for the event loop that runs when the worker is made.
+
+    The thread is a daemon: if a job hangs, the process ends all the same.
+    """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,13 +27,13 @@ class Worker:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def do(self, job: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Run ``job`` in the thread; what it returns or raises is the future's."""
+        """Run ``job`` in the thread; the future gets its result or its exception."""
         future: asyncio.Future[Result] = self._loop.create_future()
         self._jobs.put((job, future))
         return future
 
     def stop(self) -> None:
-        """End the thread, once all that was given to it is done."""
+        """End the thread once it has run all jobs that it was given."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -38,13 +41,13 @@ class Worker:
             job, future = given
             try:
                 give = partial(future.set_result, job())
-            except BaseException as error:  # it is the caller's
+            except BaseException as error:  # the caller's, who waits for the future
                 give = partial(future.set_exception, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(_unless_done, future, give)
             del given, job, future, give
 
 
 def _unless_done(future: asyncio.Future[Any], give: Callable[[], None]) -> None:
-    if not future.done():  # else it was cancelled
+    if not future.done():  # else the caller has cancelled it
         give()

@@ -1,1 +1,1 @@
-"""What is told of exchanges: metrics, events, the log, traces, captured failures."""
+"""What the proxy tells of its exchanges: metrics, events, the log, traces, captured failures."""

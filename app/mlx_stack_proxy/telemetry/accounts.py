@@ -1,4 +1,9 @@
-"""What an exchange leaves behind: counters, events, one line in the log."""
+"""Record what happens: metrics, the hours' counters, events, and one log line for each exchange.
+
+The engine, the server and the token budgets call these functions; each takes the shared
+``Services`` and changes nothing of the exchange. Events and the hours' counters go to the journal,
+which writes them to the store.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from . import log
 from .exchange_counts import INCIDENTS, RECOVERED, amount_of, counts_of, way_of
 from .metrics import OTHER
 
-# Events that belong to no request, and the hour's counter of each.
+# Events that belong to no request, each with the hour's counter that it adds 1 to.
 _COUNTED = {
     "started": "starts",
     "stopped": "stops",
@@ -28,21 +33,21 @@ _COUNTED = {
     "upstream_down": "down",
     "tier_degraded": "down",
 }
-# These events hold the incident's whole detail: figures, a tool's name, a digest.
+# Kinds of incident whose whole detail is in the event: figures, a tool's name, a digest.
 _WITH_DETAIL = ("loop_warning", "loop_break")
 
 
 def tier_label(exchange: Exchange) -> str:
-    """The tier's name for a metric; all models that pass through are one."""
+    """Return the tier's name for a metric's label; ``other`` for models that pass through."""
     return exchange.tier if exchange.route.tiers else OTHER
 
 
 def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
-    """What the exchange adds to the hour's counters; it also keeps its last events."""
+    """Return what an ended exchange adds to the hour's counters; record its last events."""
     try:
         found = counts_of(exchange, outcome)
         keep(services, exchange, _told_of_end(exchange, outcome))
-    except Exception as error:  # no reason to keep a reply back that was fine
+    except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return {}
     hour, agent = hour_of(services.wall_clock()), exchange.request.agent
@@ -50,7 +55,7 @@ def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
-    """The events of an exchange's end: good news, or that nobody waits for it."""
+    """Return the events, (kind, detail), of an exchange that recovered or lost its client."""
     recovered = outcome == "ok" and way_of(exchange) in RECOVERED
     if not recovered and outcome != "client_left":
         return []
@@ -69,7 +74,7 @@ def count_attempt(
     outcome: Outcome,
     spent: Spent | None,
 ) -> None:
-    """One upstream call has ended."""
+    """Count an upstream call that has ended; ``spent``: its tokens, None if it has used none."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.labels(tier, outcome.reason or "ok").inc()
@@ -80,14 +85,14 @@ def count_attempt(
 
 
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
-    """Tokens that were used. ``tier``: a metric's label."""
+    """Count tokens in the metrics. ``tier``: the label, as ``tier_label`` returns it."""
     metrics = services.metrics
     metrics.tokens.labels(tier, "input").inc(spent.prompt)
     metrics.tokens.labels(tier, "output").inc(spent.output)
 
 
 def note_step(services: Services, exchange: Exchange, step: Step) -> None:
-    """What follows an attempt has been decided; the exchange goes by it already."""
+    """Record the step that follows an attempt; the exchange has it in its list already."""
     match step:
         case Retry():
             services.metrics.retries.labels(tier_label(exchange), step.reason).inc()
@@ -98,14 +103,14 @@ def note_step(services: Services, exchange: Exchange, step: Step) -> None:
 
 
 def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
-    """A tier was left for that of now."""
+    """Record that the exchange has moved from the tier ``before`` to its present tier."""
     services.metrics.escalations.labels(before, exchange.tier, reason).inc()
     detail = {"from": before, "to": exchange.tier, "reason": reason}
     keep(services, exchange, [("escalated", detail)])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
-    """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
+    """Advise the operator, once a minute, that a tier takes hints in a tool result alone."""
     if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
         advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
@@ -113,11 +118,11 @@ def note_hint_refused(services: Services, exchange: Exchange) -> None:
 
 
 def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence[Incident]) -> None:
-    """Count what the stages reported of an attempt, and keep it as events."""
+    """Count the incidents that stages reported of an attempt, and record their events."""
     if not incidents:
         return
     tier = tier_label(exchange)
-    tools = exchange.request.offered()  # what else a model calls a tool is its own text
+    tools = exchange.request.offered()  # any other tool name is a model's own text
     events = []
     for incident in incidents:
         row = INCIDENTS[incident.kind]
@@ -136,7 +141,7 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
 
 
 def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
-    """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
+    """Record that an exchange ends without a reply, unless the client is at fault."""
     if error.type == INVALID_REQUEST:
         return
     tried = [attempt.as_dict() for attempt in exchange.attempts]
@@ -147,13 +152,13 @@ def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> Non
 def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
-    """Keep events, each with its kind and detail, for the post-mortem."""
+    """Record an exchange's events, each as (kind, detail), for the post-mortem."""
     who = (exchange.id, exchange.session.hash, exchange.request.agent)
     keep_of(services, who, exchange.tier, events)
 
 
 def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
-    """Keep an event that belongs to no request."""
+    """Record an event that belongs to no request."""
     keep_of(services, ("", "", ""), "", [(kind, detail)])
 
 
@@ -163,7 +168,10 @@ def keep_of(
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Keep events of a request. ``who``: its id, its session's hash, its agent."""
+    """Record a request's events, each as (kind, detail).
+
+    ``who``: its id, its session's hash, its agent; each "" for an event of no request.
+    """
     request_id, session, agent = who
     common = {
         "time": services.wall_clock(),
@@ -182,25 +190,25 @@ def keep_of(
 
 
 def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
-    """Count what belongs to no request."""
+    """Add to the present hour's counters that belong to no request; ``tier``: "" for no tier."""
     services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:
-    """A bug of ours: counted and said, and the exchange goes on without."""
+    """Count and log a bug of ours; the exchange goes on without the part that failed."""
     services.metrics.stage_faults.labels(stage).inc()
     log.fault("stage_fault", error, stage=stage)
 
 
 def store_failed(services: Services, error: StoreError) -> None:
-    """Count it; say it once a minute, for it may be so for each request."""
+    """Count a failure of the store; log it once a minute at most, for every request may fail."""
     services.metrics.store_errors.inc()
     if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
 def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:
-    """The exchange is over."""
+    """Count an ended exchange and log its line. ``seconds``: how long it took."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.requests.labels(tier, outcome).inc()

@@ -1,7 +1,7 @@
-"""What the figures prove, with the line of ``config.yaml`` that would change it.
+"""Make advice of a report's figures, with the line of ``config.yaml`` that follows the advice.
 
-Each rule is a row of ``RULES``: it looks at one tier's sums and gives advice, or none. Few figures
-prove nothing: none speaks below ``ENOUGH``.
+Each rule in ``RULES`` looks at one tier's sums and returns advice or None. Few figures prove
+nothing, so no rule advises below ``ENOUGH`` of the calls, requests or replies that it counts.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from ..settings import Settings
 from .metrics import OTHER
 from .report_words import labels
 
-ENOUGH: Final = 10  # calls
-OFTEN: Final = 0.2
+ENOUGH: Final = 10  # calls, requests or replies
+OFTEN: Final = 0.2  # a share of these, as the next two are
 MOSTLY: Final = 0.5
 SELDOM: Final = 0.05
-LONG_SECONDS: Final = 5.0  # in a queue, on average
+LONG_SECONDS: Final = 5.0  # of waiting in a queue, on average
 
 Sums = Mapping[str, float]
 
 
 @frozen
 class Advice:
-    """``says``: a sentence. ``setting``: its path. ``line``: as it would stand in the file."""
+    """What one rule advises for one tier."""
 
-    says: str
-    setting: str
-    line: str
+    says: str  # a sentence
+    setting: str  # the setting's path, with dots
+    line: str  # the setting as it would stand in the file
 
 
 @frozen
 class Tier:
-    """``following``: the chain from the next tier on."""
+    """A tier that the rules look at; ``tier[counter]`` is 0 for a counter that it lacks."""
 
     name: str
-    sums: Sums
-    following: tuple[str, ...]
+    sums: Sums  # by counter
+    following: tuple[str, ...]  # the tiers behind it in the chain
 
     def __getitem__(self, counter: str) -> float:
         return self.sums.get(counter, 0)
@@ -123,7 +123,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def advice(by_tier: Mapping[str, Sums], settings: Settings) -> list[dict[str, Any]]:
-    """For the tiers that the settings still have, in the order of the chain."""
+    """Return advice as JSON for tiers that the settings still have, in the chain's order."""
     chain = settings.reliability.escalation.chain
     found = []
     for name in dict.fromkeys([*chain, *settings.tiers]):
@@ -137,7 +137,7 @@ def advice(by_tier: Mapping[str, Sums], settings: Settings) -> list[dict[str, An
 
 
 def _start_higher(tier: Tier, says: str) -> Advice | None:
-    """Begin with the next tier; nothing where there is none."""
+    """Advise to begin with the next tier; return None if there is none."""
     if not tier.following:
         return None
     chain = f"chain: [{', '.join(tier.following)}]"

@@ -1,7 +1,8 @@
-"""Who asks: the name under which an agent's requests are counted (docs/observability.md).
+"""Find the name under which an agent's requests are counted (docs/observability.md).
 
-The first that says something: ``X-MLX-Stack-Agent``; ``X-MLX-Stack-Session``, unless it is a UUID,
-which names a run and no agent; the product in ``User-Agent``; the label of the API key.
+The first of these that has a name gives it: ``X-MLX-Stack-Agent``; ``X-MLX-Stack-Session``, unless
+it is a UUID, which names a run and not an agent; the product in ``User-Agent``; the API key's
+label.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ MOST_CHARACTERS: Final = 40
 UNNAMED: Final = "unnamed"
 _ODD = re.compile(r"[^\w.@+-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
-# `OpenAI/Python 1.109`: what follows a product is its version, which begins with a digit.
-# Programs whose product has another name than people know: as recorded of Claude Code 2.1.332 and
-# Codex 0.169.0 (`codex_cli_rs` is its terminal's), and the async clients of two SDKs.
+# Programs that people know by another name than their product's: as recorded of Claude Code 2.1.332
+# and Codex 0.169.0 (`codex_cli_rs` is its terminal program), and the async clients of two SDKs.
 _KNOWN_AS: Final = {
     "claude-cli": "claude-code",
     "codex_exec": "codex",
@@ -26,11 +26,16 @@ _KNOWN_AS: Final = {
     "asyncopenai-python": "openai-python",
     "asyncanthropic-python": "anthropic-python",
 }
+# A product, and the word behind its slash if that is no version, which begins with a digit:
+# `OpenAI/Python 1.109` is openai-python.
 _PRODUCT = re.compile(r"\s*([^\s/()]+)(?:/([^\W\d][^\s/()]*))?")
 
 
 def agent_name(headers: Mapping[str, str], key_label: str, *, shown: bool) -> str:
-    """``headers``: names in lower case. ``shown``: else a digest is the name."""
+    """Return the agent's name, 40 characters at most; ``unnamed`` if nothing names it.
+
+    ``headers``: by name in lower case. ``shown``: False returns a digest in place of the name.
+    """
     name = (
         _short(headers.get("x-mlx-stack-agent", ""))
         or _of_session(headers.get("x-mlx-stack-session", ""))
@@ -45,7 +50,7 @@ def _of_session(given: str) -> str:
     return "" if not given or _UUID.fullmatch(given.strip()) else _short(given)
 
 
-@lru_cache(256)  # an agent sends the same with every request
+@lru_cache(256)  # an agent sends the same header with every request
 def _product(user_agent: str) -> str:
     found = _PRODUCT.match(user_agent)
     if found is None:
@@ -55,5 +60,5 @@ def _product(user_agent: str) -> str:
 
 
 def _short(given: str) -> str:
-    """Fit for a line, a column and a command."""
+    """Make a name safe for a log line, a table's column and a shell command."""
     return _ODD.sub("-", given[: 4 * MOST_CHARACTERS]).strip("-")[:MOST_CHARACTERS]

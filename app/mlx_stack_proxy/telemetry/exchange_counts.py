@@ -1,8 +1,8 @@
-"""What an exchange that has ended adds to the hour's counters: one function, plain data.
+"""Work out what an ended exchange adds to the hour's counters: a pure function, ``counts_of``.
 
-Each tier gets what happened there; the tier that answered last gets the exchange itself. Of the
-replies that were delivered each belongs to exactly one of ``WAYS``. The counters' names and
-meanings are in docs/http.md.
+Attempts, moves and incidents count for the tier where they happened; the exchange itself counts for
+the tier that answered last. Each delivered reply counts for exactly one of ``WAYS``. The counters'
+names and meanings are in docs/http.md.
 """
 
 from __future__ import annotations
@@ -19,35 +19,30 @@ from ..frozen import frozen
 from ..state.hourly import Counts
 from .metrics import OTHER
 
-# After attempts that failed.
+# The ways in which a reply came to be right after attempts that failed.
 RECOVERED: Final = ("retried_right", "escalated_right")
-# How a reply that was delivered came to be right.
+# All ways in which a delivered reply came to be right.
 WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
     *RECOVERED,
 )
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
-_RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
-AT_ONCE: Final = 0.001  # seconds in which a free place is given
-_NO_FAILURE: Final = ("client_left", "client_error")  # of the tier's
+_RESCUED: Final = "rescued"  # the word in X-MLX-Stack-Repairs for a call found in text
+AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
+_NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
 
 Row = defaultdict[str, float]
 
 
 @frozen
 class Account:
-    """Where something that stages report is counted, and what it is kept as.
+    """Where one kind of incident, which stages report, is counted and recorded."""
 
-    ``metric``: of ``Metrics``; ``by_tier``: it has the tier as its first label. ``event``: the kind
-    of it, ``labels``: what the incident's labels are called there. ``hour``: the hour's counter;
-    where it depends on the incident's last label, that one's; "": any other.
-    """
-
-    metric: str
-    hour: Mapping[str, str]
-    event: str = ""
-    labels: tuple[str, ...] = ()
-    by_tier: bool = False
+    metric: str  # the name of the counter's attribute in ``Metrics``
+    hour: Mapping[str, str]  # the hour's counter by the incident's last label; "": any other label
+    event: str = ""  # the kind of the event that is recorded; "": none is
+    labels: tuple[str, ...] = ()  # what the incident's labels are called in the event's detail
+    by_tier: bool = False  # whether the metric has the tier as its first label
 
 
 _LOOP: Final = ("detector", "action")
@@ -76,15 +71,15 @@ INCIDENTS: Final = {
 
 
 def amount_of(incident: Incident) -> int:
-    """How much it counts."""
+    """Return how much an incident adds to its counters: saved tokens, else 1."""
     return incident.detail["tokens"] if incident.kind == "tokens_saved" else 1
 
 
 def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
-    """By tier. ``outcome``: as in ``mlx_stack_requests_total``."""
+    """Return an exchange's counters by tier. ``outcome``: as in ``mlx_stack_requests_total``."""
     rows: defaultdict[str, Row] = defaultdict(lambda: defaultdict(float))
     passes_through = not exchange.route.tiers
-    offered = exchange.request.offered()  # what else a model calls a tool is its own text
+    offered = exchange.request.offered()  # any other tool name is a model's own text
     for attempt in exchange.attempts:
         row = rows[OTHER if passes_through else attempt.tier]
         _add_attempt(row, attempt, offered)
@@ -101,7 +96,7 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
             row["queued"] += 1
             row["queue_seconds"] += ended.waited
             row["queue_timeouts"] += not ended.placed
-        if ended.reason != "client_left":  # what was said of a reply that was judged
+        if ended.reason != "client_left":  # else nobody has judged the reply
             for incident in ended.remarks.incidents:
                 _add_incident(rows[OTHER if passes_through else ended.tier], incident, offered)
     _add_outcome(rows[OTHER if passes_through else exchange.tier], exchange, outcome)
@@ -152,8 +147,8 @@ def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
 
 
 def way_of(exchange: Exchange) -> str:
-    """Of ``WAYS``, how a reply that was delivered came to be right."""
-    # A call that an earlier exchange's second opinion confirmed goes out with its verdict.
+    """Return which of ``WAYS`` a delivered reply belongs to."""
+    # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
     asked_again = len(exchange.attempts) > 1
     failed = [a for a in exchange.attempts if asked_again and a.reason]
     if any(not is_doubt(attempt.verdict) for attempt in failed):

@@ -1,9 +1,9 @@
-"""``observability.capture_failures``: failing exchanges, as records that ``replay`` reads.
+"""Write failing exchanges as records that ``replay`` reads (``observability.capture_failures``).
 
-One line an attempt: the client's request, the reply as it came over the wire, the verdict; of a
-reply that was mended also what was delivered. An exchange in which no attempt failed and nothing
-was mended leaves nothing. Keys are taken out; prompts and replies are not,
-which is why this is off unless asked for, and why the folder is private.
+An observer for each exchange keeps a record for each attempt: the client's request, the reply as it
+came over the wire, the verdict, and for a mended reply also what the client got. At the end of the
+exchange a thread writes its records, one a line, if an attempt failed or a reply was mended. Keys
+are removed; prompts and replies are not, so the capture is off by default and the folder private.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
-MOST_RAW: Final = 4 * 1024 * 1024  # bytes of a reply; of a longer one the beginning is kept
-MOST_WAITING: Final = 64  # exchanges that wait for the disk; more are left out
+MOST_RAW: Final = 4 * 1024 * 1024  # bytes that are kept of a reply, from its beginning
+MOST_WAITING: Final = 64  # exchanges that wait for the disk; further ones are lost
 CLOSE_SECONDS: Final = 5.0
 REMOVED: Final = b"[key removed]"
-SHORTEST_KEY: Final = 8  # characters; what is shorter ("local") is no secret
-# Fields of a request body in which LiteLLM's clients send keys, at whatever depth,
+SHORTEST_KEY: Final = 8  # characters; a shorter key ("local") is no secret
+# Fields in which LiteLLM's clients send keys, at any depth of a request's body, except in the
+# fields of `_SAID`.
 _KEY_FIELD = re.compile(
     r"api_?key|secret|password|authorization|credential|(auth|access)_?token|headers", re.IGNORECASE
 )
-# but not in here: what an agent and its tools say to each other is what is to be replayed.
+# Fields that are kept as they are, for a replay needs what an agent and its tools have said.
 _SAID = frozenset({"messages", "tools", "functions", "response_format"})
 _LOOKS_LIKE_A_KEY = re.compile(
     rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
@@ -51,33 +52,34 @@ _LOOKS_LIKE_A_KEY = re.compile(
     rb"|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
     # A JSON Web Token.
     rb"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
-    rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends JSON writes as \n
+    rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends are \n in JSON
 )
 _KEPT_HEADERS = (b"content-type", b"retry-after")
 
 
 class FailureCapture:
-    """``folder``: made private; ``most_bytes``: of all files together. ``keys``: never written.
-
-    ``report``: told of faults.
-    """
+    """Writes one process's records; ``of`` makes an exchange's observer."""
 
     name = "capture"
 
     def __init__(self, folder: str, most_bytes: int, keys: Sequence[str], report: Any) -> None:
+        """``folder``: is made private. ``most_bytes``: of the two files together.
+
+        ``keys``: never written. ``report``: called with ``name`` for each fault.
+        """
         self._folder = Path(folder).expanduser()
         self._most = most_bytes // 2  # in each of the two files
         self._keys = tuple(key for key in keys if len(key) >= SHORTEST_KEY)
         self._report = report
         self._worker: Worker | None = None
-        self._waiting = 0
-        self._said = RateLimit()
+        self._waiting = 0  # exchanges that the thread has not written yet
+        self._said = RateLimit()  # of the log's lines about faults
 
     def start(self) -> None:
         self._worker = Worker("mlx-stack-capture")
 
     async def close(self) -> None:
-        """Write what waits, and end."""
+        """Write the records that wait, for ``CLOSE_SECONDS`` at most, and end the thread."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
@@ -87,7 +89,7 @@ class FailureCapture:
         return _Tape(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
-        """Write an exchange's records, in the thread. ``owner``: the client's own key."""
+        """Have the thread write an exchange's records. ``owner``: the client's own key."""
         if self._worker is None or self._waiting >= MOST_WAITING:
             self._failed(OSError("too many wait for the disk"))
             return
@@ -117,7 +119,7 @@ class FailureCapture:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # the workers of one proxy share it
+            fcntl.flock(folder, fcntl.LOCK_EX)  # the workers of one proxy share the files
             path = self._folder / FILE
             if path.exists() and path.stat().st_size + len(data) > self._most:
                 path.replace(self._folder / OLD_FILE)
@@ -127,7 +129,7 @@ class FailureCapture:
 
 
 class _Tape(Observer):
-    """One exchange: what came for each of its attempts."""
+    """Records one exchange: a record for each of its attempts."""
 
     name = FailureCapture.name
 
@@ -135,7 +137,7 @@ class _Tape(Observer):
         self._capture = capture
         self._exchange = exchange
         self._records: list[dict[str, Any]] = []
-        self._response: _Recorded | None = None
+        self._response: _Recorded | None = None  # the running attempt's
         self._worth_keeping = False  # an attempt failed, or a reply was mended
 
     def answered(self, response: Response) -> None:
@@ -146,7 +148,7 @@ class _Tape(Observer):
         response, self._response = self._response, None
         verdict = outcome.verdict
         if verdict is None and outcome.reason is not None:
-            return  # the client has left: nothing was judged
+            return  # the client has left, so nothing was judged
         delivered = _delivered(attempt) if outcome.reason is None else None
         if outcome.reason is not None or delivered is not None:
             self._worth_keeping = True
@@ -180,7 +182,7 @@ class _Tape(Observer):
 
 
 def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
-    """What goes out of a reply whose first choice was mended; None where it was not."""
+    """Return what the client gets of a reply whose first choice was mended; None for others."""
     if attempt is None or 0 not in attempt.reply.mended:
         return None
     choice = attempt.reply.choices[0]
@@ -189,7 +191,7 @@ def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
 
 
 class _Recorded:
-    """An answer's head, and what is read of its body, up to a limit."""
+    """A response's head and the beginning of its body, at most ``MOST_RAW`` bytes."""
 
     __slots__ = ("cut_off", "headers", "parts", "size", "status")
 
@@ -197,8 +199,8 @@ class _Recorded:
         self.status = response.status
         self.headers = response.headers
         self.parts: list[bytes] = []
-        self.size = 0
-        self.cut_off = False
+        self.size = 0  # bytes read so far
+        self.cut_off = False  # whether the body was longer than the limit
 
     def take(self, data: bytes) -> None:
         self.size += len(data)
@@ -209,7 +211,7 @@ class _Recorded:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """All of it or nothing: half a line would spoil the next one, too."""
+    """Append all of ``data`` or nothing: half a line would spoil the next one, too."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(path, "ab", buffering=0, opener=lambda name, _: os.open(name, flags, 0o600)) as file:
         os.fchmod(file.fileno(), 0o600)
@@ -244,7 +246,7 @@ def _without_key_fields(value: Any) -> Any:
 def _reply(
     response: _Recorded | None, verdict: Verdict | None, keys: Sequence[str]
 ) -> dict[str, Any]:
-    """As ``replay`` reads it: what came over the wire, and what else was found than that tells."""
+    """Return a reply as ``replay`` reads it: the bytes from the wire, and why the call failed."""
     said: dict[str, Any] = {}
     streamed = False
     if response is not None:
@@ -255,7 +257,7 @@ def _reply(
         kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
         said["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
         name = "stream" if streamed and response.status < 400 else "body"
-        raw = _without_keys(b"".join(response.parts), keys)  # as base64 none would be seen
+        raw = _without_keys(b"".join(response.parts), keys)  # before base64 hides them
         try:
             said[name] = raw.decode()
         except UnicodeDecodeError:

@@ -1,7 +1,8 @@
-"""What is written down beside the sessions: events, the hours' counters, the breakers' states.
+"""Write events, the hours' counters and the breakers' states to the store, in the background.
 
-Nobody waits for it but who ends an exchange: what is told in one moment goes to the store in one
-call, in its order, and of a breaker only the last state.
+Callers record something and go on; only the end of an exchange and the end of the process wait
+until it is written. A task sends all that was recorded since its last call to the store as one
+change: the events in their order, and of each breaker the last state alone.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ from . import log
 
 
 class Journal:
-    """``clock``: seconds since the epoch. ``on_failure``: told why the store failed."""
+    """The journal of one process."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        """``clock``: seconds since the epoch."""
         self._store = store
         self._clock = clock
-        self.on_failure: Callable[[StoreError], None] = lambda error: None
+        self.on_failure: Callable[[StoreError], None] = lambda error: None  # if a write fails
+        # Recorded since the task's last call to the store:
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
-        self._next: asyncio.Future[None] | None = None  # done when those above are written,
-        self._current: asyncio.Future[None] | None = None  # and those that are on their way
+        self._next: asyncio.Future[None] | None = None  # done when these are written
+        self._current: asyncio.Future[None] | None = None  # done when the running call has ended
         self._task: asyncio.Task[None] | None = None
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Keep events; each has ``time``, ``kind``, ``session``."""
+        """Record events; each has ``time``, ``kind``, ``session``."""
         if events:
             self._events += events
             self._write_soon()
@@ -46,7 +49,7 @@ class Journal:
         self._write_soon()
 
     async def written(self) -> None:
-        """Until the store has, or has refused, all that was told so far."""
+        """Wait until the store has written, or failed to write, all that was recorded so far."""
         last = self._next or self._current
         if last is not None:
             await asyncio.shield(last)
@@ -64,7 +67,7 @@ class Journal:
             self._next, self._events, self._counts, self._breakers = None, [], {}, {}
             try:
                 await self._write_down(change)
-            except Exception as error:  # or whoever ends an exchange would wait for ever
+            except Exception as error:  # uncaught, it would leave `written` waiting for ever
                 log.fault("journal_fault", error)
             finally:
                 self._current = None

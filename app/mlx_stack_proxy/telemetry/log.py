@@ -1,7 +1,6 @@
 """Logging: structlog to standard error, readable on a terminal, one JSON object a line otherwise.
 
-No key, prompt or reply text goes into a log line; the caller sees to it by passing only names,
-numbers and hashes.
+No key, prompt or reply text goes into a log line: callers pass only names, numbers and hashes.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from ..settings import ObservabilitySettings
 
 
 class _CurrentStderr:
-    """Standard error as it is when a line is written; a test or a host may have replaced it.
+    """Writes to the present ``sys.stderr``, which a test or a host may have replaced.
 
-    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange.
+    A line that can't be written, because the disk is full or the reader gone, breaks no exchange.
     """
 
     def write(self, text: str) -> int:
@@ -43,16 +42,16 @@ class _CurrentStderr:
 
 
 Stream = TextIO | _CurrentStderr
-# The request on whose behalf a line is written; tasks that it starts inherit it.
+# The id of the request for which lines are written now; the tasks that a request starts inherit it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-_bound: Any = None
+_bound: Any = None  # the logger that `get` returns
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure(
     settings: ObservabilitySettings, stream: Stream | None = None, *, libraries: bool = True
 ) -> None:
-    """Set up structlog, and with ``libraries`` the standard library's loggers through it."""
+    """Set up structlog; with ``libraries`` also format the standard library's loggers with it."""
     stream = stream or _CurrentStderr()
     console = settings.log_format == "console" or (
         settings.log_format == "auto" and stream.isatty()
@@ -62,7 +61,7 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
         _add_request_id,
     ]
-    plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
+    plain: list[Any] = [_without_controls] if console else []  # JSON escapes control characters
     level = _LEVELS[settings.log_level]
     structlog.configure(
         processors=[*shared, *plain, _renderer(console, stream)],  # tracebacks: see `fault`
@@ -70,7 +69,7 @@ def configure(
         logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
-    global _bound  # noqa: PLW0603  # finding and binding one anew costs as much as the line
+    global _bound  # noqa: PLW0603  # to find and bind a logger anew costs as much as its line
     _bound = structlog.get_logger().bind()
     if libraries:
         _configure_libraries(console, stream, level, shared, plain)
@@ -93,7 +92,7 @@ def _configure_libraries(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries speak up only where something is wrong; what they say could quote a request.
+    # Libraries log warnings and errors alone: other lines of theirs could quote a request.
     root.setLevel(max(level, logging.WARNING))
 
 
@@ -110,7 +109,7 @@ def _renderer(console: bool, stream: Stream) -> Any:
 
 
 def _without_controls(_: Any, __: str, event: Any) -> Any:
-    """A client's text must not move a terminal's cursor, nor look like a line of ours."""
+    """Escape control characters: a client's text must not move the cursor or fake a log line."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = printable(value)
@@ -119,17 +118,17 @@ def _without_controls(_: Any, __: str, event: Any) -> Any:
 
 def _render_json(_: Any, __: str, event: Any) -> str:
     line = orjson.dumps(event, default=str).decode()
-    # orjson leaves what JSON allows, and some terminals and readers of lines don't.
+    # orjson leaves characters that JSON allows and some terminals and line readers take amiss.
     return line if line.isascii() and "\x7f" not in line else printable(line)
 
 
 def get() -> Any:
-    """The project's logger."""
+    """Return the project's logger."""
     return _bound or structlog.get_logger()
 
 
 def fault(event: str, error: BaseException, **fields: Any) -> None:
-    """Log an error of our own by its type and place: its message could quote a prompt."""
+    """Log an error of our own by its type and place, for its message could quote a prompt."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     at = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
     get().error(event, error=type(error).__name__, at=at, **fields)

@@ -1,8 +1,8 @@
-"""The log in a file that is bounded, for where nobody else sees to it (launchd).
+"""A log file of bounded size, for service managers that don't bound it themselves (launchd).
 
-Standard output and error are led into the file, so that what the interpreter or a library writes
-there is in it as well; the workers of one proxy share it. A file that is full is copied and
-emptied, and stays open wherever it is.
+``take_over`` redirects standard output and error to the file, so that it also has the lines that
+the interpreter and libraries write there. The workers of one proxy share the file. A full file is
+copied and emptied, not renamed, so that it stays the file which every worker has open.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import sys
 from pathlib import Path
 
 MAX_BYTES = 10 * 1024 * 1024
-KEPT = 5
-LOOK_AFTER = 64 * 1024  # what may be written from one look at the file's size to the next
+KEPT = 5  # older files
+LOOK_AFTER = 64 * 1024  # bytes that a process writes until it looks at the file's size again
 
 
 class LogFile:
-    """``path``: the file; the older ones are ``path.1`` (the last) to ``path.5``."""
+    """A text stream into the log file; ``path.1`` to ``path.5`` hold older lines, 1 the newest."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
+        """Open or make the file. Raises :class:`OSError`."""
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
-        self._written = 0
+        self._written = 0  # bytes since the last look at the file's size
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._handle = _open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._look()
@@ -42,7 +43,7 @@ class LogFile:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: ``write`` buffers nothing."""
 
     def isatty(self) -> bool:
         return False
@@ -51,9 +52,9 @@ class LogFile:
         return self._handle
 
     def _look(self) -> None:
-        """Set aside what is in the file, where that is full."""
+        """If the file is full, move its content to ``path.1``."""
         self._written = 0
-        with contextlib.suppress(OSError):  # a full disk, say: the log goes on where it is
+        with contextlib.suppress(OSError):  # e.g. a full disk: the log goes on in this file
             fcntl.flock(self._handle, fcntl.LOCK_EX)
             try:
                 if os.fstat(self._handle).st_size >= self._max_bytes:
@@ -77,7 +78,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def take_over(path: Path) -> None:
-    """Write to ``path`` in place of standard output and error. Raises :class:`OSError`."""
+    """Redirect standard output and error to the log file ``path``. Raises :class:`OSError`."""
     file = LogFile(path)
     for number in (1, 2):
         os.dup2(file.fileno(), number)

@@ -1,4 +1,4 @@
-"""What is counted (docs/observability.md). Labels are bounded: no session, path or free text."""
+"""The metrics (docs/observability.md). Labels are bounded: no session, path or free text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from prometheus_client.registry import Collector
 
 from ..state.hourly import bounded
 
-# Reads the queues: (tier, upstream calls running, requests waiting) of each.
+# Reads the queues: (tier, upstream calls running, requests waiting) for each tier.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
-# Tells the memory pressure: 0 normal, 1 warning, 2 critical; None where nothing tells it.
+# Reads the memory pressure: 0 normal, 1 warning, 2 critical; None if it can't be read.
 ReadPressure = Callable[[], int | None]
-# Tells of each tier whether its breaker has taken it out.
+# Reads for each tier whether its breaker has taken it out.
 ReadDegraded = Callable[[], Mapping[str, bool]]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +31,7 @@ _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 
 
 class Metrics:
-    """One process's metrics, in a registry of their own."""
+    """One process's metrics, in their own registry."""
 
     def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
         self.registry = CollectorRegistry()
@@ -102,16 +102,19 @@ class Metrics:
         return Histogram(name, text, labels, buckets=bounds, registry=self.registry)
 
     def count_agent(self, agent: str, outcome: str) -> None:
-        """An exchange has ended. Further agents than many are one."""
+        """Count an ended exchange for its agent; for ``other`` if there are too many agents."""
         self.agent_requests.labels(bounded(agent, self._agents), outcome).inc()
 
     def render(self, *, agents: bool) -> bytes:
-        """The Prometheus text format. ``agents``: with their names, which are not for all."""
+        """Return the metrics as Prometheus text.
+
+        ``agents``: include those with agents' names, which not everybody may see.
+        """
         hidden = () if agents else ("mlx_stack_agent_requests",)
         return generate_latest(SimpleNamespace(collect=lambda: self._shown(hidden)))
 
     def _shown(self, hidden: Collection[str]) -> Iterator[Metric]:
-        """What the registry has, without the time at which each counter was made."""
+        """Yield the registry's metrics, without the samples that tell when a counter was made."""
         for family in self.registry.collect():
             if family.name in hidden:
                 continue
@@ -120,9 +123,9 @@ class Metrics:
 
 
 class _Readings(Collector):
-    """What is read when somebody asks, so that a request has nothing to keep up to date.
+    """Metrics that are read for each scrape, so that no request has to keep them up to date.
 
-    What this process takes of its machine has the names that Prometheus' libraries share; the
+    The process's CPU, memory and files have the names that Prometheus' libraries share. The Python
     library's own collector reads /proc, which macOS doesn't have.
     """
 

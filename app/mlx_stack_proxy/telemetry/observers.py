@@ -1,7 +1,9 @@
-"""What looks on while an exchange runs: captured failures, traces.
+"""Observers watch an exchange while it runs: captured failures, traces.
 
-An observer changes nothing of the exchange. One that fails is reported, and told nothing more of
-that exchange. Without observers nothing is done for them.
+The engine calls one ``Observer`` for each exchange, which passes the calls on to all that are
+configured. An observer changes nothing of the exchange but the headers of its upstream calls. If
+one raises, its error is reported and it gets no further calls for this exchange. If none is
+configured, the exchange has no observer.
 """
 
 from __future__ import annotations
@@ -17,22 +19,22 @@ from ..engine.upstream import Response
 
 
 class Observer:
-    """Of one exchange. Override what is of interest."""
+    """Watches one exchange; a subclass overrides the calls that it needs."""
 
-    name = ""  # for the counter of faults
+    name = ""  # the label of its faults in ``mlx_stack_stage_faults_total``
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
-        """An upstream call is to be made; the headers that go with it."""
+        """An upstream call is about to begin; return the headers to send with it."""
         return headers
 
     def answered(self, response: Response) -> None:
-        """Its answer begins; its body is still to be read."""
+        """Upstream's response has begun; nobody has read its body yet."""
 
     def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """It is over, and judged."""
+        """The upstream call has ended; ``outcome`` has the verdict, if the client has not left."""
 
     def ended(self, outcome: str) -> None:
-        """The exchange is over; ``outcome`` as in ``mlx_stack_requests_total``."""
+        """The exchange has ended; ``outcome``: as in ``mlx_stack_requests_total``."""
 
 
 MakeObserver = Callable[[Exchange], Observer]
@@ -40,7 +42,7 @@ Report = Callable[[str, Exception], None]
 
 
 class Observers(Observer):
-    """Several as one, each guarded."""
+    """Several observers as one; a fault of one reaches neither the others nor the exchange."""
 
     def __init__(self, made: Sequence[Observer], report: Report) -> None:
         self._made = list(made)
@@ -69,7 +71,7 @@ class Observers(Observer):
 
     @contextmanager
     def _guarded(self, one: Observer) -> Iterator[None]:
-        """One that fails looks on no longer."""
+        """Report an observer that raises, and drop it."""
         try:
             yield
         except Exception as error:
@@ -78,7 +80,7 @@ class Observers(Observer):
 
 
 def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:
-    """An exchange's observers; None where nobody wants any."""
+    """Make an exchange's observers; return None if ``makers`` is empty."""
     if not makers:
         return None
     made = []

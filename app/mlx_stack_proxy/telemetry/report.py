@@ -1,6 +1,7 @@
-"""What happened in some hours, as one JSON object (docs/http.md): pure, from counters and events.
+"""Build the report of some hours as one JSON object (docs/http.md), from counters and events.
 
-``said`` holds the same in sentences, made by ``report_words``; ``advice`` by ``advice``.
+All functions are pure. The object's ``said`` tells its figures in sentences, which ``report_words``
+makes; its ``advice`` comes from ``advice``.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from ..state.hourly import HOUR, Counts, HourKey
 from . import report_words
 from .advice import advice
 
-MOST_FAILURES: Final = 5  # of a type, told one by one
+MOST_FAILURES: Final = 5  # the newest ones of a type, listed one by one
 Event = Mapping[str, Any]
 Found = dict[str, Any]
-# What begins an outage, and what ends it.
+# By the kind of event that begins an outage, the kind that ends it.
 _DOWN: Final = {"upstream_down": "upstream_up", "tier_degraded": "tier_recovered"}
 _UP: Final = {end: begin for begin, end in _DOWN.items()}
 
 
 @frozen
 class Asked:
-    """Seconds since 1970. ``agent``: only what is this one's; None: everybody's."""
+    """The time and the agent that a report is about."""
 
-    since: float
-    until: float
-    agent: str | None = None
+    since: float  # seconds since 1970
+    until: float  # seconds since 1970
+    agent: str | None = None  # only this agent's exchanges; None: all agents'
 
 
 def build(
     asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
 ) -> Found:
-    """``rows``: those of the hours asked for. ``events``: those of the time, oldest first."""
+    """Return the report. ``rows``: of the hours asked for. ``events``: in their order."""
     found = _figures(asked, rows, events)
     words = {"said": report_words.said(found), "advice": advice(found["by_tier"], settings)}
     return {**found, **words}
@@ -66,13 +67,16 @@ def _figures(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Even
 
 
 def sums(rows: Mapping[HourKey, Counts]) -> Found:
-    """Of all agents: ``totals`` and ``by_tier``."""
+    """Return all agents' counters, summed up as ``totals`` and ``by_tier``."""
     of_agents = {key: counts for key, counts in rows.items() if key.agent}
     return {"totals": _sum(of_agents.values()), "by_tier": _by(of_agents, "tier")}
 
 
 def outages(events: Iterable[Event], until: float) -> list[Found]:
-    """Of LiteLLM and of tiers, oldest first; one that lasts has no ``until``."""
+    """Return the outages of LiteLLM and of tiers, oldest first.
+
+    An outage that lasts has ``until`` None, and ``seconds`` up to the given ``until``.
+    """
     found: list[Found] = []
     open_: dict[tuple[str, str], Found] = {}
     for event in events:
@@ -90,7 +94,7 @@ def outages(events: Iterable[Event], until: float) -> list[Found]:
 
 
 def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
-    """The requests that ended with an error, of each type the newest ones, oldest first."""
+    """Return requests that ended with an error: of each type the newest, in order of time."""
     by_type: dict[str, list[Found]] = defaultdict(list)
     for event in events:
         if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
@@ -132,7 +136,7 @@ def _sum(rows: Iterable[Counts]) -> Found:
 
 
 def _plain(counts: Counts) -> Found:
-    """Whole numbers as such, seconds to the millisecond; in the order of the names."""
+    """Return counters by name: whole numbers as ints, others to the millisecond, no zeros."""
     return {
         name: int(number) if number == int(number) else round(number, 3)
         for name, number in sorted(counts.items())

@@ -1,6 +1,6 @@
-"""The report in sentences, by what they are about: each part is a row of ``PARTS``.
+"""Tell the report in sentences, in parts by what they are about: the rows of ``PARTS``.
 
-A part is a function of the report's JSON; one that has nothing to say gives no line.
+A part is a function that makes lines of the report's JSON; a part without lines is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Report = Mapping[str, Any]
 Counts = Mapping[str, float]
 MOST_NAMED: Final = 5  # agents and tools in one line
 
-# Why attempts failed, in a person's words: the reasons of docs/escalation.md.
+# Why attempts failed, in words for people; the keys are the reasons of docs/escalation.md.
 _WRONG: Final = {
     "tool_validation_failure": "a wrong tool call",
     "loop_detected": "a loop",
@@ -25,9 +25,9 @@ _WRONG: Final = {
     "output_truncated": "a reply cut short",
     "upstream_unavailable": "the proxy's own stop",
 }
-# Errors that say that a reply was not good enough; others are about servers, budgets, memory.
+# Errors for replies that were not good enough; other errors are about servers, budgets, memory.
 _ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
-_RIGHT: Final = (
+_RIGHT: Final = (  # ways in which broken replies came to be right, with their words
     ("repaired", "repaired"),
     ("found_in_text", "found in the text"),
     ("retried_right", "right when asked again"),
@@ -36,7 +36,7 @@ _RIGHT: Final = (
 
 
 def said(report: Report) -> list[dict[str, Any]]:
-    """``[{"about": …, "lines": […]}]``, without the parts that say nothing."""
+    """Return ``[{"about": …, "lines": […]}]``, without the parts that have no lines."""
     parts = ((about, part(report)) for about, part in PARTS)
     return [{"about": about, "lines": lines} for about, lines in parts if lines]
 
@@ -190,7 +190,7 @@ PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
 
 
 def span(seconds: float) -> str:
-    """The two largest units: 5 h 12 min."""
+    """Return a duration in its two largest units: 5 h 12 min."""
     left = round(seconds)
     parts = []
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
@@ -201,7 +201,7 @@ def span(seconds: float) -> str:
 
 
 def at(seconds: float) -> str:
-    """A time of this machine's day."""
+    """Return a time (seconds since 1970) as this machine's HH:MM."""
     return time.strftime("%H:%M", time.localtime(seconds))
 
 
@@ -218,7 +218,7 @@ def _times(number: float) -> str:
 
 
 def labels(counts: Counts, counter: str) -> dict[str, float]:
-    """A counter's numbers by their labels, the greatest first."""
+    """Return a counter's numbers by label, the greatest first."""
     prefix = f"{counter}:"
     found: Iterable[tuple[str, float]] = (
         (name.removeprefix(prefix), n) for name, n in counts.items() if name.startswith(prefix)

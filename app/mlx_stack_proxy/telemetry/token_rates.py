@@ -1,8 +1,8 @@
-"""How many tokens a second each tier writes: for a person who looks, not for a rule.
+"""Tokens a second that each tier writes, for people who look; no rule uses them.
 
-Over the seconds of the last minute in which the tier had a call. A call's tokens are spread evenly
-over its time; one that runs counts by what it has written so far. Nothing is kept of a token while
-it comes.
+A tier's rate is its tokens of the last minute over the seconds of this minute in which it had a
+call. A call's tokens are spread evenly over its time; a running call counts with the tokens that it
+has written so far. Only whole calls are remembered, so a token costs nothing while it comes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from collections.abc import Iterable
 from typing import Final
 
 WINDOW: Final = 60.0  # seconds
-MOST_CALLS: Final = 2_000  # remembered; with more in a minute the oldest don't count
+MOST_CALLS: Final = 2_000  # the newest ones are remembered; older ones don't count
 
-# A call that runs: its tier, tokens written so far, the time at which it began.
+# A running call: its tier, the tokens that it has written so far, the time at which it began.
 Writing = tuple[str, int, float]
 
 
 class TokenRates:
-    """Times are seconds of one clock, passed in."""
+    """The rates of all tiers. Times are seconds of one clock, passed in."""
 
     def __init__(self) -> None:
+        # Calls that have ended: tier, tokens, begin, end.
         self._ended: deque[tuple[str, int, float, float]] = deque(maxlen=MOST_CALLS)
 
     def ended(self, tier: str, tokens: int, began: float, now: float) -> None:
-        """A call has ended."""
+        """Remember a call that has ended ``now``."""
         self._ended.append((tier, tokens, began, now))
 
     def per_second(self, now: float, running: Iterable[Writing]) -> dict[str, float]:
-        """By tier; one that had no call in the last minute is not in it."""
+        """Return tokens a second by tier; tiers without a call in the last minute are left out."""
         since = now - WINDOW
         calls: dict[str, list[tuple[float, float, int]]] = {}
         for tier, tokens, began, end in self._ended:
@@ -41,7 +42,7 @@ class TokenRates:
 
 
 def _rate(calls: list[tuple[float, float, int]], since: float) -> float:
-    """``calls``: begin, end and tokens, by begin."""
+    """Return one tier's tokens a second. ``calls``: begin, end and tokens, sorted by begin."""
     written = busy = 0.0
     upto = since
     for began, end, tokens in calls:

@@ -1,8 +1,8 @@
-"""OpenTelemetry: a span for each exchange, and one for each of its upstream calls.
+"""OpenTelemetry: one span for each exchange, with one span in it for each of its upstream calls.
 
-Imported only with ``observability.traces: true``, for which the extra ``otel`` has to be installed.
-Names are those of the GenAI semantic conventions; no prompt and no reply is in a span. Where spans
-go is OpenTelemetry's own affair: its ``OTEL_*`` environment variables.
+The proxy imports this module only with ``observability.traces: true``, for which the extra ``otel``
+has to be installed. Names are those of the GenAI semantic conventions; no prompt and no reply is in
+a span. OpenTelemetry's own ``OTEL_*`` environment variables say where it sends the spans.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from ..wire.reply import Reply
 from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0
-MOST_NAME: Final = 128  # characters of a model's name, which may be the client's own
+MOST_NAME: Final = 128  # characters of a model's name, which the client may have made up
 _W3C = TraceContextTextMapPropagator()
-_CARRIED = (b"traceparent", b"tracestate")
+_CARRIED = (b"traceparent", b"tracestate")  # the headers that name a span's parent
 
 
 class Traces:
-    """``provider``: another one than what the environment asks for, for tests."""
+    """The tracer of one process; ``of`` makes an exchange's observer."""
 
     name = "traces"
 
     def __init__(self, settings: Settings, provider: TracerProvider | None = None) -> None:
+        """``provider``: None makes the one that the environment asks for; tests pass their own."""
         self._provider = provider or _provider()
         self._models = {name: tier.model for name, tier in settings.tiers.items()}
         self._tracer = self._provider.get_tracer("mlx-stack-proxy", __version__)
@@ -49,13 +50,13 @@ class Traces:
         return _Trace(self, exchange)
 
     async def close(self) -> None:
-        """Send what is left."""
-        worker = Worker("mlx-stack-traces")  # a collector that hangs holds up no exit
+        """Send the spans that are left, for ``CLOSE_SECONDS`` at most."""
+        worker = Worker("mlx-stack-traces")  # whose thread, if the collector hangs, delays no exit
         await asyncio.wait([worker.do(self._provider.shutdown)], timeout=CLOSE_SECONDS)
         worker.stop()
 
     def span(self, model: str, kind: SpanKind, parent: Any, began: int | None = None) -> Span:
-        """A span that begins now, or began at a time (nanoseconds since the epoch)."""
+        """Start a span that begins now, or at ``began`` (nanoseconds since the epoch)."""
         model = model[:MOST_NAME]
         return self._tracer.start_span(
             f"chat {model}",
@@ -81,7 +82,10 @@ def _provider() -> TracerProvider:
 
 
 class _Trace(Observer):
-    """One exchange. Its own span is made with the first call, whose headers name its parent."""
+    """The spans of one exchange.
+
+    The exchange's own span is made with its first call, for the call's headers name its parent.
+    """
 
     name = Traces.name
 
@@ -89,8 +93,8 @@ class _Trace(Observer):
         self._traces = traces
         self._exchange = exchange
         self._began = time.time_ns()
-        self._whole: Span | None = None
-        self._call: Span | None = None
+        self._whole: Span | None = None  # the exchange's
+        self._call: Span | None = None  # the running call's
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
         carried = {k.decode(): v.decode("latin-1") for k, v in headers if k in _CARRIED}

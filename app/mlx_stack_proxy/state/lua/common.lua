@@ -1,28 +1,31 @@
--- What all scripts share; it is put before each of them. Times are seconds of the caller's clock,
--- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
--- and a script may name keys that it has made up from ARGV.
+-- Functions that all scripts share; redis_link.py puts this file before each script. Times are
+-- seconds of the caller's clock, in ARGV as text. All keys begin with the same hash tag: they lie
+-- on one node of a cluster, and a script may build the names of its keys from ARGV.
 --
 --   PREFIX:s:SESSION   hash   turns, tier, first, last, and
 --                             "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
---   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
+--   PREFIX:p:PURSE     hash   tokens by scope, and "touched": when some were last counted
 --   PREFIX:h:SCOPE     hash   tokens by minute
 --   PREFIX:r:SCOPE     hash   "EXPIRES TOKENS" by ticket
---   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
+--   PREFIX:t:TICKET    list   the scopes in which a ticket has set tokens aside
 --   PREFIX:c:HOUR      set    the rows of that hour's counters: "AGENT\tTIER"
 --   PREFIX:c:HOUR:ROW  hash   the counters by name
---   PREFIX:o:CALL      text   a call that has added something, so that it is not added again
+--   PREFIX:o:CALL      text   marks a write that was added, so that no second one adds it again
+--   PREFIX:breakers    hash   "[FAILURES, DEGRADED_UNTIL, COOLDOWN]" by tier
+--   PREFIX:events      stream events as JSON; an entry's id begins with the event's number
+--   PREFIX:event       text   the last event's number
 
 local PREFIX = KEYS[1]
 local DAY = 86400
 local LAG = 1       -- minutes that a replica's clock may lag behind
-local STEP = 8      -- idle sessions forgotten by one commit
+local STEP = 8      -- idle sessions that one write forgets
 
 local function expire(key, seconds)
   redis.call('EXPIRE', key, math.max(1, math.ceil(seconds)))
 end
 
--- session:ID:tier:T is in session:ID: forgotten together
+-- The purse of a scope: session:ID:tier:T is in session:ID, so the two are forgotten together.
 local function purse_of(scope)
   return string.match(scope, '^session:[^:]*') or scope
 end
@@ -31,7 +34,7 @@ local function purse_key(scope)
   return PREFIX .. ':p:' .. purse_of(scope)
 end
 
--- What sub-agents have spent since the session's last use stays.
+-- Forget a session; keep its purse if sub-agents have spent from it since the session's last use.
 local function forget(session)
   local key, purse = PREFIX .. ':s:' .. session, PREFIX .. ':p:session:' .. session
   local touched, last = redis.call('HGET', purse, 'touched'), redis.call('HGET', key, 'last')
@@ -52,8 +55,9 @@ local function used_of(scope, now, ttl)
   return tonumber(found[2] or 0)
 end
 
--- The buckets of the hour that ends now, as {minute, tokens}, oldest first. What lies further ahead
--- than LAG was counted by a clock that has been put back since, and counts as spent now.
+-- Return the buckets of the hour that ends now, as {minute, tokens}, oldest first; the present
+-- minute; and the key. Tokens of a minute further ahead than LAG were counted by a clock that has
+-- been put back since; they count as spent now.
 local function hour_of(scope, now)
   local key = PREFIX .. ':h:' .. scope
   local minute = math.floor(now / 60)
@@ -92,7 +96,7 @@ local function count_of(scope, rolling, now, ttl)
   return used_of(scope, now, ttl)
 end
 
--- Tokens that tickets other than `own` have set aside.
+-- Return the tokens that tickets other than `own` have set aside in a scope.
 local function reserved_in(scope, now, own)
   local key = PREFIX .. ':r:' .. scope
   local raw = redis.call('HGETALL', key)
@@ -116,7 +120,8 @@ local function release(ticket)
   redis.call('DEL', key)
 end
 
--- A session for the caller: its fields as pairs; tokens used, reserved, and used by estimate.
+-- Return a session for the caller: its hash; its fields as pairs; its tokens used, reserved, and
+-- used by estimate.
 local function shown(session, now, ttl)
   local scope = 'session:' .. session
   return {

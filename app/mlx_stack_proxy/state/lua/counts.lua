@@ -1,5 +1,5 @@
 -- ARGV: the first and the last hour
--- Returns {hour, row, its counters as pairs} of each row.
+-- Returns for each row {hour, row, its counters as pairs}.
 local found = {}
 for hour = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   local rows = PREFIX .. ':c:' .. string.format('%.0f', hour)

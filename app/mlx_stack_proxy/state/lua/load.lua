@@ -1,5 +1,5 @@
--- ARGV: now, ttl, session, then SCOPE, ROLLING ("1" or "0") each
--- Returns the session as `shown` has it, and the scopes' counts.
+-- ARGV: now, ttl, session, then for each scope SCOPE, ROLLING ("1" or "0")
+-- Returns the session as `shown` does, and the scopes' counts in their order.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local last = redis.call('HGET', PREFIX .. ':s:' .. session, 'last')
 if last and now - tonumber(last) > ttl then

@@ -1,5 +1,5 @@
 -- ARGV: now, ttl, offset, limit
--- Returns each session as `shown` has it, {} for one that can't be read.
+-- Returns each session as `shown` does, {} for one that can't be read; the last used first.
 local now, ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
 local found = {}
 local names = redis.call(

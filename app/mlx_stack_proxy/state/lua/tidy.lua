@@ -1,5 +1,5 @@
--- ARGV: now, ttl, events' retention, most to forget of each, most events to keep. Returns how many
--- were forgotten for their age.
+-- ARGV: now, ttl, events' retention, most sessions and most events to forget, most events to keep
+-- Returns how many sessions and events it has forgotten for their age.
 local now, ttl, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local oldest = now - tonumber(ARGV[3])
 local sum = 0
@@ -15,6 +15,6 @@ for _, entry in ipairs(redis.call('XRANGE', PREFIX .. ':events', '-', '+', 'COUN
   end
   sum = sum + redis.call('XDEL', PREFIX .. ':events', entry[1])
 end
--- A few hundred at most: write.lua has kept it about right.
+-- This deletes a few hundred entries at most: write.lua keeps the stream about this long.
 redis.call('XTRIM', PREFIX .. ':events', 'MAXLEN', ARGV[5])
 return sum

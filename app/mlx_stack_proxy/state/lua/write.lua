@@ -1,7 +1,10 @@
--- ARGV: now, ttl, call, and as JSON what is to be added: redis.py's `_content`, and its bounds
--- Returns the tokens before of each scope that is settled; {} where the call was made before.
+-- ARGV: now, ttl, call (the write's name), and as JSON the change with the store's bounds:
+-- `_content` and `_bounds` in redis.py
+-- Returns for each scope that is settled its tokens before; {} if a write of this name was added
+-- before.
 local now, ttl, change = tonumber(ARGV[1]), tonumber(ARGV[2]), cjson.decode(ARGV[4])
 
+-- Count tokens in a scope's purse; return the scope's tokens before.
 local function spend(scope, tokens)
   local before = used_of(scope, now, ttl)
   if tokens ~= 0 then
@@ -14,7 +17,7 @@ local function spend(scope, tokens)
   return before
 end
 
--- The same in the hour that ends now.
+-- Count tokens in a scope's rolling hour; return the hour's tokens before.
 local function spend_in_hour(scope, tokens)
   local buckets, minute, key = hour_of(scope, now)
   local newest = buckets[#buckets]
@@ -28,7 +31,7 @@ local function spend_in_hour(scope, tokens)
   return total(buckets)
 end
 
--- `of`: hour, agent and tier.
+-- Add counters to the row `of`: {hour, agent, tier}.
 local function add_counts(of, counters)
   local hour, keep = string.format('%.0f', of[1]), change.keep_events + DAY
   local rows, row = PREFIX .. ':c:' .. hour, of[2] .. '\t' .. of[3]
@@ -45,7 +48,7 @@ local function add_counts(of, counters)
   expire(key, keep)
 end
 
--- A stream whose ids are the events' numbers; what is too old, tidy.lua forgets.
+-- Append to the stream, whose ids are the events' numbers; tidy.lua forgets old events.
 local function add_events(events)
   local key, counter = PREFIX .. ':events', PREFIX .. ':event'
   for _, event in ipairs(events) do
@@ -54,7 +57,8 @@ local function add_events(events)
       'XADD', key, 'MAXLEN', '~', change.most_events, id, 'time', event[1], 'body', event[2])
   end
   expire(key, change.keep_events + DAY)
-  -- The numbers go on, also when all events are gone: who reads on from one misses none.
+  -- The numbers go on even when all events are gone, so that a reader who goes on behind the last
+  -- one that it has seen misses none.
   expire(counter, change.keep_events + 30 * DAY)
 end
 
@@ -114,7 +118,7 @@ end
 if change.ticket ~= '' then
   release(change.ticket)
 end
--- Its answer was lost on the way.
+-- A write of this name was added before; its answer was lost on the way.
 if not redis.call('SET', PREFIX .. ':o:' .. ARGV[3], '1', 'NX', 'EX', 600) then
   return {}
 end
