@@ -1,8 +1,9 @@
 """Start children, wait until they are healthy, and restart those that die.
 
 The children of one :meth:`Supervisor.start` start side by side; each gets a keeper, a task that
-waits for the child's death or illness and starts it again, after a delay that doubles with each
-failed try. :meth:`Supervisor.stop` ends the children, those of the last ``start`` first.
+waits for the child's death or illness and starts it again. The delay before that doubles each time,
+until the child has run for ``STEADY_SECONDS``. :meth:`Supervisor.stop` ends the children, those of
+the last ``start`` first.
 """
 
 from __future__ import annotations
