@@ -69,6 +69,7 @@ def invalid(message: str, param: str | None = None, *, status: int = 400) -> Pro
 
 
 def unreachable(why: object, extra: dict[str, Any] | None = None) -> ProxyError:
+    """Return the 503 for a LiteLLM that can't be reached; ``extra`` joins the error object."""
     message = f"LiteLLM can't be reached: {why}"
     return ProxyError(503, "upstream_unavailable", message, extra=extra, retry_after=5)
 

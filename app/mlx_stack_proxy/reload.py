@@ -59,7 +59,7 @@ Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 @frozen
 class Given:
-    """Where `serve` was told to take its settings from, so that they can be read again."""
+    """Where the process was told to take its settings from, so that it can read them again."""
 
     path: Path | None  # None: no file was found at the start
     host: str | None = None  # --host, stronger than the file

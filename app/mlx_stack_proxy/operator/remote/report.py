@@ -53,6 +53,7 @@ def night(now: float) -> tuple[float, float]:
 
 
 def screen(found: Found) -> Iterator[str]:
+    """Yield the report's lines. ``found``: the JSON of ``/mlx-stack/report``."""
     yield _title(found)
     for part in found["said"]:
         yield from _part(part["about"], part["lines"])

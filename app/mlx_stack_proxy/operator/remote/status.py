@@ -63,7 +63,7 @@ def _watch(remote: Remote, console: Console, seconds: float) -> None:
 def _look(remote: Remote) -> Group | Text:
     """Return the screen; if the proxy can't be reached, why, since it may come back.
 
-    Raises ``Refused``.
+    Raises :class:`Refused`.
     """
     try:
         return screen(remote.ask("status"), remote.url, time.time())

@@ -25,6 +25,11 @@ START_SECONDS = 60  # limit until the proxy answers
 
 
 class Launchd:
+    """Installs, asks and removes the agent.
+
+    ``home``: the user's home folder; ``folder``: where the log is kept, in ``logs/``.
+    """
+
     def __init__(self, home: Path, folder: Path) -> None:
         self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self.log = folder / "logs" / "proxy.log"
@@ -32,10 +37,11 @@ class Launchd:
         self._target = f"{self._domain}/{LABEL}"
 
     def notes(self) -> list[str]:
+        """Return what the user should know about the installed service."""
         return [f"the log is {self.log}; the proxy rotates it itself, at 10 MB, and keeps five"]
 
     def install(self, machine: Machine, spec: Spec) -> None:
-        """Install and start the service; replace one that is installed. Raises ``ServiceError``."""
+        """Install and start the service, replacing an old one. Raises :class:`ServiceError`."""
         machine.folder(self.log.parent)
         self._stop(machine)
         machine.write(self.definition, self.plist(spec))
@@ -50,7 +56,7 @@ class Launchd:
         machine.remove(self.definition)
 
     def _stop(self, machine: Machine) -> None:
-        """Stop the service and wait until launchd no longer has it. Raises ``ServiceError``."""
+        """Stop the service; wait until launchd has it no longer. Raises :class:`ServiceError`."""
         machine.succeeds("launchctl", "bootout", self._target)
         seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
         look = ("launchctl", "print", self._target)

@@ -52,6 +52,7 @@ class Systemd:
         self.sandboxed = may_make_namespaces()
 
     def notes(self) -> list[str]:
+        """Return what the user should know about the installed service."""
         if not self._user:
             said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
             return [f"{said}, whatever the file says"]
@@ -63,6 +64,7 @@ class Systemd:
         ]
 
     def install(self, machine: Machine, spec: Spec) -> None:
+        """Write, enable and start the unit. Raises :class:`ServiceError`."""
         if self._user:
             self._write_sandbox(machine, spec)
         machine.write(self.definition, unit("user" if self._user else "system", spec))
