@@ -1,4 +1,4 @@
-"""The few errors a client can get from us, in OpenAI's error shape (docs/errors.md)."""
+"""The errors that a client can get from the proxy, in OpenAI's error shape (docs/errors.md)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 import orjson
 
 INVALID_REQUEST = "invalid_request_error"
-OVERFLOW = "context_length_exceeded"  # the `code` of a prompt that fits no model
+OVERFLOW = "context_length_exceeded"  # the `code` when no model's window holds the prompt
 
 
 class ProxyError(Exception):
-    """An error for the client. ``extra`` joins the ``error`` object, ``headers`` the response."""
+    """An error response for the client: raised anywhere, written by the server.
+
+    ``status`` is the HTTP status; ``type_``, ``message``, ``param`` and ``code`` are the fields of
+    OpenAI's ``error`` object, to which ``extra`` adds keys of ours. ``retry_after`` (seconds) and
+    ``allow`` (methods) become response headers.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,7 @@ class ProxyError(Exception):
         )
 
     def body(self) -> dict[str, Any]:
-        """The response body; a stream that began carries the same object in its last event."""
+        """Return the response body; a stream that has begun sends the same as its last event."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": {**error, **self.extra}}
 
@@ -57,7 +62,7 @@ class ProxyError(Exception):
         return orjson.dumps(self.body())
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Content type, whether the SDKs should retry, and ``Retry-After`` where it is known."""
+        """Return the response headers. ``x-should-retry`` is for OpenAI's and Anthropic's SDKs."""
         headers = [
             (b"content-type", b"application/json"),
             (b"x-should-retry", b"true" if self.status == 503 else b"false"),
@@ -66,17 +71,18 @@ class ProxyError(Exception):
             headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
         if self.allow is not None:
             headers.append((b"allow", self.allow.encode()))
-        if self.status == 426:  # RFC 9110, 15.5.22: what to upgrade to has to be said
+        if self.status == 426:  # RFC 9110, 15.5.22: the response must name the protocol to use
             headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
         return headers
 
 
 def invalid(message: str, param: str | None = None, *, status: int = 400) -> ProxyError:
-    """The client's own mistake: what is wrong, and where."""
+    """Return the error for a client's mistake. ``param``: the field of the body that is wrong."""
     return ProxyError(status, INVALID_REQUEST, message, param=param)
 
 
 def unreachable(why: object, extra: dict[str, Any] | None = None) -> ProxyError:
+    """Return the 503 for a LiteLLM that can't be reached; ``extra`` joins the error object."""
     message = f"LiteLLM can't be reached: {why}"
     return ProxyError(503, "upstream_unavailable", message, extra=extra, retry_after=5)
 

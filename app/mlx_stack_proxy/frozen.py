@@ -1,4 +1,4 @@
-"""Dataclasses that nobody changes."""
+"""Decorators for dataclasses whose instances are not changed once they are made."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[_T]) -> type[_T]:
-    """A dataclass with slots and a hash, frozen for the type checker alone.
+    """Make a dataclass with slots and a hash that only the type checker treats as frozen.
 
-    One that is frozen while it runs, too, takes two to three times as long to make, and an
-    exchange makes dozens.
+    ``dataclass(frozen=True)`` would make each instance take two to three times as long to create,
+    and an exchange creates dozens.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen_with_dict(cls: type[_T]) -> type[_T]:
-    """The same without slots, for what is worked out once."""
+    """Like :func:`frozen` but without slots, so that a ``cached_property`` can store its value."""
     return dataclass(unsafe_hash=True)(cls)

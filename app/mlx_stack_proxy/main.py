@@ -1,4 +1,10 @@
-"""All wiring in one place."""
+"""Make the parts of the proxy from the settings, and connect them.
+
+:func:`build_services` makes every part that outlives a request and puts them into one ``Services``;
+``_connect`` then lets the parts call one another. :func:`build_app` wraps them in the ASGI app,
+whose lifespan opens and closes them (:func:`opened`). :func:`change` replaces, in a running
+process, the parts that depend on settings that may change without a restart.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +38,7 @@ from .telemetry.metrics import Metrics
 
 
 def create_app(settings: Settings) -> Edge:
-    """The ASGI app."""
+    """Return the ASGI app for these settings. Raises :class:`SettingsError`."""
     return build_app(build_services(settings))
 
 
@@ -42,10 +48,11 @@ def build_services(
     memory: MemoryProbe | None = None,
     upstream: Upstream | None = None,
 ) -> Services:
-    """``wall_clock``: seconds since the epoch, for what outlives the process.
+    """Make and connect all parts of the proxy, without opening any. Raises :class:`SettingsError`.
 
-    ``memory``: a probe in place of the one for this machine, for tests. ``upstream``: the way to
-    LiteLLM, where that is not HTTP.
+    ``wall_clock`` gives seconds since the epoch, for times that are stored. ``memory`` replaces
+    this machine's memory probe in tests. ``upstream`` replaces the HTTP connection to LiteLLM
+    where the proxy runs inside LiteLLM.
     """
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
@@ -73,7 +80,7 @@ def build_services(
 
 
 def _connect(services: Services) -> None:
-    """Let the parts tell one another what happens; add those that the settings ask for."""
+    """Register the parts' callbacks; add the optional parts that the settings turn on."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
     tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
@@ -91,12 +98,15 @@ def _connect(services: Services) -> None:
     services.memory.on_change = partial(_pressure_changed, services)
 
 
-# What may have a fault beside the stages, and is always there.
+# Parts beside the stages whose faults are counted, whatever the settings are.
 _PARTS = ("books", "text_hold")
 
 
 def _count_from_zero(services: Services) -> None:
-    """A counter that begins with its first fault has not grown for Prometheus: no alert."""
+    """Create each part's fault counter at 0.
+
+    Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
+    """
     beside = [one.name for one in (services.capture, services.traces) if one is not None]
     for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
         services.metrics.stage_faults.labels(part).inc(0)
@@ -137,7 +147,7 @@ def _memory_probe(settings: Settings) -> MemoryProbe:
 
 
 async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
-    """What follows at once: local tiers take one request at a time, or no longer; an event."""
+    """Shed or restore local tiers' slots, count how long the old level lasted, keep an event."""
     _shed(services)
     now, since = services.wall_clock(), services.life.pressure_since
     services.life.pressure_since = now
@@ -151,6 +161,7 @@ async def _pressure_changed(services: Services, before: Pressure, after: Pressur
 
 
 def _shed(services: Services) -> None:
+    """Let local tiers take one request at a time while memory is critical, if so configured."""
     action = services.settings.reliability.memory_pressure.critical_action
     critical = services.memory.pressure.level is Level.CRITICAL
     services.queues.shed(critical and action == "shed")
@@ -166,9 +177,9 @@ def _cloud(settings: Settings) -> Cloud | None:
 
 
 def change(services: Services, settings: Settings) -> None:
-    """Go on with other settings: what runs ends as it began, what comes gets the new ones.
+    """Replace the settings of a running proxy: new exchanges use them, running ones the old.
 
-    Only what can change while the process runs may differ: ``reload.py`` sees to it.
+    The caller (``reload.py``) makes sure that no key of ``AT_START`` differs.
     """
     before = services.settings
     built = stages.build(settings, services.stages)
@@ -186,7 +197,11 @@ def change(services: Services, settings: Settings) -> None:
 
 
 def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> None:
-    """Keep in mind how the last reading of the settings went; an event where that matters."""
+    """Remember how the last reading of the settings went, for ``status``; keep an event of it.
+
+    ``kind`` is ``config_refused`` (``said`` has ``problems``) or ``config_reloaded`` (``said`` has
+    ``keys`` and ``restart``). A reload that changed nothing keeps no event.
+    """
     life = services.life
     if kind == "config_refused":
         life.bad_settings = said["problems"]
@@ -213,7 +228,10 @@ async def _restore(services: Services) -> None:
 
 @asynccontextmanager
 async def opened(services: Services) -> AsyncIterator[None]:
-    """Open what ``services`` hold, and close it at the end."""
+    """Open the store, the probes and the optional parts; close them all at the end.
+
+    A store whose content can't be read is no reason not to serve: the proxy starts without it.
+    """
     await services.store.open()
     await _restore(services)
     services.memory.start()
@@ -242,5 +260,5 @@ async def opened(services: Services) -> AsyncIterator[None]:
 
 
 def build_app(services: Services) -> Edge:
-    """The ASGI app, which opens at its start what ``services`` hold, and closes it at its end."""
+    """Return the ASGI app; its lifespan is :func:`opened`."""
     return Edge(services, operations.build(services, lambda _: opened(services)))

@@ -1,20 +1,24 @@
-"""Text that others wrote, made fit for a terminal, for a line of its own and for a quotation."""
+"""Make foreign text (a model's, a client's, LiteLLM's) safe to print and short enough to quote."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters, and what Unicode calls the end of a line or a paragraph.
+# Control characters, and Unicode's line and paragraph separators.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def printable(text: str) -> str:
-    """The text with its control characters written out: it moves no cursor and begins no line."""
-    return text if text.isprintable() else _CONTROL.sub(_escaped, text)  # nearly always it is
+    """Return the text with its control characters escaped.
+
+    Printed, the text can then neither move the cursor nor begin a line.
+    """
+    # The check first: it is fast, and nearly every text is printable.
+    return text if text.isprintable() else _CONTROL.sub(_escaped, text)
 
 
 def abridged(text: str, most: int) -> str:
-    """The text; its beginning and its end, of as many characters together, where it is longer."""
+    """Return the text or, where it has more than ``most`` characters, its first and last half."""
     if len(text) <= most:
         return text
     half = most // 2

@@ -1,7 +1,9 @@
-"""Other settings for a proxy that runs: at SIGHUP, or when its file has changed.
+"""Reload the settings of a running proxy: at SIGHUP, or when its configuration file has changed.
 
-The file is looked at every few seconds, and read when it has stayed the same for two looks, so that
-one that is still being written isn't taken for whole. A file that can't be used changes nothing.
+:class:`Reloader` looks at the file's time, size and inode every ``POLL_SECONDS``. It reads a
+changed file only after two looks that found the same, so that it doesn't read a half-written file.
+Of what it reads it applies all keys but those of :data:`AT_START`, which keep their old values
+until a restart. A file that can't be used changes nothing; the log and an event say why.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from .telemetry import log
 
 POLL_SECONDS = 2.0
 
-# What is wired at the start: listening sockets, connections, stores, what watches the machine.
+# Keys that are used only at the start (sockets, connections, stores, the memory probe): a change
+# needs a restart. A path names a key, or a section with all its keys.
 AT_START: frozenset[tuple[str, ...]] = frozenset(
     {
         ("server",),
@@ -48,31 +51,33 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
     }
 )
 
-Signature = tuple[int, int, int] | None
+Signature = tuple[int, int, int] | None  # a file's modification time (ns), size and inode
 _T = TypeVar("_T")
 Change = Callable[[Settings], None]
-Tell = Callable[[str, dict[str, list[str]]], None]
+Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 
 @frozen
 class Given:
-    """How the settings were asked for. ``path``: the file, None where there is none."""
+    """Where the process was told to take its settings from, so that it can read them again."""
 
-    path: Path | None
-    host: str | None = None
-    port: int | None = None
+    path: Path | None  # None: no file was found at the start
+    host: str | None = None  # --host, stronger than the file
+    port: int | None = None  # --port, likewise
 
     def read(self) -> Settings:
-        """The settings as they are given now. Raises :class:`SettingsError`."""
+        """Read the settings now. Raises :class:`SettingsError`."""
         return self._whole(self._sources())
 
     def retired(self) -> list[str]:
-        """The keys among them that do nothing any more. Raises :class:`SettingsError`."""
+        """Return the given keys that have no effect any more. Raises :class:`SettingsError`."""
         return self._sources().retired()
 
     def read_anew(self, old: Settings) -> Settings:
-        """The same, in place of ``old``. A file in which nothing stands any more does not mean it:
-        so one looks that a full disk has cut."""
+        """Read the settings that are to replace ``old``. Raises :class:`SettingsError`.
+
+        A file that gives no setting at all is refused too: a full disk leaves such files.
+        """
         sources = self._sources()
         found = self._whole(sources)
         if sources.path is not None and not sources.file and found != old:
@@ -88,9 +93,11 @@ class Given:
 
 
 class Reloader:
-    """``settings``: those in force. ``change``: lets what begins from now on work with others.
+    """Watches the configuration file and applies what has changed.
 
-    ``tell``: is told how each reading went, as an event's kind and detail.
+    ``settings`` are those in force now. ``change`` is called with the new ones when a key that may
+    change while the proxy runs has another value. ``tell`` is called after each reading:
+    ``config_reloaded`` with ``keys`` and ``restart``, or ``config_refused`` with ``problems``.
     """
 
     def __init__(
@@ -102,15 +109,17 @@ class Reloader:
         self._tell = tell
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._waiting: list[str] = []  # what needs a restart, and has been said to
-        self._awaited = False  # somebody looks for a word of it, though nothing may have changed
+        self._waiting: list[str] = []  # changed keys that wait for a restart, already logged
+        # The next reading is logged even if it changes nothing: SIGHUP asked for it, or the file
+        # was refused the last time.
+        self._awaited = False
 
     def start(self) -> None:
-        """Begin to look, in the running event loop."""
+        """Start watching, as a task of the running event loop."""
         self._task = asyncio.create_task(self._run())
 
     def ask(self) -> None:
-        """Read the settings anew, whether or not the file has changed."""
+        """Have the settings read again soon, whether or not the file has changed."""
         self._awaited = True
         self._asked.set()
 
@@ -132,7 +141,7 @@ class Reloader:
             before = now
 
     async def reload(self) -> bool:
-        """Whether the settings that are given now could be used. Raises nothing."""
+        """Read and apply the settings; return whether that succeeded. Raises nothing."""
         try:
             found = await asyncio.to_thread(self._given.read_anew, self._settings)
             self._apply(found)
@@ -166,7 +175,7 @@ class Reloader:
 
 
 def _signature(path: Path | None) -> Signature:
-    """What changes when the file does; None while there is none."""
+    """Return numbers that differ once the file has changed; None while there is no file."""
     try:
         found = path.stat() if path is not None else None
     except OSError:
@@ -175,7 +184,7 @@ def _signature(path: Path | None) -> Signature:
 
 
 def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
-    """The new settings or section, with the old values at ``paths``."""
+    """Return a copy of ``new`` (settings or a section) with ``old``'s values at ``paths``."""
     kept: dict[str, Any] = {}
     for name in {path[0] for path in paths}:
         below = {path[1:] for path in paths if path[0] == name}
@@ -185,7 +194,7 @@ def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """The keys whose values differ, by their paths. No values: there may be secrets among them."""
+    """Yield the dotted path of each key that differs. No values: some are secrets."""
     if old == new:
         return
     if type(old) is type(new) and (keys := keys_of(type(old))):

@@ -1,7 +1,7 @@
-"""What settings and their parts are made of: dataclasses that pydantic checks.
+"""The decorator for the classes of ``settings.py``: frozen dataclasses that pydantic checks.
 
-No ``BaseModel``: it has a ``__getattr__``, with which each read of an attribute costs what ten cost
-without (CPython 3.11), and a request makes dozens.
+They are not pydantic ``BaseModel``s: those define ``__getattr__``, which makes reading an attribute
+ten times as slow (CPython 3.11), and a request reads dozens.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
 def section(cls: type[_T]) -> type[_T]:
-    """Keys that stand together, and are never changed.
+    """Make a class a section of the settings: strict, frozen, with keyword arguments only.
 
-    A key whose default is a ``Field(…)`` says ``kw_only`` itself, or pydantic puts it before all
-    others, in the schema and in what is shown.
+    A key whose default is a ``Field(…)`` must set ``kw_only=True`` itself: pydantic would put it
+    before all others, in the schema and in ``check --settings``.
     """
     return dataclass(config=_STRICT, frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[return-value]
 
 
 def keys_of(kind: Any) -> Mapping[str, FieldInfo]:
-    """The keys of a section's class, in their order; those of any other are none."""
+    """Return the keys of a section's class in their order; of any other type, an empty mapping."""
     found: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
     return found

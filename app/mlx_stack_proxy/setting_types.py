@@ -1,4 +1,9 @@
-"""The kinds of values that settings have, each with what is refused and in which words."""
+"""The types of the settings' values: what each accepts, and how a refusal is worded.
+
+Each type is an ``Annotated`` for pydantic. Its ``Field`` is what ``config.schema.json`` shows; the
+validators beside it check what a schema can't say, and raise ``ValueError`` with a sentence for the
+user, which ``settings_source.py`` puts behind the key's path.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 
 def _number(value: object) -> object:
-    """Python counts ``true`` as 1; nobody who writes ``max_concurrency: true`` means that."""
+    """Refuse booleans, which Python counts as 0 and 1: ``max_concurrency: true`` is a mistake."""
     if isinstance(value, bool):
         raise ValueError(f"must be a number, not {str(value).lower()}")
     return value
@@ -26,20 +31,20 @@ Count = Annotated[int, Field(ge=0), _Number]
 AtLeastOne = Annotated[int, Field(ge=1), _Number]
 Share = Annotated[float, Field(ge=0, le=1), _Number]
 Port = Annotated[int, Field(ge=0, le=65535), _Number]
-ApiKey = Annotated[str, Field(min_length=1)]  # an empty one would let in whoever sends none
+ApiKey = Annotated[str, Field(min_length=1)]  # an empty key would admit clients that send none
 TIER_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 TierName = Annotated[str, Field(pattern=TIER_NAME)]
 
 
 def _yaml_switch(value: object) -> object:
-    """YAML 1.1 reads a bare ``off``/``on`` as a boolean; where the word is meant, give it back."""
+    """Turn booleans back into ``off`` and ``on``: YAML 1.1 reads the bare words as booleans."""
     if value is False:
         return "off"
     return "on" if value is True else value
 
 
 def _base_url(value: str) -> str:
-    """Refuse what no connection could be made to, so that the start says it and not a request."""
+    """Refuse URLs that no connection can be made to: at the start, not at the first request."""
     try:
         parts = urlsplit(value)
         host = (parts.hostname or "").encode("idna")
@@ -52,17 +57,17 @@ def _base_url(value: str) -> str:
 
 
 def without_v1(url: str) -> str:
-    """LiteLLM's own address. Clients are given one with ``/v1``, with which all paths begin."""
+    """Return LiteLLM's address without ``/v1``, which clients' base URLs have and our paths add."""
     return url.rstrip("/").removesuffix("/v1") if urlsplit(url).path else url
 
 
 def _redis_url(value: str) -> str:
-    """Refuse what Redis' own client would, for it names no setting."""
-    from redis.asyncio.connection import parse_url  # half a second, for those who use it
+    """Refuse URLs that the Redis client would refuse later, without naming the setting."""
+    from redis.asyncio.connection import parse_url  # takes half a second: only where Redis is used
 
     try:
         parse_url(value)
-    except ValueError:  # its words quote the value, which may hold the password
+    except ValueError:  # its message quotes the URL, which may hold a password
         raise ValueError("must be a URL such as redis://127.0.0.1:6379/0") from None
     return value
 
@@ -71,7 +76,7 @@ _BASE_URL: Final = r"^https?://[^/\s]+"
 _REDIS_URL: Final = r"^(rediss?|unix)://."
 _HEALTH_URL: Final = r"^(auto|off|https?://\S+)$"
 _PASSTHROUGH_PATH: Final = r"^[A-Z]+ /v1/([\w.:@-]|/[\w.:@-]|\{\w+\}|/\{\w+\})+$"
-# What is said of a value that is none of these: a pattern is no sentence.
+# The error message for a value that doesn't match the pattern.
 FORMS: Final = {
     _BASE_URL: "must be a URL such as http://127.0.0.1:4000",
     _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
@@ -99,13 +104,13 @@ MemorySource = Annotated[
 
 
 def _switch_or_word(value: object) -> object:
-    """The environment has only words: give back the booleans among them."""
+    """Turn ``true``, ``on``, ``no`` … into booleans: environment variables are always text."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def _params(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what can't stand in a JSON body."""
+    """Refuse values that JSON can't hold: they are sent in request bodies."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -125,6 +130,6 @@ def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """The name that was probably meant; empty if none is like it."""
+    """Return the most similar name, or "" if none is similar."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return near[0] if near else ""

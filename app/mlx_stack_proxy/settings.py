@@ -1,8 +1,8 @@
-"""The one schema of ``config.yaml`` and of the ``MLX_STACK_*`` environment.
+"""The schema of ``config.yaml`` and of the ``MLX_STACK_*`` environment: every key and its default.
 
-Every key has its default here; ``config.example.yaml`` shows them all and a test holds the two
-together. Why each is what it is stands in ``docs/settings-reasons.yaml``. Reading file and
-environment is ``settings_source.py``.
+``config.example.yaml`` explains each key, and a test compares its values with the defaults here.
+``docs/settings-reasons.yaml`` says why each default is what it is. ``settings_source.py`` reads the
+file and the environment. A section's docstring is printed into ``config.schema.json``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TierSettings:
     hint_placement: Literal["user", "tool_result"] = "user"
 
 
-PASS_THROUGH = TierSettings(model="")  # the limits of a model that is no tier's
+PASS_THROUGH = TierSettings(model="")  # the limits for models that belong to no tier
 
 
 @section
@@ -336,7 +336,8 @@ class Settings:
     state: StateSettings = StateSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
 
-    # Not a type of UpstreamSettings: the cloud and the webhook are upstreams whose paths stay.
+    # Here, not in UpstreamSettings: that class also serves the cloud and the webhook, whose URLs
+    # keep their paths.
     @field_validator("upstream")
     @classmethod
     def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:

@@ -1,6 +1,6 @@
-"""Keys of rules that are gone: old files may have them, and they do nothing.
+"""Keys of rules that no longer exist: old files may still have them, and they have no effect.
 
-They are taken out before the settings are checked; the schema doesn't know them.
+:func:`without_retired` removes them before pydantic checks the settings; the schema has none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _LOOPS = "reliability.loop_detection"
-# By the section in which they stood; `*` is any name.
+# The retired keys by the section in which they stood; `*` in a section stands for any name.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
     "stream": ("hold_seconds",),
     _LOOPS: ("similarity_threshold", "compare"),
@@ -27,7 +27,7 @@ RETIRED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The data without these keys, and the paths of those that were in it."""
+    """Return the data without the retired keys, and the dotted paths of those it had."""
     found: list[str] = []
     kept = dict(data)
     for section, keys in RETIRED.items():

@@ -1,7 +1,10 @@
-"""Settings from ``config.yaml`` and the environment.
+"""Read the settings from ``config.yaml`` and the ``MLX_STACK_*`` environment.
 
-An unknown key or a bad value is a :class:`SettingsError`, which names the key's path, what is
-allowed there, and the nearest right name.
+:func:`read` parses both into plain mappings (:class:`Sources`), which are merged, the environment
+being the stronger. :func:`from_mapping` removes retired keys, fills in what depends on other keys
+(a tier's model, the chain), and has pydantic check the result. An unknown key or a bad value raises
+:class:`SettingsError`, which names the key's path, what is allowed there, and the most similar
+known name.
 """
 
 from __future__ import annotations
@@ -27,16 +30,20 @@ from .settings_retired import without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
-SCHEMA = Path(__file__).with_name("config.schema.json")  # of a file, for editors
+SCHEMA = Path(__file__).with_name("config.schema.json")  # the file's JSON Schema, for editors
 _HERE = Path()
-# Kubernetes sets these for each Service of the namespace, after the Service's name in capitals: a
-# Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
+# For each Service of a namespace Kubernetes sets variables that begin with the Service's name in
+# capitals: of a Service `mlx-stack-proxy`, MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
 _SERVICE_LINK = re.compile(r"_SERVICE_(?:HOST|PORT)|_PORT_\d+_(?:TCP|UDP|SCTP)")
 _SERVICE_ADDRESS = ("tcp://", "udp://", "sctp://")
 
 
 class SettingsError(ValueError):
-    """The configuration can't be used. ``problems`` holds one sentence for each thing wrong."""
+    """The configuration can't be used.
+
+    ``problems`` holds one sentence for each problem; ``source`` names what was read (a file's path,
+    ``environment``, ``command line`` …), and stands before each sentence.
+    """
 
     def __init__(self, problems: list[str], source: str) -> None:
         self.problems = problems
@@ -46,20 +53,20 @@ class SettingsError(ValueError):
 
 @frozen
 class Sources:
-    """What was read, before it is checked. ``path``: the file, None where there is none."""
+    """The settings as they were given, parsed but not checked."""
 
-    path: Path | None
-    file: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    path: Path | None  # None: there is no file
+    file: Mapping[str, Any]  # as YAML gives it; empty without a file
+    environment: Mapping[str, Any]  # the variables, nested like the file
 
     def settings(self) -> Settings:
-        """Both together, the environment being the stronger. Raises :class:`SettingsError`."""
+        """Merge and check them; the environment is the stronger. Raises :class:`SettingsError`."""
         places = [str(self.path)] if self.path is not None else []
         places += ["environment"] if self.environment else []
         return from_mapping(self._merged(), " and ".join(places) or "settings")
 
     def retired(self) -> list[str]:
-        """The keys in them that do nothing any more."""
+        """Return the dotted paths of given keys that have no effect any more."""
         return without_retired(self._merged())[1]
 
     def _merged(self) -> dict[str, Any]:
@@ -69,7 +76,7 @@ class Sources:
         return _merge(data, self.environment)
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
-        """Where the value of a key comes from. The chain, if not given, follows the tiers."""
+        """Return where a key's value comes from. A chain that isn't given follows the tiers."""
         if _is_given(self.environment, path):
             return "environment"
         in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, TIERS))
@@ -85,16 +92,17 @@ def _is_given(data: Any, path: tuple[str, ...]) -> bool:
         if not isinstance(data, Mapping) or key not in data:
             return False
         data = data[key]
-    return data is not None or len(path) > 2  # an empty section gives nothing
+    return data is not None or len(path) > 2  # an empty section (null) gives nothing
 
 
 def load(
     path: str | None = None, environ: Mapping[str, str] | None = None, folder: Path = _HERE
 ) -> Settings:
-    """The settings from a YAML file and the environment; the environment is the stronger.
+    """Read the settings from a YAML file and the environment; the environment is the stronger.
 
-    ``path``: the file; without it ``MLX_STACK_CONFIG``, then ``config.yaml`` of the folder if it is
-    there, then the defaults alone. ``folder``: the working folder. Raises :class:`SettingsError`.
+    The file is ``path``, else the one that ``MLX_STACK_CONFIG`` names, else ``config.yaml`` in
+    ``folder`` if there is one; without a file the defaults count. Relative paths begin at
+    ``folder``, the working folder. Raises :class:`SettingsError`.
     """
     return read(path, environ, folder).settings()
 
@@ -102,14 +110,14 @@ def load(
 def read(
     path: str | None = None, environ: Mapping[str, str] | None = None, folder: Path = _HERE
 ) -> Sources:
-    """File and environment as :func:`load` takes them. Raises :class:`SettingsError`."""
+    """Read the file and the environment that :func:`load` uses. Raises :class:`SettingsError`."""
     environ = os.environ if environ is None else environ
     file = find_file(path, environ, folder)
     return Sources(file, _read_yaml(file) if file is not None else {}, _from_environment(environ))
 
 
 def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE) -> Path | None:
-    """The file that :func:`load` reads; None: the defaults. Raises :class:`SettingsError`."""
+    """Return the file that :func:`load` reads, or None. Raises :class:`SettingsError`."""
     named = path or environ.get(CONFIG_VARIABLE)
     if named:
         return folder / Path(named).expanduser()
@@ -122,7 +130,7 @@ def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE
 
 
 def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
-    """The settings, with what the command line says. Raises :class:`SettingsError`."""
+    """Return the settings with the command line's host and port. Raises :class:`SettingsError`."""
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     if not given:
         return settings
@@ -131,10 +139,13 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
 
 
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
-    """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
+    """Check plain data of the file's shape and make settings of it. Raises :class:`SettingsError`.
+
+    ``source`` names the data in the error. A tier's ``model`` defaults to the tier's name.
+    """
     known = keys_of(Settings)
     data, _ = without_retired(data)
-    # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
+    # YAML reads a section with nothing under it (`server:`) as null: it means the defaults.
     whole = {k: v for k, v in data.items() if k in known and v is not None}
     problems = [_unknown_key((k,)) for k in data if k not in known]
     if whole.get("tiers") is None:
@@ -158,7 +169,7 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
 
 
 def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
-    """Let the chain, where none is given, be the tiers in the order given."""
+    """Set the chain to all tiers in their order, if ``whole`` gives no chain."""
     reliability = whole.get("reliability")
     if reliability is not None and not isinstance(reliability, Mapping):
         return
@@ -172,13 +183,15 @@ def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, which takes the last of two equal keys and drops what stood under the first.
+    """PyYAML's safe loader, which also refuses a key that is given twice.
 
-    And YAML 1.1 reads the key ``on`` as a boolean; keys are words here.
+    PyYAML would take the last and drop what stands under the first. Keys are always words here:
+    YAML 1.1 would read the key ``on`` as a boolean.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        # As it stands in the file: later what is merged in stands beside what it gives way to.
+        # Checked here because the node is still as in the file: once `<<` is resolved, a merged key
+        # stands beside the key that overrides it.
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
@@ -187,7 +200,7 @@ class _Loader(yaml.SafeLoader):
             if key.tag == _BOOL:
                 key.tag = _STR
             line = key.start_mark.line + 1
-            if key.value in lines:  # which is not quoted: it may be an API key of `per_key`
+            if key.value in lines:  # the message doesn't quote the key: it may be an API key
                 said = f"line {line} gives a key that line {lines[key.value]} has given"
                 raise yaml.composer.ComposerError(None, None, said, None)
             lines[key.value] = line
@@ -195,7 +208,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
-_MERGE = "tag:yaml.org,2002:merge"  # `<<`, whose keys give way to those beside it
+_MERGE = "tag:yaml.org,2002:merge"  # `<<`: the keys beside it override those that it merges in
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -214,7 +227,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
 
 
 def _yaml_problem(error: Exception) -> str:
-    """In one line, without the picture of the place that PyYAML draws."""
+    """Return the error in one line, without the excerpt of the file that PyYAML adds."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"{type(error).__name__}: {error}"
     mark = error.problem_mark
@@ -223,7 +236,7 @@ def _yaml_problem(error: Exception) -> str:
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:
-    """The names of the variables that begin as ours do, and only say where a Service is."""
+    """Return the names of Kubernetes' Service variables that begin with our prefix, sorted."""
     return sorted(key for key, value in environ.items() if _is_service_link(key, value))
 
 
@@ -234,12 +247,12 @@ def _is_service_link(key: str, value: str) -> bool:
 
 
 def _section(key: str) -> str:
-    """The section that a variable of ours names."""
+    """Return the section that a ``MLX_STACK_`` variable names."""
     return key[len(ENV_PREFIX) :].split(ENV_DELIMITER, maxsplit=1)[0].lower()
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the variables give, in the file's shape. Raises :class:`SettingsError`."""
+    """Return what the variables give, in the file's shape. Raises :class:`SettingsError`."""
     passed_over = {CONFIG_VARIABLE, *service_links(environ)}
     ours = {
         key: value
@@ -254,7 +267,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             problems.append(f"environment variable {key}: {hint}")
             continue
         try:
-            _Environment({key: value})()  # one by one, since its errors name no variable
+            _Environment({key: value})()  # one by one, because its errors don't name the variable
         except (ValueError, BaseSettingsError) as error:
             problems.append(
                 f"environment variable {key}: a list or a mapping is written as JSON, "
@@ -265,7 +278,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return _Environment(ours)()
 
 
-# pydantic-settings' reader takes the keys from a class of its own kind.
+# pydantic-settings' reader needs a BaseSettings class, which ours is not: this one has our keys.
 _Keys: type[BaseSettings] = create_model(
     "_Keys",
     __base__=BaseSettings,
@@ -274,7 +287,7 @@ _Keys: type[BaseSettings] = create_model(
 
 
 class _Environment(EnvSettingsSource):
-    """pydantic-settings' reader, over a given mapping instead of the process's environment."""
+    """pydantic-settings' reader of the environment, given a mapping instead of ``os.environ``."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = {key.lower(): value for key, value in environ.items()}
@@ -296,12 +309,13 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _unknown_key(path: tuple[Any, ...]) -> str:
-    """That a key is none, and which was probably meant."""
+    """Say that the key at this path is unknown, and which key was probably meant."""
     known = [name for option in _options(_type_at(path[:-1])) for name in keys_of(option)]
     return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known, 'key')}"
 
 
 def _sentence(error: Any) -> str:
+    """Return one of pydantic's errors as a sentence; keys and passwords are not quoted."""
     path = tuple(error["loc"])
     where = _shown_path(path)
     if error["type"] == "unexpected_keyword_argument":
@@ -317,7 +331,7 @@ def _sentence(error: Any) -> str:
     if error["type"] == "string_pattern_mismatch":
         error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
     came = error.get("input")
-    # A key; or a URL, whatever its form, with a password.
+    # The value may be an API key, or (with an `@`) a URL with a password.
     secret = any("key" in str(part) for part in path) or (isinstance(came, str) and "@" in came)
     shown = "" if secret or isinstance(came, (dict, list)) else f", not {came!r}"
     if error["type"] == "literal_error" and isinstance(came, str) and not secret:
@@ -335,7 +349,7 @@ _WRONG_SHAPE = {
 
 def _shown_path(path: tuple[Any, ...]) -> str:
     parts = [str(part) for part in path]
-    # The keys of `per_key` are API keys.
+    # The names below `per_key` are API keys.
     shown = [
         "…" if before == "per_key" else part
         for before, part in zip(["", *parts], parts, strict=False)
@@ -344,7 +358,7 @@ def _shown_path(path: tuple[Any, ...]) -> str:
 
 
 def _type_at(path: tuple[Any, ...]) -> Any:
-    """The type of what stands at a path of keys; None where the schema has nothing."""
+    """Return the schema's type at a path of keys, or None for an unknown path."""
     found: Any = Settings
     for key in path:
         found = _below(found, key)
@@ -352,7 +366,7 @@ def _type_at(path: tuple[Any, ...]) -> Any:
 
 
 def _below(annotation: Any, key: Any) -> Any:
-    """The type of what stands under a key."""
+    """Return the type of a key's value, given the type that has the key; None for none."""
     for option in _options(annotation):
         if get_origin(option) is dict:
             return get_args(option)[1]
@@ -362,6 +376,7 @@ def _below(annotation: Any, key: Any) -> Any:
 
 
 def _options(annotation: Any) -> Iterator[Any]:
+    """Yield the members of a union, whatever it is wrapped in; any other type as it is."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
         for argument in get_args(annotation):
             yield from _options(argument)

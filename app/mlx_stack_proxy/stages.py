@@ -1,4 +1,4 @@
-"""The stages, in the order in which they see a request and its reply."""
+"""The stages that the settings turn on, in the order in which they see a request and its reply."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .tool_validation.stage import ToolValidation
 
 
 def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
-    """The stages that a configuration turns on, in order.
+    """Make the stages that the settings turn on, in order.
 
-    ``before``: those of the settings that it replaces, whose memory goes on.
+    ``before``: the stages that these replace when settings change; the new loop detection takes
+    over the sessions of the old.
     """
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
@@ -34,7 +35,7 @@ def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
 
 
 def forget(built: Sequence[Stage], session: str) -> None:
-    """Have those that remember a session forget it. ``session``: its hash."""
+    """Drop what the stages remember of a session. ``session``: its hash."""
     for stage in built:
         if isinstance(stage, LoopDetection):
             stage.forget(session)

@@ -1,4 +1,4 @@
-"""The end of asyncio tasks."""
+"""Ending asyncio tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 async def end(*tasks: asyncio.Future[Any] | None) -> None:
-    """Cancel them all, and wait until they have ended, in whatever way."""
+    """Cancel the tasks and wait until all have ended; their results and errors are dropped."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()

@@ -1,5 +1,10 @@
-"""``mlx-stack-proxy check``: the configuration, LiteLLM, each tier and what tells the memory's
-pressure elsewhere, one line each."""
+"""``mlx-stack-proxy check``: whether the configuration, LiteLLM, the tiers and another machine's
+memory pressure can be used.
+
+Each finding is a line with a mark (:data:`Line`); a line that needs action is followed by one
+marked :data:`NEXT`. The models are asked by ``tier_probe.Probe``. Beside a running ``up`` the
+command checks the configuration that ``up`` has written.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +31,9 @@ from . import litellm_models, settings_shown
 from .local_stack import run_directory
 from .tier_probe import Mark, Probe
 
-NEXT: Final = "→"  # the mark of a line that says what to do about the one before
+NEXT: Final = "→"  # the mark of a line that says what to do about the line before
 Line = tuple[Mark | Literal["→"], str]
-_ABOUT_TIERS = {
+_ABOUT_TIERS = {  # what to do about a tier, by the mark of its line
     "FAIL": "read LiteLLM's log and the model server's; is that server running?",
     "note": "it can be used as it is; for a model without tools set tiers.{name}.tools: false",
 }
@@ -56,9 +61,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
-    """Print the lines; 0 if all is well, 1 if something is not.
+    """Print the findings; return the exit code: 0, or 1 if a line says FAIL.
 
-    ``probe``: whether the tiers are asked something; ``cloud``: also those that are not local.
+    ``probe``: whether the tiers' models are asked; ``cloud``: whether those of tiers that are not
+    local are asked too.
     """
     read_in = _read(config)
     if read_in is None:
@@ -69,7 +75,7 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
 
 
 def show(config: str | None) -> int:
-    """Print every setting and where it comes from; 1 if they can't be used."""
+    """Print every setting and its origin; return the exit code: 1 if the settings can't be used."""
     read_in = _read(config)
     if read_in is None:
         return 1
@@ -79,7 +85,7 @@ def show(config: str | None) -> int:
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
-    """The settings and their sources; None where there are problems, which have been said."""
+    """Return the settings and their sources; None after printing why they can't be used."""
     try:
         settings, sources = _beside_up(read(config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
@@ -93,7 +99,10 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
 
 
 def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
-    """Without a file of one's own they are those of the `up` that listens on the proxy's port."""
+    """Return the settings of the ``up`` that listens on the proxy's port, if one does.
+
+    A file of the user's own is stronger than ``up``'s.
+    """
     settings = sources.settings()
     folder = run_directory.running_at(local_url(settings))
     its_file = None if folder is None else folder / run_directory.PROXY_CONFIG
@@ -101,7 +110,7 @@ def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
         return settings, sources
     sources = read(str(its_file))
     settings = sources.settings()
-    if "upstream" not in sources.file:  # `up --inside`: LiteLLM listens where clients ask
+    if "upstream" not in sources.file:  # `up --inside`: LiteLLM itself listens on the proxy's port
         upstream = dataclasses.replace(settings.upstream, base_url=local_url(settings))
         settings = dataclasses.replace(settings, upstream=upstream)
     return settings, sources
@@ -157,7 +166,7 @@ def _say(line: Line) -> None:
 async def _litellm(
     settings: Settings, upstream: Upstream
 ) -> tuple[frozenset[str] | None, list[Line]]:
-    """LiteLLM's models, None without them, and what there is to say."""
+    """Return LiteLLM's model names (None if it doesn't list them) and the lines about LiteLLM."""
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     variable = settings.upstream.api_key_env
     try:
@@ -178,7 +187,7 @@ async def _litellm(
 
 
 async def _memory(url: str) -> Line:
-    """Whether another machine tells its memory pressure."""
+    """Return the line about the machine whose memory pressure the proxy is to read."""
     where = f"memory pressure at {_without_credentials(url)}"
     host = HostMemory(url)
     try:

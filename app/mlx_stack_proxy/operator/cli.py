@@ -1,7 +1,8 @@
-"""The command ``mlx-stack-proxy``: a table of commands, each a module of its own.
+"""The command ``mlx-stack-proxy``: a table of commands, each in a module of its own.
 
-A command's module adds its arguments to a parser, and says there which function runs it. Only the
-module of the command that is asked for is imported, so that none waits for what others need.
+A command's module has ``add_arguments(parser)``, which sets the function that runs the command as
+the parser's default ``run``. Only the module of the given command is imported, so that no command
+waits for the imports of others.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from .. import __version__
 from ..frozen import frozen
 from ..settings_source import SettingsError
 
-CONFIG_ERROR = 2  # the exit code; the units of systemd know it
+CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
 
 @frozen
 class Command:
-    """``module``: below this package. ``config``: whether it takes ``--config``."""
+    """A row of the table of commands."""
 
     name: str
-    says: str
-    module: str
-    config: bool = True
+    says: str  # its line in --help
+    module: str  # relative to this package
+    config: bool = True  # whether the command takes --config
 
 
 # In the order of --help.
@@ -57,7 +58,7 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the process's exit code."""
+    """Run the command that ``argv`` (without the program's name) gives; return the exit code."""
     args = arguments(sys.argv[1:] if argv is None else argv)
     try:
         code: int = args.run(args)
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return getattr(args, "config_error_exit", CONFIG_ERROR)
-    except BrokenPipeError:  # `… | head` has seen enough
+    except BrokenPipeError:  # the reader of our output (`… | head`) has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -74,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The words of a command line as its command takes them."""
+    """Parse a command line. Exits, as argparse does, at ``--help`` and at a wrong argument."""
     parser = argparse.ArgumentParser(
         prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    completing = "_ARGCOMPLETE" in os.environ  # a shell asks what may follow
+    completing = "_ARGCOMPLETE" in os.environ  # a shell asks which words may follow
     for command in COMMANDS:
         its = commands.add_parser(command.name, help=command.says)
         if completing or command.name in argv:

@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy completion``: a shell learns the commands and their options."""
+"""``mlx-stack-proxy completion``: print the code that lets a shell complete our commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy config schema``: what an editor needs to explain and check a file."""
+"""``mlx-stack-proxy config schema``: print the JSON Schema with which editors check the file."""
 
 from __future__ import annotations
 

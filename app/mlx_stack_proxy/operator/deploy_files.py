@@ -1,4 +1,4 @@
-"""What comes along under ``deploy/``: in the wheel it lies in ``mlx_stack_proxy/deploy/``."""
+"""Find the files of ``deploy/``, which the wheel has as ``mlx_stack_proxy/deploy/``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PLACES = (Path(__file__).parents[1] / "deploy", Path(__file__).parents[3] / "de
 
 
 def deploy_path(name: str) -> Path:
-    """A file or folder by its path below ``deploy/``; it may not be there."""
+    """Return the path of a file or folder below ``deploy/``, even if it doesn't exist."""
     for place in _PLACES:
         if (place / name).exists():
             return place / name

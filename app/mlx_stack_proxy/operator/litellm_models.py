@@ -1,4 +1,4 @@
-"""Which models LiteLLM has, asked once: for `check`, and for `init`."""
+"""Ask LiteLLM once for its models, and say why it didn't tell: for ``check`` and ``init``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from ..engine.model_list import ModelList, names_in
 from ..engine.upstream import Upstream, UpstreamError
 
-# LiteLLM's administration answers so to a key that is none; 400 without a database.
+# How LiteLLM answers a wrong key; 400 where it has no database.
 _REFUSED = (400, 401, 403)
 
 
 class NoModels(Exception):
-    """LiteLLM doesn't tell; the message says why, ``next_step`` what to do about it.
+    """LiteLLM didn't list its models; the message says why.
 
-    ``reached``: whether it answers at all.
+    ``next_step`` says what to do about it, ``reached`` whether LiteLLM answered at all.
     """
 
     def __init__(self, why: str, next_step: str, *, reached: bool) -> None:
@@ -25,7 +25,10 @@ class NoModels(Exception):
 
 
 async def ask(upstream: Upstream, key: str | None, variable: str | None) -> bytes:
-    """Its ``/v1/models``, whole; ``variable``: where the key is from. Raises :class:`NoModels`."""
+    """Return the body of LiteLLM's ``/v1/models``. Raises :class:`NoModels`.
+
+    ``variable``: the environment variable that ``key`` is read from, for the advice.
+    """
     try:
         status, body = await ModelList(upstream, key, time.monotonic).fetch(None)
     except (UpstreamError, TimeoutError) as error:
@@ -33,7 +36,7 @@ async def ask(upstream: Upstream, key: str | None, variable: str | None) -> byte
         raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
     if status == 200 and names_in(body) is not None:
         return body
-    # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
+    # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
     why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
     why += f" when asked for its models{'' if key else ' without a key'}"
     if variable is None:

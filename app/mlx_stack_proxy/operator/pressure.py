@@ -1,7 +1,7 @@
-"""``mlx-stack-proxy pressure``: how short memory is, told once, or to whoever asks over HTTP.
+"""``mlx-stack-proxy pressure``: print this machine's memory pressure, or serve it over HTTP.
 
-A container doesn't see the Mac that it runs on. This is the small thing to run there; the proxy in
-the container reads it as its ``memory_pressure.source``.
+A proxy in a container can't read the memory pressure of the Mac that it runs on. Run
+``pressure --serve`` on the Mac, and give its URL to the proxy as ``memory_pressure.source``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..settings import MemoryPressureSettings, ObservabilitySettings
 from ..settings_source import load
 from ..telemetry import log
 
-SWAP_SECONDS = 1.0  # between two looks, which tell how fast the swap grows
+SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,24 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The process's exit code: 1 where nothing tells the level."""
+    """Return the exit code: 1 if the level can't be read here, or the port is taken."""
     settings = load(args.config)
     rules = settings.reliability.memory_pressure
     if args.serve:
         return serve(args.host, args.port, rules, settings.observability)
-    # What the log would say is what is printed.
+    # The log would only repeat the line that is printed.
     log.configure(replace(settings.observability, log_level="error"))
     return asyncio.run(_once(rules, as_json=args.json))
 
 
 def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
-    """A probe with these rules, whether the proxy itself is to use them or not."""
+    """Return a probe with these rules, even if they are turned off for the proxy itself."""
     rules = replace(rules, enabled=True, source=source)
     return MemoryProbe(rules, open_reader(source), time.monotonic)
 
 
 def told(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
-    """Status and body: the last reading's own level, which the reader of it damps itself."""
+    """Return the HTTP status and the body: the last reading's level, or why there is none.
+
+    The level is not damped (``hold_seconds``): the proxy that reads it does that itself.
+    """
     if probe.source is None:
         return 503, {"error": "nothing on this machine tells its memory pressure"}
     if probe.reading is None or probe.trouble is not None:
@@ -93,7 +96,7 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
 
 
 def build(probe: MemoryProbe) -> Starlette:
-    """The app of ``--serve``: GET / and nothing else."""
+    """Return the app of ``--serve``, which answers ``GET /``."""
 
     async def level(_: Request) -> Response:
         status, body = told(probe)
@@ -113,7 +116,7 @@ def build(probe: MemoryProbe) -> Starlette:
 def serve(
     host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
 ) -> int:
-    """Answer until Ctrl-C; the exit code, 1 where nothing tells the level or the port is taken."""
+    """Serve until Ctrl-C; return 1 if nothing on this machine tells the level, else 0."""
     log.configure(observability)
     probe = probe_of(rules)
     if probe.source is None:

@@ -1,13 +1,14 @@
-"""``mlx-stack-proxy replay``: recorded exchanges through the stages, without a model.
+"""``mlx-stack-proxy replay``: run recorded replies through the stages, without a model.
 
 A record is one line of JSON (docs/replay.md describes it):
 
     {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
 
-``capture_failures`` writes such records, with more: how else the reply failed (``failed``), what
-was known of the session (``context``), and the ``verdict``, which is then compared. Other keys may
-be there. Each record is judged on its own, but for an exchange's attempts that follow each other:
-what would have gone out untouched, what mended, and what a retry would have said to the model.
+``capture_failures`` writes such records, with more keys: how the reply failed if its bytes don't
+tell (``failed``), what was known of the session (``context``), and the ``verdict``, with which
+replay compares its own. Unknown keys are ignored. For each record, :class:`Replay` plays the reply
+to a new ``Attempt``, as the proxy would with LiteLLM's, and asks ``next_step`` what would follow.
+Records are independent, except that consecutive attempts of one exchange share a session.
 """
 
 from __future__ import annotations
@@ -45,43 +46,37 @@ from ..settings_source import load
 from ..wire import sse
 from ..wire.chunks import render
 
-CORRECTION_LINES = 2  # of a correction, beside a retry
-_RECORDED = "recorded"  # the request's id
+CORRECTION_LINES = 2  # how much of a correction is printed below a retry
+_RECORDED = "recorded"  # the id of every replayed request
 
 DELIVERED, REPAIRED, RESCUED = "delivered", "repaired", "rescued"
 RETRIED, FAILED, UNREADABLE = "retried", "failed", "unreadable"
 
 
 class BadRecord(ValueError):
-    """A line that is no record; the message says why."""
+    """A line is not a valid record; the message says why."""
 
 
 @frozen
 class Outcome:
-    """What the stages would have done with one record.
+    """What the proxy would have done with one record."""
 
-    ``action``: delivered, repaired, rescued, retried, failed, or unreadable for a line that is no
-    record. ``reply``: the completion that would have been delivered. ``faults``: faults in our own
-    stages, which let a reply through. ``verdict``: as ``failures.as_data`` has it. ``differs``:
-    what the recorded verdict was, where the record has one that is another.
-    """
-
-    line: int
-    action: str
+    line: int  # its number in the file, from 1
+    action: str  # DELIVERED, REPAIRED, RESCUED, RETRIED, FAILED, or UNREADABLE: not a record
     reason: str = ""
-    repairs: tuple[str, ...] = ()
-    formats: tuple[str, ...] = ()
-    failures: tuple[dict[str, str], ...] = ()
-    correction: str = ""
-    error: str = ""
-    faults: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()  # the rules that repaired a call
+    formats: tuple[str, ...] = ()  # the formats of calls that were found in the text
+    failures: tuple[dict[str, str], ...] = ()  # of each invalid call: tool, kind, error
+    correction: str = ""  # what a retry would have told the model
+    error: str = ""  # why the line is unreadable
+    faults: tuple[str, ...] = ()  # exceptions in our stages, which then let the reply through
     request_id: str = ""
-    verdict: dict[str, Any] | None = None
-    differs: str = ""
-    reply: dict[str, Any] | None = None
+    verdict: dict[str, Any] | None = None  # as ``failures.as_data`` gives it
+    differs: str = ""  # the recorded verdict, if it is another
+    reply: dict[str, Any] | None = None  # the completion that would have been delivered
 
     def as_dict(self) -> dict[str, Any]:
-        """The outcome as JSON: only what there is to say."""
+        """Return the outcome for JSON, without the fields that are empty."""
         named = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {k: v for k, v in named.items() if v not in ("", (), None)}
 
@@ -103,7 +98,7 @@ class Outcome:
 
 
 class Replay:
-    """The stages of a configuration, for any number of records."""
+    """Runs any number of records through the stages of a configuration."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -111,7 +106,7 @@ class Replay:
         self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
 
     def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
-        """The outcome of each line that is not blank."""
+        """Yield the outcome of each line that is not blank."""
         for number, line in enumerate(source, 1):
             if not line.strip():
                 continue
@@ -121,10 +116,13 @@ class Replay:
                 yield Outcome(number, UNREADABLE, error=str(error))
 
     def record(self, record: Any, line: int = 0) -> Outcome:
-        """The outcome of one record. Raises :class:`BadRecord`."""
+        """Return the outcome of one parsed record. Raises :class:`BadRecord`.
+
+        ``line``: the record's line number, for the outcome.
+        """
         exchange = self._exchange(record)
         if not self._goes_on(record):
-            # Nothing that another exchange has left behind.
+            # All records have one session: drop what another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
         faults: list[str] = []
         attempt = Attempt(
@@ -159,7 +157,7 @@ class Replay:
         )
 
     def _goes_on(self, record: Any) -> bool:
-        """Whether this is the attempt that followed the last record's in the same exchange."""
+        """Whether this record is the next attempt of the last record's exchange."""
         before, number = self._last
         self._last = request, attempt = record.get("request_id"), record.get("attempt")
         if not request or request != before:
@@ -167,13 +165,14 @@ class Replay:
         return isinstance(attempt, int) and isinstance(number, int) and attempt == number + 1
 
     def _exchange(self, record: Any) -> Exchange:
+        """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
         if not isinstance(record, dict):
             raise BadRecord("is no JSON object")
         request = record.get("request")
         if not isinstance(request, dict):
             raise BadRecord("has no `request` with the body of a chat completion request")
         try:
-            # Whole replies are judged the same, streamed or not; whole they are simpler to show.
+            # The stages judge a reply alike, streamed or not; a whole one is simpler to print.
             parsed = client_request.parse(orjson.dumps({**request, "stream": False}))
         except ProxyError as error:
             raise BadRecord(f"its request is refused: {error}") from None
@@ -205,7 +204,7 @@ class Replay:
             return step.hint
         if not isinstance(verdict, InvalidToolCall) or not step.correct:
             return ""
-        # As a system message of its own the correction stands alone, wherever it will be put.
+        # Without messages, and as a system message, the correction is all that comes back.
         body = {**exchange.request.body, "messages": []}
         messages = correction.corrected(
             body,
@@ -226,21 +225,24 @@ def _parsed(line: bytes) -> Any:
 
 
 def _verdict(attempt: Attempt, reply: Any) -> Verdict | None:
-    """What is wrong with the recorded reply."""
+    """Return the stages' verdict on the recorded reply. Raises :class:`BadRecord`."""
     verdict = _play(attempt, reply) or attempt.verdict
     if verdict is None or isinstance(verdict, Cut):
-        # What a tier's other replies told of this one, it doesn't tell by itself.
+        # The reply alone may not show its failure, if that was judged by the tier's other replies.
         verdict = attempt.settle() or _failure(reply)
     return verdict
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:
-    """Give an attempt the recorded reply; what else than that was wrong with it."""
+    """Give the recorded reply to the attempt; return a failure that the attempt can't see.
+
+    Raises :class:`BadRecord`.
+    """
     if not isinstance(reply, dict):
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
     failed = _failure(reply)
     if failed is not None and failed.about_ours:
-        return failed  # which no byte tells, but what had been sent
+        return failed  # it depends on what we had sent, which the reply's bytes don't tell
     if (stream := _raw(reply, "stream")) is not None:
         attempt.feed(stream)
         if not attempt.over and failed is None:
@@ -266,7 +268,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
 
 
 def _raw(reply: dict[str, Any], name: str) -> bytes | None:
-    """What came over the wire, as text or, where it was none, as base64."""
+    """Return the bytes that came over the wire: recorded as text, or as base64 if not UTF-8."""
     if isinstance(text := reply.get(name), str):
         return text.encode("utf-8", "replace")
     if isinstance(coded := reply.get(f"{name}_base64"), str):
@@ -278,7 +280,7 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
 
 
 def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
-    """How a reply failed that no byte of it tells: a timeout, a reset, a status."""
+    """Return the recorded failure that the reply's bytes don't tell: a timeout, reset or status."""
     given = reply.get("failed")
     if given is None:
         return None
@@ -291,7 +293,7 @@ def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
 
 
 def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
-    """The recorded verdict in a word, if it is another than this one."""
+    """Return the recorded verdict in a word if it differs from this one, else ""."""
     if "verdict" not in record:
         return ""
     recorded, now = record["verdict"] or {}, as_data(verdict) or {}
@@ -303,6 +305,7 @@ def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
 
 
 def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) -> dict[str, Any]:
+    """Return the outcome's fields for a reply that would have been delivered."""
     notes = exchange.reply_notes
     repairs = [kind for kind in notes.get("Repairs", "").split(",") if kind not in ("", "rescued")]
     formats = [
@@ -329,7 +332,7 @@ def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) ->
 
 
 def _reason(verdict: Verdict | None) -> str:
-    """Why a reply was not delivered."""
+    """Say why a reply was not delivered."""
     reason = reason_of(verdict) or ""
     if isinstance(verdict, UpstreamFailed):
         return f"{reason}: {verdict.message}"
@@ -339,7 +342,7 @@ def _reason(verdict: Verdict | None) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """How many of each action; which rules, formats and failures."""
+    """Count the records, and how often each action, repair, format and failure occurs."""
     found = {
         "actions": [one.action for one in outcomes],
         "repairs": [kind for one in outcomes for kind in one.repairs],
@@ -360,7 +363,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command: 0, or 1 if a line could not be read, or 2 if the file could not."""
+    """Replay a file; return the exit code: 1 if a line, 2 if the file can't be read, else 0."""
     out, settings = sys.stdout, load(args.config)
     outcomes: list[Outcome] = []
     try:

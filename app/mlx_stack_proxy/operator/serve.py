@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy serve``: where its settings come from, and who has its port."""
+"""``mlx-stack-proxy serve``: read the settings, make sure that the port is free, run the proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..settings_source import SettingsError, read
 from .local_stack import console, ports
 from .service import env_file
 
-_ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # where a listener takes 127.0.0.1, too
+_ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal; the exit code."""
-    from ..server import process  # the whole proxy, which a container's health check goes without
+    """Serve until a signal; return the exit code. Raises :class:`SettingsError`."""
+    # The whole proxy: a container's health check reads the settings without it.
+    from ..server import process
     from ..telemetry import log_file
 
     if args.log_file is not None:
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _taken(settings: Settings) -> str:
-    """Who has the port, in a sentence; "" where it is free, or only uvicorn can tell."""
+    """Return a sentence on who has the port; "" if it is free, or only uvicorn can tell."""
     server = settings.server
     if server.port == 0 or server.host not in _ON_LOOPBACK:
         return ""
@@ -67,7 +68,7 @@ def _taken(settings: Settings) -> str:
 
 
 def given_by(args: argparse.Namespace) -> Given:
-    """Where `serve` reads its settings; what the environment file sets is in the environment.
+    """Put the environment file into ``os.environ``; return where to read the settings from.
 
     Raises :class:`SettingsError`.
     """

@@ -1,4 +1,4 @@
-"""``check --settings``: every setting that is in force, and where it comes from."""
+"""``check --settings``: print every setting in force and where its value comes from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..settings_source import Sources
 WIDTH = 80
 _HIDDEN = "…"
 _KEYS = frozenset({"api_keys", "admin_key", "url"})  # a webhook's address is its password
-_BY_KEY = "per_key"  # its names are API keys
+_BY_KEY = "per_key"  # a mapping whose names are API keys
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _ORIGINS = {"environment": "env", "file": "file", "default": "default"}
 
@@ -25,7 +25,7 @@ Path = tuple[str, ...]
 
 
 def lines(settings: Settings, sources: Sources) -> Iterator[str]:
-    """The settings by section, 80 columns wide; keys and passwords are hidden."""
+    """Yield the settings by section, in lines of 80 columns; keys and passwords are hidden."""
     file = "no file" if sources.path is None else f"file: {sources.path}"
     yield f"# {file}; env: MLX_STACK_… variables"
     section: Path | None = None
@@ -45,9 +45,9 @@ def lines(settings: Settings, sources: Sources) -> Iterator[str]:
 
 
 def as_yaml(value: Any) -> str:
-    """A value in one line of YAML, quoted where it must be."""
+    """Return a value as one line of YAML, quoted where YAML needs it."""
     text = _dumped(value, allow_unicode=True)
-    if len(text.splitlines()) > 1:  # a line's end inside: to be escaped
+    if len(text.splitlines()) > 1:  # the value has a line end, which double quotes escape
         text = _dumped(value, default_style='"')
     return text
 
@@ -58,7 +58,7 @@ def _dumped(value: Any, **how: Any) -> str:
 
 
 def _leaves(section: Any, before: Path) -> Iterator[tuple[Path, Any]]:
-    """The keys that hold values, in the schema's order: a section's own before its sections."""
+    """Yield each key's path and value in the schema's order; a section's own keys come first."""
     inner: list[tuple[Path, Any]] = []
     for name in keys_of(type(section)):
         value, path = getattr(section, name), (*before, name)
@@ -73,6 +73,7 @@ def _leaves(section: Any, before: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _shown(name: str, value: Any) -> Any:
+    """Return the value with its secrets replaced by ``…``; ``name`` is its key's name."""
     if keys_of(type(value)):
         value = {key: inner for key, inner in asdict(value).items() if inner is not None}
     if name in _KEYS and value:

@@ -1,7 +1,7 @@
-"""What a tier can do, found out by asking it: a short reply, a streamed one, a tool call.
+"""Find out what a tier can do: ask its model for one token, a streamed reply and a tool call.
 
-The questions go to LiteLLM directly, without the stages; what was streamed is then judged by them,
-as ``replay`` does, so that it is said what would have been mended.
+The questions go straight to LiteLLM. ``replay`` then runs the streamed replies through the stages,
+so that the lines can say what the proxy would have repaired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..settings import Settings
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
 Mark = Literal["ok", "note", "FAIL"]
-MOST_SECONDS = 180.0  # for one answer: a model may have to be read from the disk first
+MOST_SECONDS = 180.0  # for one answer: the server may have to load the model first
 _TOOL_TOKENS, _REASONING_TOKENS = 256, 4096
 _STREAM_TOKENS = 24
 _COUNT, _USE_TOOL = "Count from 1 to 9.", "What is the weather in Lima? Use the tool."
@@ -41,20 +41,18 @@ _TOOL = {
 
 
 class _Failed(Exception):
-    """The question got no answer; the message says why."""
+    """A question got no usable answer; the message says why."""
 
 
 @frozen
 class _Answer:
-    """``first``, ``whole``: seconds until something came, and until all had come."""
-
     body: bytes
-    first: float
-    whole: float
+    first: float  # seconds until the first bytes
+    whole: float  # seconds until the last
 
 
 class Probe:
-    """Asks the tiers of a configuration."""
+    """Asks the models of a configuration's tiers, through LiteLLM."""
 
     def __init__(self, settings: Settings, upstream: Upstream) -> None:
         self._settings = settings
@@ -64,7 +62,7 @@ class Probe:
             self._headers.append((b"authorization", f"Bearer {key}".encode()))
 
     async def tier(self, name: str) -> AsyncIterator[tuple[Mark, str]]:
-        """One line for each thing that was tried; no more after one that brought no answer."""
+        """Yield a mark and a text for each question; end at the first that got no answer."""
         tier = self._settings.tiers[name]
         try:
             yield "ok", f"answers ({await self._one_token(name):.1f} s)"
@@ -89,7 +87,7 @@ class Probe:
         if outcome.action != DELIVERED:
             return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
         said = f"streams (the first chunk after {answer.first:.1f} s)"
-        if b'"total_tokens"' not in answer.body:  # in a model's own words the quotes are escaped
+        if b'"total_tokens"' not in answer.body:  # in the reply's text the quotes are escaped
             return "note", f"{said}, but doesn't tell its usage: budgets go by the text's length"
         return "ok", said
 
@@ -99,7 +97,7 @@ class Probe:
         return _of_tool_call(outcome)
 
     async def _streamed(self, name: str, question: str, **more: Any) -> tuple[_Answer, Outcome]:
-        """A streamed answer, and what the stages make of it."""
+        """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
         options = {"stream": True, "stream_options": {"include_usage": True}, **more}
         answer = await self._ask(name, "a streamed completion", question, **options)
         reply = {"stream": answer.body.decode("utf-8", "replace")}
@@ -121,7 +119,7 @@ class Probe:
         }
 
     async def _ask(self, name: str, what: str, question: str, **more: Any) -> _Answer:
-        """``what``: what is asked for, in an error. Raises :class:`_Failed`."""
+        """Ask one question; ``what`` names it in errors. Raises :class:`_Failed`."""
         began = time.monotonic()
         seconds = min(MOST_SECONDS, self._settings.tiers[name].total_timeout)
         body = orjson.dumps(self._body(name, question, **more))

@@ -1,5 +1,6 @@
-"""``mlx-stack-proxy agents``: what a client needs to ask this proxy, printed or written.
+"""``mlx-stack-proxy agents``: print or write the settings that let a client use this proxy.
 
-``clients`` is the table: a row for each client. ``client_file`` puts settings into a file that
-somebody else owns, and takes them back. ``command`` asks, keeps the backup, and prints.
+``clients`` is the table: a row for each client. ``client_file`` puts our settings into the text of
+a client's own file, and removes them again. ``command`` asks the user, keeps the backup, prints
+and writes.
 """

@@ -1,9 +1,10 @@
-"""Settings of ours in a file that somebody else owns: put in, and taken back. Pure.
+"""Put our settings into the text of a client's file, and remove them again. No I/O.
 
-JSON is read, changed and written anew: a value of ours takes the place of what was there. TOML and
-YAML have comments, so their text stays: our lines are a block at its head, and a line that gives
-one of our keys becomes a comment. What then isn't read as it should be is refused, and so is a file
-that can't be read at all.
+A JSON file is parsed, merged with our settings and written anew. TOML and YAML files have comments,
+so their text is kept: our settings become a marked block at its head, and each of the file's lines
+that gives one of our keys is commented out. The result is parsed again; if it doesn't give what was
+wanted (as when the file has a table of ours), or the file can't be parsed, :class:`Unfit` is
+raised and nothing is written.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ _SET_ASIDE = "#mlx-stack-proxy# "
 
 
 class Unfit(ValueError):
-    """Our settings can't be put into this file; the message says why."""
+    """Our settings can't be put into this file, or it can't be read; the message says why."""
 
 
 def text_of(settings: Json, form: Form) -> str:
-    """Settings as they stand in a file that has no others."""
+    """Return settings as the text of a file that has no others."""
     if form == "json":
         return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     if form == "yaml":
         return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100))
-    # In dotted keys, which may stand before any table.
+    # Dotted keys, because a table here would take in the file's own keys that follow.
     lines = [f"{'.'.join(path)} = {_toml(value)}" for path, value in _leaves(settings)]
     return "\n".join(lines) + "\n"
 
 
 def put_in(text: str, settings: Json, form: Form) -> str:
-    """The file's text with these settings in it. Raises :class:`Unfit`."""
+    """Return the file's text with these settings in it. Raises :class:`Unfit`."""
     wanted = _merged(_read(text, form), settings)
     if form == "json":
         return json.dumps(wanted, indent=_indent(text), ensure_ascii=False) + "\n"
     rest = without_block(text)
     given = re.compile(rf"^(?=(?:{'|'.join(map(re.escape, settings))})\s*[=:])", re.M)
-    # In TOML a key is the file's own only before the first table.
+    # In TOML only the keys before the first table are top-level, as ours are.
     head, table, tail = _parted(rest) if form == "toml" else (rest, "", "")
     rest = given.sub(_SET_ASIDE, head) + table + tail
     made = f"{_BEGIN}\n{text_of(settings, form)}{_END}\n{rest}"
     try:
         fits = _read(made, form) == wanted
-    except Unfit:  # such as a table that is there twice
+    except Unfit:  # a table is defined twice, say
         fits = False
     if not fits:
         raise Unfit("it has settings of its own where ours belong")
@@ -63,7 +64,10 @@ def put_in(text: str, settings: Json, form: Form) -> str:
 
 
 def take_back(text: str, before: str, settings: Json, form: Form) -> str:
-    """The file's text without these settings; ``before``: as it was when they were put in."""
+    """Return the file's text without these settings. Raises :class:`Unfit`.
+
+    ``before``: the text before they were put in; a JSON value of ours becomes again what it was.
+    """
     if form != "json":
         return without_block(text)
     now, then = _read(text, form), _read(before, form)
@@ -73,11 +77,12 @@ def take_back(text: str, before: str, settings: Json, form: Form) -> str:
 
 
 def without_block(text: str) -> str:
-    """A text without our block, and with the lines that it had set aside."""
+    """Return a text without our block, and with the lines restored that were commented out."""
     return _BLOCK.sub("", text).replace(_SET_ASIDE, "")
 
 
 def _parted(text: str) -> tuple[str, str, str]:
+    """Split TOML at its first table: before it, the ``[`` that begins it, and the rest."""
     table = re.search(r"^\s*\[", text, re.M)
     return (text[: table.start()], table[0], text[table.end() :]) if table else (text, "", "")
 
@@ -119,7 +124,7 @@ def _leaves(settings: Json, before: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _restore(now: Json, then: Json, path: Path) -> None:
-    """Make one value what it was; what holds nothing any more, and wasn't there, goes."""
+    """Restore the value at a path; remove mappings that only our settings had needed."""
     key, *further = path
     if key not in now:
         return

@@ -1,4 +1,8 @@
-"""Which settings each client needs, and where it looks for them: a row for each. Pure."""
+"""The table of clients: which settings each needs, and which file it reads them from. No I/O.
+
+:func:`setup` works out what any client must know of a configuration (a :class:`Setup`); a
+:class:`Client`'s functions turn that into the client's own settings or environment.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,23 @@ from ...settings import Settings
 
 Json = dict[str, Any]
 Form = Literal["json", "toml", "yaml"]
-OURS = "mlx-stack"  # what clients call the provider
-ANY_KEY = "local"
-# Claude Code's first request is some 12,000 tokens, with CLAUDE_CODE_SIMPLE 1,000, and it keeps
-# 13,000 and a reply free. In 32,768 it would compact after each turn (docs/agents.md).
+OURS = "mlx-stack"  # the provider's name in clients' settings
+ANY_KEY = "local"  # the key to send where the proxy accepts any
+# Tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and it keeps
+# 13,000 and a reply free. In a window of 32,768 it would compact after each turn (docs/agents.md).
 SMALL_WINDOW = 49_152
-REPLY_SHARE = 4  # a reply may be a quarter of the window: clients keep that much free
+REPLY_SHARE = 4  # a reply may take a quarter of the window: clients keep that much free
 
 
 @frozen
 class Setup:
-    """What any client has to know of this configuration.
+    """What any client has to know of the proxy."""
 
-    ``windows``: of each name that it may ask for. ``key_variable``: the environment variable that
-    holds its key; empty where any key will do.
-    """
-
-    url: str
-    model: str
-    windows: Mapping[str, int]
-    longest_reply: int
-    key_variable: str
+    url: str  # without /v1
+    model: str  # the tier or alias to ask for
+    windows: Mapping[str, int]  # context windows in tokens, by the names that clients may ask for
+    longest_reply: int  # tokens
+    key_variable: str  # the environment variable that holds the key; "": the proxy accepts any
 
     @property
     def window(self) -> int:
@@ -47,7 +47,10 @@ class Setup:
 
 
 def setup(settings: Settings, model: str = AUTO) -> Setup | None:
-    """None where no tier has that name. Tiers in the cloud are asked only if named here."""
+    """Return what clients need to ask for ``model``; None if neither tier nor alias has that name.
+
+    Of the other tiers only local ones are listed: the cloud is asked only if ``model`` names it.
+    """
     tier = named_tier(model, settings)
     if tier is None:
         return None
@@ -68,21 +71,17 @@ def _key_variable(settings: Settings) -> str:
 
 @frozen
 class Client:
-    """``start``: what runs it, with a :class:`Setup` as ``given``. ``says``: what else to know.
-
-    ``shell``: its environment, where it takes all from there. ``file``: where it looks, below the
-    user's home folder; ``settings``: what belongs into it. Neither: ``start`` says it all.
-    """
+    """A row of the table. A client without ``shell`` and ``file`` takes all from ``start``."""
 
     name: str
     title: str
     protocol: str
-    start: str
-    shell: Callable[[Setup], Mapping[str, str]] | None = None
-    file: str = ""
+    start: str  # the command that runs it; a format string, with a Setup as `given`
+    shell: Callable[[Setup], Mapping[str, str]] | None = None  # environment, if that is enough
+    file: str = ""  # where it reads its settings, relative to the home folder
     form: Form = "json"
-    settings: Callable[[Setup], Json] | None = None
-    says: str = ""
+    settings: Callable[[Setup], Json] | None = None  # what the file needs
+    says: str = ""  # what else the user should know
 
 
 def _claude_variables(given: Setup) -> dict[str, str]:
@@ -104,7 +103,7 @@ def _claude_shell(given: Setup) -> Mapping[str, str]:
 
 
 def _claude_settings(given: Setup) -> Json:
-    if given.key_variable:  # its file expands no variables, but may name a command
+    if given.key_variable:  # Claude Code's file expands no variables, but may name a command
         helper = f"printenv {given.key_variable} || echo {ANY_KEY}"
         return {"apiKeyHelper": helper, "env": _claude_variables(given)}
     return {"env": {**_claude_variables(given), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}}

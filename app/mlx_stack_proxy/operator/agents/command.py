@@ -1,4 +1,8 @@
-"""The command: list the clients, print what one needs, write it where it looks, take it back."""
+"""The command ``agents``: list the clients; print one's settings, write them, or undo that.
+
+``--write`` keeps the client's file as it was beside it (``BACKUP``), and ``--undo`` reads the old
+values from there. Both show the changed lines and ask first.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ BACKUP = ".before-mlx-stack"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `agents`."""
+    """Add the options of ``agents``."""
     parser.description = (
         "What a client needs to ask this proxy, for the configuration at hand: the lines to paste "
         "(standard output holds nothing else). Without a name: the clients that are known."
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if it was done; 1 if not: an unknown name, a file that doesn't fit, or the user's no."""
+    """Return the exit code: 1 if a name is unknown, a file doesn't fit or the user says no."""
     settings = load(args.config)
     if args.client is None:
         for one in CLIENTS:
@@ -93,7 +97,7 @@ def _write(client: Client, given: Setup, agreed: bool) -> int:
     if not _agreed(client, before, after, agreed):
         return 1
     backup = _backup(file)
-    if not backup.exists():  # of a second time it is the first that counts
+    if not backup.exists():  # a second --write must not save our own settings as the old ones
         file.parent.mkdir(parents=True, exist_ok=True)
         _replace(backup, before, like=file)
     _replace(file, after, like=file)
@@ -121,7 +125,7 @@ def _undo(client: Client, given: Setup, agreed: bool) -> int:
 
 
 def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
-    """Show what changes, without the lines around it, and ask."""
+    """Print the lines that change, and return whether the user (or ``--yes``) agrees."""
     print(_shown(client))
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
     print("\n".join([line for line in lines if not line.startswith(("---", "+++", "@@"))]))
@@ -129,13 +133,13 @@ def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
         return True
     try:
         return input("Do that? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:  # nobody is there to be asked
+    except EOFError:  # standard input has ended: there is nobody to ask
         _say("--yes does it without asking")
         return False
 
 
 def _file(client: Client) -> Path:
-    return (Path.home() / client.file).resolve()  # a link stays one
+    return (Path.home() / client.file).resolve()  # resolved, so that a symbolic link isn't replaced
 
 
 def _shown(client: Client) -> str:
@@ -156,7 +160,7 @@ def _backup(file: Path) -> Path:
 
 
 def _replace(file: Path, text: str, like: Path) -> None:
-    """Write at once or not at all; with the mode of the file that is there, else the user's own."""
+    """Replace a file atomically; its mode is that of ``like``, or 0600 if that doesn't exist."""
     mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
     written = file.with_name(f"{file.name}.{os.getpid()}")
     written.touch(mode=0o600)
@@ -171,5 +175,5 @@ def _refuse(text: str) -> int:
 
 
 def _say(text: str) -> None:
-    """To standard error: standard output holds the lines to paste, and no others."""
+    """Print to standard error: standard output holds only the lines to paste."""
     print(text, file=sys.stderr)

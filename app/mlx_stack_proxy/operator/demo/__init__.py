@@ -1,1 +1,1 @@
-"""`mlx-stack-proxy demo`: ten questions, asked of a weak model directly and through the proxy."""
+"""``mlx-stack-proxy demo``: ask a weak model ten questions, directly and through the proxy."""

@@ -1,4 +1,4 @@
-"""One question, asked of one OpenAI-compatible server, and what its reply is worth to an agent."""
+"""Ask an OpenAI-compatible server one question, and judge whether an agent can use the reply."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
 from ..remote.client import OPENER
 
-MAX_TOKENS = 400  # ends a reply that would go round for ever
-SECONDS = 120.0
+MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
+SECONDS = 120.0  # limit for a reply
 _AS_IT_CAME = Options(repair=False)
 
 
 @frozen
 class Server:
-    """Where to ask. ``url``: without ``/v1``; ``model``: its name there."""
+    """Where to ask."""
 
-    url: str
-    model: str
+    url: str  # without /v1
+    model: str  # the model's name on that server
     key: str = "local"
 
 
 @frozen
 class Reply:
-    """What came. ``wrong``: why an agent can't use it, "" where it can; ``seconds``: it took."""
+    """A reply, or the error that came in its place."""
 
-    written: str
-    wrong: str
-    seconds: float
-    headers: Mapping[str, str]
+    written: str  # its text or its calls, in one line
+    wrong: str  # why an agent can't use it; "": it can
+    seconds: float  # until it was complete
+    headers: Mapping[str, str]  # names in lower case
 
     def header(self, name: str) -> str:
-        """One of the proxy's own response headers, by its name without the prefix."""
+        """Return the proxy's response header ``x-mlx-stack-NAME``, or ""."""
         return self.headers.get(f"x-mlx-stack-{name}", "")
 
 
 class Unreachable(Exception):
-    """Nobody answers; the message says where, and why."""
+    """The server can't be reached; the message says where and why."""
 
 
 def ask(
@@ -53,7 +53,7 @@ def ask(
     tools: Sequence[Mapping[str, Any]],
     named: Mapping[str, str],
 ) -> Reply:
-    """Ask once; ``named``: headers that say who asks. Raises :class:`Unreachable`."""
+    """Ask once. ``named``: headers that name agent and session. Raises :class:`Unreachable`."""
     body = {
         "model": server.model,
         "messages": [{"role": "user", "content": question}],
@@ -84,9 +84,9 @@ def _lower(headers: Message[str, str]) -> dict[str, str]:
 
 
 def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """What a completion says, in one line, and what is wrong with it, to an agent that runs tools.
+    """Return what a completion says, in one line, and why an agent can't use it ("": it can).
 
-    Each question of the demo is answered by one call: a text instead of it is no answer.
+    Each question of the demo needs a call, so that a reply of text alone counts as wrong.
     """
     choice = completion["choices"][0]
     message = choice["message"]

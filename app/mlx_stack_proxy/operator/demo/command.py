@@ -1,7 +1,8 @@
-"""The demo's screen: each question, what the weak model wrote, what the proxy delivered, and why.
+"""The command ``demo``: show what the weak model wrote and what the proxy delivered, side by side.
 
-The proxy is asked for its first tier. Directly means that tier's own model server, as `up` wrote it
-down in its run directory; or what ``--direct`` names, with the key in ``LITELLM_MASTER_KEY``.
+Each question is asked twice: of the proxy, for the weak tier, and directly, of that tier's model
+server. The model server is the one in the configuration of a running ``up``, or the server that
+``--direct`` names, with the key in ``LITELLM_MASTER_KEY``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from ..remote import report
 from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
 
-AGENT = "demo"  # the name under which the proxy counts it
-WEAKEST = "fast"  # of the demo tiers
-_PIPED = 80  # columns
-_MOST = 110  # characters that are shown of one reply
+AGENT = "demo"  # the agent's name, by which the proxy counts and reports
+WEAKEST = "fast"  # the weakest of the demo tiers
+_PIPED = 80  # columns, where the output is not a terminal
+_MOST = 110  # characters that are shown of a reply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and show; 1 where somebody doesn't answer."""
+    """Ask and show; return the exit code: 1 if the proxy or the model server can't be asked."""
     settings = load(args.config)
     url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
     direct = _direct(args, url)
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(remote: Remote) -> list[str]:
-    """What the proxy has counted of this demo, and of others in the same hour."""
+    """Return the lines of the proxy's report on agent ``demo`` in this hour."""
     try:
         found = remote.ask("report", since="0s", agent=AGENT)
         return [printable(line) for line in report.screen(found)]
@@ -83,12 +84,13 @@ def _report(remote: Remote) -> list[str]:
 
 
 def _key(url: str) -> str:
-    """With `up --inside` it is LiteLLM that is asked, which wants its own."""
+    """Return the key for the proxy: LiteLLM's, because with ``up --inside`` LiteLLM is asked."""
     take_key(os.environ, url)
     return os.environ.get(KEY_VARIABLE, "local")
 
 
 def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
+    """Return the server to ask directly; None if neither ``--direct`` nor an ``up`` tells it."""
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
         key = os.environ.get(KEY_VARIABLE, "local")
@@ -98,7 +100,7 @@ def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
 
 
 def model_server(config: Path, tier: str) -> Server | None:
-    """The tier's model server, by the configuration that `up` wrote; None: it has none."""
+    """Return the tier's model server from the configuration that ``up`` wrote, or None."""
     found = load(str(config)).tiers.get(tier)
     if found is None or found.health_url is None:
         return None
@@ -106,12 +108,15 @@ def model_server(config: Path, tier: str) -> Server | None:
 
 
 def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int, int]:
-    """How many were asked, and how many were right directly and through the proxy."""
+    """Ask and print all questions; return their number, and how many replies were right each way.
+
+    The counts are in the order directly, through the proxy.
+    """
     asked = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
     good = [0, 0]
     run = secrets.token_hex(4)
     for number, question in enumerate(asked["questions"], 1):
-        # A session each: one that was moved to another tier would have the next question there.
+        # A session for each: after an escalation a session stays on the higher tier for a while.
         named = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
         replies = [ask(server, question, asked["tools"], named) for server in (direct, proxy)]
         console.print(_pair(number, question, *replies), "")
@@ -146,7 +151,7 @@ def _why_wrong(reply: Reply) -> Text:
 
 
 def _why_right(reply: Reply) -> Text:
-    """What the proxy did, as its response headers say."""
+    """Say what the proxy did, from its response headers."""
     said = []
     if (repairs := reply.header("repairs")) == "rescued":
         said.append("found in the text")

@@ -1,6 +1,7 @@
-"""``mlx-stack-proxy init``: the first ``config.yaml``, from what is on this machine already.
+"""``mlx-stack-proxy init``: write a first ``config.yaml`` from what is on this machine already.
 
-What LiteLLM and files tell becomes model groups (``model_groups``), these become a proposal
-(``proposal``) and that a text (``rendering``); ``advice`` looks at LiteLLM's own settings, and
-``command`` does the asking, reading and writing.
+``looking`` asks LiteLLM and reads files; ``model_groups`` brings what they tell into one shape;
+``proposal`` makes tiers of the model groups; ``rendering`` makes a file's text of the tiers.
+``advice`` finds settings in LiteLLM's own file that work against the proxy. ``command`` runs these
+steps, prints and writes.
 """

@@ -1,4 +1,4 @@
-"""What in LiteLLM's own configuration works against a proxy that retries and escalates."""
+"""Find settings in LiteLLM's own file that work against a proxy that retries and escalates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MULTIPLY = (
     "{}: attempts multiply with the proxy's own, which knows what was wrong with the last one. "
     "Set to 0."
 )
-_UNSET = (  # two is its router's number
+_UNSET = (  # 2 is the default of LiteLLM's router
     "router_settings.num_retries is not set, which means 2: attempts multiply with the proxy's "
     "own. Set to 0."
 )
@@ -38,7 +38,7 @@ _COOLDOWNS = (
 
 
 def on_litellm(config: Any) -> Iterator[str]:
-    """One sentence or two for each thing; ``config``: LiteLLM's file as parsed."""
+    """Yield a sentence or two for each such setting. ``config``: LiteLLM's file as parsed."""
     whole = mapping(config)
     router, general = mapping(whole.get("router_settings")), mapping(whole.get("litellm_settings"))
     if retries := list(_retries(whole, router, general)):
@@ -67,7 +67,7 @@ def _retries(
 
 
 def _number(value: Any) -> int:
-    """A count, also where it is written as a string; 0 for anything else."""
+    """Return a count, even one written as a string; 0 for anything else."""
     try:
         return 0 if isinstance(value, bool) else int(value)
     except (TypeError, ValueError):
@@ -75,7 +75,10 @@ def _number(value: Any) -> int:
 
 
 def master_key(config: Any) -> tuple[str | None, str | None]:
-    """LiteLLM's key: the environment variable that holds it; or itself, where the file does."""
+    """Return the environment variable that holds LiteLLM's key, or the key that its file holds.
+
+    The one that isn't known is None, as are both without a key in ``config``.
+    """
     key = mapping(mapping(config).get("general_settings")).get("master_key")
     if not isinstance(key, str) or not key:
         return None, None

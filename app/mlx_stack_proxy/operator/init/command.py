@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy init``: look around, propose, write."""
+"""The command ``init``: look for LiteLLM and its models, print what was found, write the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDTH = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `init`."""
+    """Add the options of ``init``."""
     parser.description = (
         "Look for LiteLLM and its models, and write a configuration with a tier for each model "
         "that suits. Asks LiteLLM for its lists, no model for a word, and changes no other file."
@@ -57,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the file was written or shown; 1 if there is one already, or nothing was found."""
+    """Return the exit code: 0 if the file was written or shown, else 1.
+
+    Nothing is written if there is a file already, no model was found, or a file can't be used.
+    """
     from . import looking
 
     output = Path(DEFAULT_FILE)
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
-    """The file's text, which is one that loads."""
+    """Return the file's text, having checked that it loads. Raises :class:`SettingsError`."""
     upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
     port = urlsplit(base_url).port or _HTTP_PORT
@@ -108,7 +111,7 @@ def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
 
 
 def _show_next(key_variable: str, key_file: Path | None) -> None:
-    """``key_file``: what holds the key of `up`."""
+    """Print the next steps. ``key_file``: the file with the key of a running ``up``'s LiteLLM."""
     _say(f"Wrote {DEFAULT_FILE}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
     given = os.environ.get(key_variable) and key_file is None
@@ -145,6 +148,6 @@ def _points(title: str, points: Iterable[str]) -> None:
 
 
 def _say(text: str, indent: str = "") -> None:
-    """To standard error, for standard output may be the file."""
+    """Print to standard error: with ``--dry-run`` standard output is the file."""
     lines = textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
     sys.stderr.write("\n".join(lines) + "\n")

@@ -1,4 +1,8 @@
-"""What there is on this machine: LiteLLM, its configuration file, mlx-stack's files."""
+"""Find out what is on this machine: LiteLLM, its configuration file, mlx-stack's files.
+
+LiteLLM's own answer decides which models there are; its file, and mlx-stack's, only add what the
+answer doesn't tell. If LiteLLM doesn't answer, the files decide.
+"""
 
 from __future__ import annotations
 
@@ -28,28 +32,28 @@ _HEALTH_SECONDS = 2.0
 
 
 class Unreadable(Exception):
-    """A file that was asked for can't be used; the message says which and why."""
+    """A file can't be used; the message says which and why."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What there is. ``file``: LiteLLM's, empty without one, and ``advice`` on it.
-
-    ``key_variable``: where LiteLLM's key comes from. ``health``: by a group's name, its model
-    server's health address, if that answered.
-    """
+    """What was found; :func:`look` fills it in step by step."""
 
     groups: Groups = field(default_factory=dict)
-    sources: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    file: str = ""
-    advice: list[str] = field(default_factory=list)
-    key_variable: str = UpstreamSettings().api_key_env or ""
+    sources: list[str] = field(default_factory=list)  # where the groups are from, for the file
+    remarks: list[str] = field(default_factory=list)  # sentences for the user
+    file: str = ""  # LiteLLM's configuration file, as people write it; "": none
+    advice: list[str] = field(default_factory=list)  # what to change in that file
+    key_variable: str = UpstreamSettings().api_key_env or ""  # holds LiteLLM's key
+    # The health URL of a group's model server, by the group's name, if the server answered.
     health: Mapping[str, str] = field(default_factory=dict)
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
-    """Everything that can be found out. Raises :class:`Unreadable` for LiteLLM's file."""
+    """Look everywhere. Raises :class:`Unreadable` if LiteLLM's file can't be used.
+
+    ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
+    """
     found = Found()
     config = _litellm_file(litellm_config, found)
     in_file = from_entries(mapping(config).get("model_list"))
@@ -60,7 +64,6 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
         if missing := ", ".join(name for name in in_file if live and name not in live):
             said = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{said} Was it started with that file?")
-        # LiteLLM's own answer says which models there are; without it, the files do.
         found.groups = together(live or in_file or in_stack, in_file, in_stack)
         found.health = await _healthy(upstream, found.groups, base_url)
     finally:
@@ -69,7 +72,7 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
 
 
 def _litellm_file(named: str | None, found: Found) -> Any:
-    """LiteLLM's file as parsed, the one that is named or mlx-stack's; None without one."""
+    """Parse LiteLLM's file (the named one, else mlx-stack's); return None if there is none."""
     file = Path(named or MLX_STACK / "litellm.yaml").expanduser()
     if named is None and not file.exists():
         return None
@@ -81,7 +84,7 @@ def _litellm_file(named: str | None, found: Found) -> Any:
 
 
 def _stack(found: Found) -> Groups:
-    """mlx-stack's stack: the one called default, else the one that was changed last."""
+    """Return the groups of mlx-stack's stack: the one called default, else the newest."""
     files = list((MLX_STACK / "stacks").expanduser().glob("*.yaml"))
     if not files:
         return {}
@@ -106,7 +109,7 @@ def _parsed(file: Path) -> Any:
 
 
 def _key(found: Found, config: Any) -> str | None:
-    """LiteLLM's key: from the environment, or from its own file, to ask it here and now."""
+    """Return LiteLLM's key from the environment or from its file, only to ask LiteLLM now."""
     variable, literal = advice.master_key(config)
     found.key_variable = variable or found.key_variable
     if key := os.environ.get(found.key_variable):
@@ -120,7 +123,7 @@ def _key(found: Found, config: Any) -> str | None:
 
 
 async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found) -> Groups:
-    """What LiteLLM tells of its models; nothing if it doesn't."""
+    """Return the model groups that LiteLLM tells; none if it can't be asked."""
     where = f"LiteLLM at {base_url}"
     try:
         listed = await litellm_models.ask(upstream, key, found.key_variable)
@@ -133,7 +136,7 @@ async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found
 
 
 async def _details(upstream: Upstream, key: str | None) -> Groups:
-    """What ``/v1/model/info`` says; nothing where this key may not ask."""
+    """Return the groups of ``/v1/model/info``; none if LiteLLM fails or refuses the key."""
     headers: RawHeaders = [(b"authorization", f"Bearer {key}".encode())] if key else []
     try:
         async with asyncio.timeout(ASK_SECONDS):
@@ -144,7 +147,7 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
 
 
 async def _healthy(upstream: Upstream, groups: Groups, base_url: str) -> dict[str, str]:
-    """Of the model servers that can be asked from here, those that say that they live."""
+    """Ask the model servers that can be reached from here; return the URLs of those that answer."""
     urls = {name: url for name, one in groups.items() if (url := health_url(one, base_url))}
     answers = await asyncio.gather(*(upstream.answers(u, _HEALTH_SECONDS) for u in urls.values()))
     return {name: url for (name, url), there in zip(urls.items(), answers, strict=True) if there}

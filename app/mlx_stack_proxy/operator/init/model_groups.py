@@ -1,8 +1,8 @@
-"""What is known of LiteLLM's model groups, from whichever source tells it.
+"""What is known of LiteLLM's model groups, whichever source tells it.
 
-Every source is brought into one shape, that of LiteLLM's configuration file and its
-``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``, several of
-one name being deployments of one group.
+Every source is first brought into the shape of LiteLLM's configuration file and its
+``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``. Entries of
+one name are the deployments of one group. :func:`together` then joins the sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...settings import is_loopback
 
 Place = Literal["here", "network", "cloud", "unknown"]
 
-# LiteLLM's providers that serve on this machine where no address is given.
+# LiteLLM's providers whose default address is this machine.
 _LOCAL_PROVIDERS = frozenset(
     {"docker_model_runner", "lemonade", "llamafile", "lm_studio", "ollama", "ollama_chat"}
 )
@@ -31,44 +31,44 @@ _BILLIONS = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])",
 
 @frozen
 class Deployment:
-    """``model``: with LiteLLM's provider before it. ``api_base``: None for the provider's own."""
+    """A model on a server."""
 
-    model: str
-    api_base: str | None = None
+    model: str  # LiteLLM's provider, a slash and the model's name
+    api_base: str | None = None  # None: the provider's own address
 
 
 @frozen
 class ModelGroup:
-    """``window``: tokens, None where nothing tells. ``mode``: LiteLLM's word, `chat` or another."""
+    """The deployments that LiteLLM offers under one name."""
 
     name: str
     deployments: tuple[Deployment, ...] = ()
-    window: int | None = None
-    mode: str | None = None
+    window: int | None = None  # tokens; None: no source tells
+    mode: str | None = None  # LiteLLM's word for what the model does, such as `chat`
     reasoning: bool = False
 
     @property
     def chats(self) -> bool:
-        """Whether it is for chat completions, as far as is known."""
+        """Whether the group answers chat completions; without a ``mode``, judged by its names."""
         if self.mode is not None:
             return self.mode in ("chat", "completion", "responses")
         return not any(_NOT_CHAT.search(name) for name in self._names())
 
     @property
     def billions(self) -> float | None:
-        """The parameters that its names tell, the largest of them."""
+        """Billions of parameters: the largest number in its names; None if they have none."""
         found = [m for name in self._names() for m in _BILLIONS.finditer(name)]
         return max((int(m[1] or 1) * float(m[2]) for m in found), default=None)
 
     @property
     def place(self) -> Place:
-        """Where its requests go: the farthest of its deployments decides."""
+        """Where requests go, as far as is known; the farthest deployment decides."""
         places = {_place(deployment) for deployment in self.deployments}
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
     def with_more(self, other: ModelGroup) -> ModelGroup:
-        """What another source adds, where this one says nothing."""
+        """Return this group with what it lacks filled in from another source."""
         return replace(
             self,
             deployments=self.deployments or other.deployments,
@@ -78,7 +78,7 @@ class ModelGroup:
         )
 
     def beside(self, other: ModelGroup) -> ModelGroup:
-        """With another entry of the same name: one more deployment."""
+        """Return this group with another entry's deployments; the smaller window counts."""
         windows = [window for window in (self.window, other.window) if window is not None]
         return replace(
             self.with_more(other),
@@ -94,7 +94,7 @@ Groups = dict[str, ModelGroup]
 
 
 def address_of(url: str | None) -> str:
-    """The host and port of a URL; empty where it has none, or is none."""
+    """Return a URL's host and port without credentials; "" if it has none or isn't a URL."""
     try:
         return urlsplit(url or "").netloc.rpartition("@")[2]
     except ValueError:
@@ -102,12 +102,12 @@ def address_of(url: str | None) -> str:
 
 
 def host_of(url: str | None) -> str:
-    """The host's name in lower case; empty where the URL has none."""
+    """Return a URL's host in lower case; "" if it has none."""
     return (urlsplit(f"//{address_of(url)}").hostname or "").lower()
 
 
 def _is_private(host: str) -> bool:
-    """Whether a host is on one's own network: a private address, or a name without a domain."""
+    """Whether a host is on the user's own network: a private address, or a local name."""
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
@@ -127,7 +127,7 @@ def _place(deployment: Deployment) -> Place:
 
 
 def from_entries(entries: Any) -> Groups:
-    """The groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
+    """Return the groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
     found: Groups = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
@@ -155,13 +155,13 @@ def _group(name: str, params: Mapping[str, Any], info: Mapping[str, Any]) -> Mod
 
 
 def from_model_list(body: Any) -> Groups:
-    """The groups of a ``/v1/models`` answer, which tells little more than names."""
+    """Return the groups of a ``/v1/models`` answer, which tells little more than names."""
     listed = mappings(mapping(body).get("data"))
     return from_entries([{"model_name": one.get("id"), "model_info": one} for one in listed])
 
 
 def from_stack(stack: Any) -> Groups:
-    """The groups of one of mlx-stack's ``stacks/*.yaml``: a server on a port for each tier."""
+    """Return the groups of an mlx-stack ``stacks/*.yaml``: a server on a port for each tier."""
     return from_entries(
         [
             {
@@ -181,7 +181,7 @@ def from_stack(stack: Any) -> Groups:
 
 
 def together(first: Groups, *others: Groups) -> Groups:
-    """The first source's groups, filled up from the others."""
+    """Return the first source's groups, with what they lack filled in from the others."""
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():
@@ -190,10 +190,10 @@ def together(first: Groups, *others: Groups) -> Groups:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is a mapping, else an empty one: others' files hold anything."""
+    """Return the value if it is a mapping, else an empty one: foreign files may hold anything."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
-    """The mappings in a list; nothing where it is none."""
+    """Return the mappings in a list; none if the value is not a list."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

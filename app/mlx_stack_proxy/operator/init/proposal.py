@@ -1,4 +1,10 @@
-"""Which tiers to make of the model groups that were found. Pure."""
+"""Decide which tiers to make of the model groups that were found. No I/O.
+
+Groups with the names of our default tiers become those tiers. Of the others, the one with a large
+window becomes the tier for long prompts; the smallest models become ``fast`` and ``standard`` where
+these are free; the rest get tiers of their own names after those. One group in the cloud becomes
+the last tier.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from .model_groups import Groups, ModelGroup, address_of, host_of
 LONG_WINDOW = 100_000  # tokens from which a model may be the one for long prompts
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
-_TAKEN_NAME = "auto"  # what clients call the chain's first
+_TAKEN_NAME = "auto"  # clients' name for the chain's first tier
 _ON_PLACES = {
     "network": "on another machine of your network, which counts as local here. `local: false` "
     "where it is not to be.",
@@ -30,28 +36,25 @@ _ON_PLACES = {
 
 @frozen
 class ProposedTier:
-    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``."""
+    """A tier of the proposal, and the model group that serves it."""
 
     name: str
     group: ModelGroup
-    keys: dict[str, Any]
-    note: str
+    keys: dict[str, Any]  # for ``config.yaml``: those that differ from the tier's defaults
+    note: str  # its models and their servers, in words
 
 
 @frozen
 class Proposal:
-    """``tiers``: the chain, weakest first. ``remarks``: what was left out or guessed, and why.
+    """The tiers to write, and what to tell the user about them."""
 
-    ``aliases``: what Claude Code calls its models, and the tiers for them.
-    """
-
-    tiers: tuple[ProposedTier, ...]
-    remarks: tuple[str, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    tiers: tuple[ProposedTier, ...]  # the chain, weakest first
+    remarks: tuple[str, ...]  # what was left out or guessed, and why: sentences for the user
+    aliases: Mapping[str, str] = field(default_factory=dict)  # Claude Code's model names to tiers
 
 
 def propose(groups: Groups, health: Mapping[str, str] | None = None) -> Proposal:
-    """``health``: the health address of groups' servers that answered there."""
+    """Propose tiers for the groups. ``health``: health URLs that answered, by the group's name."""
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
     tiers = [
@@ -63,9 +66,10 @@ def propose(groups: Groups, health: Mapping[str, str] | None = None) -> Proposal
 
 
 def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
-    """By strength, among the tiers of this machine; none where LiteLLM has models of such names.
+    """Give Claude Code's model names to the tiers of this machine and its network, by strength.
 
-    An alias is stronger than those, and must not lead to the cloud whoever asked for neither.
+    There are no aliases if LiteLLM has models of such names: an alias would hide them. No alias
+    leads to the cloud, since a client that sends such a name didn't ask for that.
     """
     near = [tier.name for tier in tiers if tier.group.place in ("here", "network")]
     if not near or any(name.startswith("claude-") or "*" in name for name in groups):
@@ -80,10 +84,10 @@ def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
 
 
 def health_url(group: ModelGroup, litellm: str) -> str:
-    """Of the group's only server: an answer says nothing of one among several.
+    """Return the health URL of the group's server; "" if it has several or can't be asked.
 
-    An address of this machine is one of LiteLLM's machine, which may be another; ``litellm``: its
-    base URL.
+    A group's loopback address is one of LiteLLM's machine, so that it counts only if LiteLLM runs
+    on this one. ``litellm``: LiteLLM's base URL.
     """
     if len(group.deployments) != 1 or group.place not in ("here", "network"):
         return ""
@@ -95,6 +99,7 @@ def health_url(group: ModelGroup, litellm: str) -> str:
 
 
 def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelGroup]:
+    """Yield the groups that can be tiers; say in ``remarks`` why the others can't."""
     seen: dict[Any, str] = {}
     for group in groups:
         same = seen.get(group.deployments) if group.deployments else None
@@ -110,7 +115,7 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
 
 
 def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, ModelGroup]]:
-    """Each group that becomes a tier with the tier's name, in the order of the chain."""
+    """Return the groups that become tiers with the tiers' names, in the order of the chain."""
     named = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
     rest = [group for group in groups if group.name not in DEFAULT_TIERS]
     clouds = [group for group in rest if group.place == "cloud"]
@@ -138,7 +143,7 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
 
 
 def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
-    """The group for long prompts: a large window, and larger than every other tier's."""
+    """Return the group for long prompts: its window is large, and larger than all others'."""
     others = [*near, *(group for name, group in named.items() if name != _CLOUD)]
     if not near or len(others) < 2:
         return None
@@ -148,7 +153,7 @@ def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
 
 
 def _own_name(name: str, taken: Collection[str]) -> str:
-    """A tier's name as near to the group's as it may be."""
+    """Return an allowed tier name that is free and as close to the group's as possible."""
     allowed = re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("_.-")[:60] or "tier"
     names = chain([allowed], (f"{allowed}-{number}" for number in count(2)))
     return next(one for one in names if one != _TAKEN_NAME and one not in taken)
@@ -169,9 +174,10 @@ def _tier(name: str, group: ModelGroup, health: str | None) -> ProposedTier:
 
 
 def _is_local(name: str, group: ModelGroup) -> bool:
-    """Whether requests stay here; where nothing tells, a tier of our own names is as by default.
+    """Whether requests for the tier stay on this machine or its network.
 
-    Any other is taken for the cloud's: what is wrongly held back does no harm.
+    If no deployment is known, the default tiers are local if LiteLLM's model has the tier's name;
+    any other tier counts as the cloud's, because wrongly keeping requests back does no harm.
     """
     if group.place == "unknown" and not group.deployments:
         return name == group.name and name in (_FAST, _STANDARD, _LONG)

@@ -1,4 +1,4 @@
-"""A proposal as the text of a ``config.yaml`` that people go on editing."""
+"""Write a proposal as the text of a ``config.yaml`` that people will edit further."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ def text_of(
     sources: Sequence[str],
     inside: int | None = None,
 ) -> str:
-    """The file's text. ``upstream``: its keys that differ from the defaults.
+    """Return the file's text.
 
-    ``inside``: for the reliability layer inside LiteLLM, the port on which that listens.
+    ``upstream``: the keys of that section that differ from the defaults. ``sources``: where the
+    proposal comes from, for the first line. ``inside``: LiteLLM's port, if the reliability layer
+    is to run inside LiteLLM.
     """
     command = "init" if inside is None else "init --inside"
     parts = [
@@ -69,7 +71,7 @@ def text_of(
 
 
 def _escalation(proposal: Proposal) -> list[str]:
-    """What goes up by another name, and what may leave the machine."""
+    """Return the ``escalation`` section: the aliases, and a commented-out ``cloud_fallback``."""
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
     said = ""
     if proposal.aliases:
@@ -99,7 +101,7 @@ def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Others' words, so that they end no comment and break no file."""
+    """Replace control characters of foreign text, so that it can't end a comment's line."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 

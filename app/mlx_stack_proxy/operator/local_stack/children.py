@@ -1,4 +1,9 @@
-"""What `up` runs: for each child its command, its environment, and how to know that it is ready."""
+"""The child processes of ``up``: each one's command, environment and readiness probe.
+
+LiteLLM and the proxy get only the variables listed here. A DATABASE_URL or REDIS_HOST that is meant
+for something else would change what LiteLLM does, and an HTTP_PROXY would catch requests to
+loopback. Model servers get the whole environment, which a download may need.
+"""
 
 from __future__ import annotations
 
@@ -13,42 +18,40 @@ from .probes import HttpProbe, ModelServerProbe
 from .run_directory import RunDirectory
 from .tiers import LocalTier
 
-# LiteLLM and the proxy start from these alone: a DATABASE_URL or REDIS_HOST that is meant for
-# something else would change what LiteLLM does, an HTTP_PROXY would catch requests to loopback.
 _BASIC = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV")
 _BASIC_PREFIXES = ("LC_", "DYLD_", "LD_")
-# Settings of the proxy that someone may set for a run. Its address, its upstream and its tiers are
-# `up`'s own to say.
+# The proxy's settings that a user may set for a run. `up` itself decides the proxy's address, its
+# upstream and its tiers.
 _PROXY_PREFIXES = (
     *("MLX_STACK_RELIABILITY__", "MLX_STACK_STREAM__"),
     *("MLX_STACK_STATE__", "MLX_STACK_OBSERVABILITY__"),
 )
 # The package may run from a checkout that isn't installed.
 _PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-# LiteLLM's start is nearly all imports; with the garbage collector off it takes a fifth less.
-# But started that way (with gc.freeze()) it left calls of clients that had gone running for up to
-# 40 s, where it ends them within a second otherwise. So it is started as its own command does it.
+# LiteLLM is started as its own command starts it. Most of the start is imports, which take a fifth
+# less with the garbage collector off; but started that way (with gc.freeze()), LiteLLM left the
+# calls of disconnected clients running for up to 40 s, which it ends within a second otherwise.
 _RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
 
 
 @frozen
 class ChildSpec:
-    """One child, ready to be started."""
+    """How to start one child, and how to tell that it is ready."""
 
     name: str
-    what: str
+    what: str  # in words, for the screen
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    directory: Path
+    directory: Path  # its working folder
     log_file: Path
     probe: HttpProbe
     start_limit: float | None
     """Seconds until it must be ready; ``None`` waits as long as it runs."""
-    end_grace: float
+    end_grace: float  # seconds between SIGTERM and SIGKILL
 
 
 def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> ChildSpec:
-    """The `mlx_lm.server` of a tier."""
+    """Return the ``mlx_lm.server`` of a tier."""
     environment = dict(os.environ)  # whatever a download needs: a token, a proxy, certificates
     if tier.is_path:
         environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
@@ -61,7 +64,7 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
         directory=run.path,
         log_file=run.log_file(tier.name),
         probe=ModelServerProbe(tier.port),
-        # A download takes as long as it takes.
+        # Without a limit for a Hugging Face id, whose model may be downloaded first.
         start_limit=start_limit if tier.is_path else None,
         end_grace=5,
     )
@@ -70,12 +73,12 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
 def litellm(
     port: int, key: str, run: RunDirectory, start_limit: float, inside: bool = False
 ) -> ChildSpec:
-    """LiteLLM's proxy in front of the model servers; ``inside``: it imports this package."""
+    """Return LiteLLM's proxy. ``inside``: it imports this package, as the reliability layer."""
     environment = _environment(_PROXY_PREFIXES if inside else ()) | {
         KEY_VARIABLE: key,
-        # Its price list is looked for online otherwise.
+        # Without this LiteLLM downloads its price list.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        # Read no .env file of whatever folder it finds itself in.
+        # Without this LiteLLM reads the .env file of its working folder.
         "LITELLM_MODE": "PRODUCTION",
         "DISABLE_ADMIN_UI": "True",
         "NO_DOCS": "True",
@@ -103,7 +106,7 @@ def litellm(
 
 
 def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
-    """The reliability proxy itself."""
+    """Return the reliability proxy."""
     environment = _environment(_PROXY_PREFIXES) | {
         KEY_VARIABLE: key,
         **_PACKAGE,
@@ -122,7 +125,7 @@ def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSp
 
 
 def _python(*arguments: str) -> tuple[str, ...]:
-    # -P: a file in the run directory never stands in for a module. -u: log lines come at once.
+    # -P: no file in the run directory is imported as a module. -u: log lines are not buffered.
     return (sys.executable, "-P", "-u", *arguments)
 
 
@@ -131,5 +134,6 @@ def _flat(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _environment(more: tuple[str, ...]) -> dict[str, str]:
+    """Return our environment's basic variables, and those that begin with a prefix in ``more``."""
     prefixes = (*_BASIC_PREFIXES, *more)
     return {k: v for k, v in os.environ.items() if k in _BASIC or k.startswith(prefixes)}

@@ -1,4 +1,4 @@
-"""The two files `up` writes: LiteLLM's configuration and the proxy's."""
+"""The two configuration files that ``up`` writes: LiteLLM's and the proxy's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from .tiers import LocalTier
 
 KEY_VARIABLE = "LITELLM_MASTER_KEY"
 CALLBACK = "mlx_stack_proxy.litellm.reliability"  # for `litellm_settings.callbacks`
-# What mlx_lm.server calls the model it was started with; for a name that it doesn't know it would
-# unload that.
+# mlx_lm.server's name for the model it was started with. Asked for a name that it doesn't know, it
+# would unload that model.
 SERVED_MODEL = "default_model"
-# Whoever presses Ctrl-C at a terminal wants an end; an answer that is nearly done may still finish.
+# Short, because a user who presses Ctrl-C wants an end; enough for a reply that is nearly done.
 SHUTDOWN_GRACE_SECONDS = 5
 
 
 def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str, Any]:
-    """One model group for each tier, and nothing that retries or takes a tier out: we do that.
+    """Return LiteLLM's configuration: a model group for each tier, no retries and no cooldowns.
 
-    ``inside``: with the reliability layer in its process.
+    The proxy retries and takes tiers out itself. ``inside``: with the reliability layer as a
+    callback.
     """
     return {
         "model_list": [
@@ -32,7 +33,7 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
                     "model": f"openai/{SERVED_MODEL}",
                     "api_base": f"{tier.base_url}/v1",
                     "api_key": "unused",
-                    # /v1/responses by way of chat completions: mlx_lm.server has only those.
+                    # Answer /v1/responses by chat completions, all that mlx_lm.server has.
                     "use_chat_completions_api": True,
                 },
                 "model_info": {"mode": "chat"},
@@ -53,7 +54,7 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
 def proxy_config(
     tiers: Sequence[LocalTier], port: int, litellm_port: int, state: Path
 ) -> dict[str, Any]:
-    """The proxy in front of that LiteLLM, with the tiers that were started and no others."""
+    """Return the configuration of a proxy in front of that LiteLLM, with the started tiers."""
     return {
         "server": {
             "host": "127.0.0.1",
@@ -70,7 +71,7 @@ def proxy_config(
 
 
 def inside_config(tiers: Sequence[LocalTier], port: int, state: Path) -> dict[str, Any]:
-    """The reliability layer inside that LiteLLM, which listens on ``port``."""
+    """Return the reliability layer's configuration inside a LiteLLM that listens on ``port``."""
     return {"server": {"port": port}, **_tiers_and_state(tiers, state)}
 
 
@@ -94,7 +95,7 @@ def _proxy_tier(tier: LocalTier) -> dict[str, Any]:
 
 
 def write_yaml(path: Path, data: dict[str, Any]) -> None:
-    """Write a configuration, with a first line that says who writes it."""
+    """Write a configuration below a comment that says who wrote it."""
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
     head = "# Written by `mlx-stack-proxy up`, anew at each start: changes here are lost.\n"
     path.write_text(head + text, encoding="utf-8")

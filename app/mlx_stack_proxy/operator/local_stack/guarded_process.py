@@ -1,10 +1,10 @@
-"""A child process that can't outlive us.
+"""Child processes that can't outlive ``up``.
 
-Each child leads a process group and a session of its own: Ctrl-C in the terminal reaches only `up`,
-which then ends the children in order. In each of these groups a few lines of shell wait at the end
-of a pipe that only `up` holds open: when `up` is gone, however it went, the pipe ends and they end
-their group. That needs nothing of the operating system but POSIX, so it is the same on Linux and
-macOS; and as they are in the group they guard, its number can't be given to others meanwhile.
+Each child leads a session and process group of its own, so that Ctrl-C in the terminal reaches only
+``up``, which then ends the children in order. Each group also has a guard: a few lines of shell
+that read from a pipe whose write end only ``up`` holds. When ``up`` ends, in whatever way, the read
+returns and the guard ends its group. This needs only POSIX, and so works alike on Linux and macOS.
+As long as the guard is in the group, the system can't give the group's number to other processes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# How long children may take to end by themselves once `up` has been killed.
-ORPHAN_GRACE_SECONDS = 5
-_LOOKS = 50
+ORPHAN_GRACE_SECONDS = 5  # between the guard's SIGTERM and its SIGKILL, once `up` is gone
+_LOOKS = 50  # how often to look whether a killed group is gone
 _LOOK_SECONDS = 0.02
 
-# `$$` is the command itself, which takes the shell's place; `kill … 0` means the own group.
+# `$$` is the child's process: `exec` replaces the shell by the command. `kill … 0` signals the
+# whole group.
 _GUARD = f"""
 exec 3<&0 </dev/null
 (
@@ -37,10 +37,10 @@ exec "$@" 3<&-
 
 
 class Lifeline:
-    """The pipe whose end tells the guards that we are gone. One serves all children."""
+    """The pipe that tells the guards, by its end, that ``up`` is gone. All children share one."""
 
     def __init__(self) -> None:
-        # Neither end is inheritable: no child can hold it open by accident.
+        # Neither end is inheritable, so that no child holds the write end open by accident.
         self.read_end, self._write_end = os.pipe()
 
     def __enter__(self) -> Lifeline:
@@ -52,7 +52,7 @@ class Lifeline:
 
 
 class GuardedProcess:
-    """A running child. Make it with :func:`start`."""
+    """A running child, made by :func:`start`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -62,11 +62,11 @@ class GuardedProcess:
         return self._process.pid
 
     async def wait(self) -> int:
-        """The exit code, once it has ended; that of a signal is negative."""
+        """Wait for the child's end; return its exit code, negative if a signal ended it."""
         return await self._process.wait()
 
     async def end(self, grace: float) -> None:
-        """Ask it to end; after ``grace`` seconds kill the whole group."""
+        """Send SIGTERM to the group; kill it when the child ends, or after ``grace`` seconds."""
         if self._process.returncode is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
@@ -74,17 +74,17 @@ class GuardedProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill the whole group, its guard included, and see it gone."""
+        """Kill the whole group with its guard, and wait until it is gone (a second at most)."""
         self._signal(signal.SIGKILL)
         await self._process.wait()
-        # The others die a moment later; their ports are free only then.
+        # The child's own children die a moment later, and only then are their ports free.
         for _ in range(_LOOKS):
             if not self._signal(0):
                 break
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _signal(self, number: int) -> bool:
-        """Whether there is such a group; macOS says EPERM when only zombies are left of it."""
+        """Signal the group; return whether it exists (macOS: EPERM if only zombies are left)."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -93,8 +93,10 @@ class GuardedProcess:
 
 
 def guarded(command: Sequence[str]) -> list[str]:
-    """A command with its guard. Its standard input must be a :class:`Lifeline`'s read end, and it
-    must lead a session of its own."""
+    """Return the command that runs ``command`` with its guard.
+
+    Its standard input must be a :class:`Lifeline`'s read end, and it must lead a session.
+    """
     return ["/bin/sh", "-c", _GUARD, "mlx-stack-guard", *command]
 
 
@@ -105,7 +107,7 @@ async def start(
     log_file: Path,
     lifeline: Lifeline,
 ) -> GuardedProcess:
-    """Start a command whose output is appended to its log file. Raises ``OSError``."""
+    """Start a command with its guard; append its output to the log file. Raises ``OSError``."""
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Are the ports free, and if not, whose are they?"""
+"""Check that ports are free, and find out which process listens on one that is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .console import UpError
 
 
 def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
-    """Check ports of (number, what for, option that changes it). Raises :class:`UpError`."""
+    """Make sure that all ports are free and different. Raises :class:`UpError`.
+
+    ``ports``: each port's number, its purpose, and the option that changes it.
+    """
     purposes: dict[int, str] = {}
     for port, purpose, option in ports:
         if not 0 < port < 65536:
@@ -28,8 +31,8 @@ def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
 
 
 def is_free(port: int) -> bool:
-    """Whether 127.0.0.1 can be listened on at this port, and nothing does."""
-    # macOS lets 127.0.0.1 be bound beside a listener on all addresses: so connect as well.
+    """Whether nothing listens on this port of 127.0.0.1, and we may."""
+    # Connect first: macOS lets us bind 127.0.0.1 even if another process listens on all addresses.
     with socket.socket() as probe:
         probe.settimeout(1)
         if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -44,12 +47,12 @@ def is_free(port: int) -> bool:
 
 
 def _owner(port: int) -> str:
-    """Who listens there, as far as we may know: other people's processes are hidden from us."""
+    """Say which process listens on a port; other users' processes are hidden from us."""
     process = _listener(port)
     if process is None:
         return "another program"
     try:
-        # From the outside in: it is `up` that has to be ended, not the `serve` that it started.
+        # The outermost process first: the user has to end `up`, not the `serve` that it started.
         for candidate in (*reversed(process.parents()), process):
             if command := our_command(candidate.cmdline()):
                 return f"another `mlx-stack-proxy {command}` (process {candidate.pid})"
@@ -59,7 +62,7 @@ def _owner(port: int) -> str:
 
 
 def working_folder(port: int) -> Path | None:
-    """The folder in which the process runs that listens there, as far as we may know."""
+    """Return the working folder of the process that listens on a port; None if unknown."""
     process = None if is_free(port) else _listener(port)
     try:
         return None if process is None else Path(process.cwd())
@@ -79,7 +82,7 @@ def _listener(port: int) -> psutil.Process | None:
 
 
 def our_command(command: list[str]) -> str:
-    """`up` or `serve`, where this is the command line of one of ours; else ""."""
+    """Return ``up`` or ``serve`` if a command line is one of these of ours, else ""."""
     found = next((part for part in command if part in ("up", "serve")), "")
     before = command[: command.index(found)] if found else []
     ours = (

@@ -1,4 +1,4 @@
-"""Asking a child over HTTP whether it is ready."""
+"""Ask a child over HTTP whether it is ready, and a model server whether it still works."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
 from ...settings import UpstreamSettings
 from .configs import SERVED_MODEL
 
-# A look every so often is cheap; the gain is a shorter start.
-_INTERVAL_SECONDS = 0.2
+_INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the sooner
 _ANSWER_SECONDS = 5.0
 _NOT_LOADED = "its model could not be loaded"
 
@@ -22,7 +21,10 @@ class Hopeless(Exception):
 
 
 class HttpProbe:
-    """Ready means that a GET is answered with 200."""
+    """A child is ready once it answers a GET with 200.
+
+    ``waiting_for`` and ``last_answer`` say in words what is asked and what came, for the screen.
+    """
 
     def __init__(self, port: int, path: str) -> None:
         self._port = port
@@ -31,17 +33,17 @@ class HttpProbe:
         self.last_answer = "no answer yet"
 
     async def ready(self) -> None:
-        """Return when the child is ready. Raises :class:`Hopeless`."""
+        """Wait until the child is ready. Raises :class:`Hopeless`."""
         while (status := await self._ask()) != 200:
             self._judge(status)
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def illness(self) -> str | None:
-        """Why a running child must be restarted; ``None`` while it needn't be."""
+        """Say why a running child must be restarted; None if it needn't be."""
         return None
 
     def _judge(self, status: int | None) -> None:
-        """Raise :class:`Hopeless` where waiting on is useless."""
+        """Raise :class:`Hopeless` if the child will never be ready; ``status`` None: no answer."""
 
     async def _ask(self) -> int | None:
         try:
@@ -55,10 +57,11 @@ class HttpProbe:
 
 
 class ModelServerProbe(HttpProbe):
-    """Ready means that the model has been loaded and has written a token.
+    """A model server is ready once its model has written a token.
 
-    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads; if that fails it answers
-    503 for ever and goes on running. The token also pays what the first reply costs extra.
+    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads the model; if loading fails,
+    it answers 503 for ever and goes on running. The token also takes the extra time of the first
+    reply.
     """
 
     def __init__(self, port: int) -> None:
@@ -78,7 +81,7 @@ class ModelServerProbe(HttpProbe):
             raise Hopeless(f"its first question got {brief(status, body)}")
 
     async def illness(self) -> str | None:
-        # Only what it says itself counts: no answer may just mean that it is busy.
+        # Only a 503 counts: a server that doesn't answer may just be busy.
         return "its model thread has died" if await self._ask() == 503 else None
 
     def _judge(self, status: int | None) -> None:
@@ -87,7 +90,7 @@ class ModelServerProbe(HttpProbe):
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
-    """Ask a model for one token. Raises ``UpstreamError``."""
+    """Ask a model for one token; return the status and the body. Raises ``UpstreamError``."""
     question = [{"role": "user", "content": "Hello"}]
     body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
     headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
@@ -105,6 +108,6 @@ async def _fetch(
 
 
 def brief(status: int, body: bytes) -> str:
-    """An answer that is no success, on one line."""
+    """Return an error answer on one line."""
     text = " ".join(body.decode(errors="replace").split())
     return f"HTTP {status}: {text[:200]}".rstrip(": ")

@@ -1,7 +1,8 @@
-"""The folder of one running stack: generated configurations, logs, LiteLLM's key, and a lock.
+"""The folder of a running ``up``: generated configurations, logs, LiteLLM's key, and a lock.
 
-Commands beside a running `up` take its configuration and its key from there. Its children run in
-that folder, so it is found by the port that one of them listens on.
+Other commands (``check``, ``init``, ``demo``) take the configuration and the key of a running
+``up`` from its folder. They find the folder by a port: the process that listens there, a child of
+``up``, has the folder as its working folder. The lock tells whether ``up`` still runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _USUAL = "~/.mlx-stack/run"
 
 
 class RunDirectory:
-    """The folder, held by a lock until we end. The system drops the lock when we are killed."""
+    """The run directory of this process, locked until it ends; the system drops the lock then.
+
+    Raises :class:`UpError` if the folder can't be used or another ``up`` holds it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,14 +54,14 @@ class RunDirectory:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def log_file(self, name: str) -> Path:
-        """The log of a child, empty: what it said last time is kept beside it as ``.old``."""
+        """Return the path of a child's new log; the log of the last run becomes ``.log.old``."""
         file = self.logs / f"{name}.log"
         if file.exists():
             file.replace(file.with_suffix(".log.old"))
         return file
 
     def keep_key(self, key: str) -> None:
-        """Write LiteLLM's key down for `check` and `init`, for this user alone, until we end."""
+        """Write LiteLLM's key for commands of this user; :meth:`close` removes it."""
         self.key.unlink(missing_ok=True)
         with open(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{KEY_VARIABLE}={key}\n")
@@ -68,7 +72,7 @@ class RunDirectory:
 
 
 def open_run_directory(given: str | None) -> RunDirectory:
-    """The folder given, else the usual one. Raises :class:`UpError`."""
+    """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`UpError`."""
     try:
         return RunDirectory(Path(given or _USUAL).expanduser().resolve())
     except RuntimeError as error:
@@ -76,14 +80,14 @@ def open_run_directory(given: str | None) -> RunDirectory:
 
 
 def running_at(url: str) -> Path | None:
-    """The run directory of the `up` whose LiteLLM or proxy listens there; None: no such `up`."""
+    """Return the run directory of the ``up`` whose LiteLLM or proxy has this URL, or None."""
     parts = urlsplit(url)
     folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
     return folder if folder is not None and _is_held(folder) else None
 
 
 def _is_held(path: Path) -> bool:
-    """Whether an `up` holds this run directory."""
+    """Whether an ``up`` holds the lock of this folder."""
     try:
         lock = os.open(path / LOCK_FILE, os.O_RDONLY)
     except OSError:
@@ -98,9 +102,9 @@ def _is_held(path: Path) -> bool:
 
 
 def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
-    """Put in the key of the LiteLLM at this address, if `up` started it and none is there.
+    """Set ``LITELLM_MASTER_KEY`` in ``environ``, if it is unset and ``up`` started this LiteLLM.
 
-    The file the key came from; None where nothing was taken.
+    Return the file that the key came from, or None. Raises :class:`SettingsError`.
     """
     folder = None if environ.get(KEY_VARIABLE) else running_at(base_url)
     if folder is None:
@@ -111,7 +115,7 @@ def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
 
 def _make(path: Path, logs: Path) -> None:
     try:
-        # Logs and configurations are nobody else's business.
+        # 0700: logs and configurations are for this user only.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_uid != os.getuid():
             raise UpError(f"the run directory {path} belongs to someone else")

@@ -1,4 +1,10 @@
-"""Starts children, waits until they are healthy, and restarts those that die."""
+"""Start children, wait until they are healthy, and restart those that die.
+
+The children of one :meth:`Supervisor.start` start side by side; each gets a keeper, a task that
+waits for the child's death or illness and starts it again. The delay before that doubles each time,
+until the child has run for ``STEADY_SECONDS``. :meth:`Supervisor.stop` ends the children, those of
+the last ``start`` first.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +21,16 @@ from .console import Console, shown
 from .guarded_process import GuardedProcess, Lifeline
 from .probes import Hopeless
 
-PROGRESS_SECONDS = 10.0
-HEALTH_SECONDS = 10.0
-FIRST_DELAY_SECONDS = 1.0
+PROGRESS_SECONDS = 10.0  # between lines about a child that isn't ready yet
+HEALTH_SECONDS = 10.0  # between questions to a child that runs
+FIRST_DELAY_SECONDS = 1.0  # before a restart
 LONGEST_DELAY_SECONDS = 30.0
-# A child that has run this long begins again with the first delay.
-STEADY_SECONDS = 60.0
-TAIL_LINES = 15
+STEADY_SECONDS = 60.0  # a child that has run this long gets the first delay again
+TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
 class StartFailed(Exception):
-    """A child did not get healthy; ``lines`` say which, why, and how its log ends."""
+    """A child didn't become healthy; ``lines`` say which, why, and how its log ends."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -33,7 +38,7 @@ class StartFailed(Exception):
 
 
 class Supervisor:
-    """The children of one stack, in the order in which they were started."""
+    """Starts, keeps and stops the children of one stack."""
 
     def __init__(self, console: Console, lifeline: Lifeline) -> None:
         self._console = console
@@ -42,7 +47,7 @@ class Supervisor:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
-        """Start children side by side; return when all are healthy. Raises :class:`StartFailed`."""
+        """Start children side by side; wait until all are healthy. Raises :class:`StartFailed`."""
         children = [_Child(spec, self._console, self._lifeline) for spec in specs]
         self._phases.append(children)
         try:
@@ -53,7 +58,7 @@ class Supervisor:
             raise failures.exceptions[0] from None
 
     async def failed(self) -> None:
-        """Never return; raise what a keeper raises, which is a fault of ours."""
+        """Wait for a keeper to raise (which is a bug of ours), and raise the same; never return."""
         while True:
             done, _ = await asyncio.wait(self._keepers, return_when=asyncio.FIRST_EXCEPTION)
             for keeper in done:
@@ -71,7 +76,7 @@ class Supervisor:
 
 
 class _Child:
-    """One child over all its restarts."""
+    """A child through all its restarts."""
 
     def __init__(self, spec: ChildSpec, console: Console, lifeline: Lifeline) -> None:
         self._spec = spec
@@ -80,7 +85,7 @@ class _Child:
         self._process: GuardedProcess | None = None
 
     async def start(self) -> None:
-        """Start it and return when it is healthy. Raises :class:`StartFailed`."""
+        """Start the child; wait until it is healthy. Raises :class:`StartFailed`."""
         spec = self._spec
         self._console.child(spec.name, "starting", f"{spec.what}; log: {shown(spec.log_file)}")
         if reason := await self._try():
@@ -89,7 +94,7 @@ class _Child:
             raise StartFailed([f"{head}{shown(spec.log_file)}:", *end])
 
     async def keep(self) -> None:
-        """Restart it whenever it dies, for ever."""
+        """Restart the child whenever it dies, for ever."""
         delay = FIRST_DELAY_SECONDS
         while True:
             healthy_since = time.monotonic()
@@ -97,7 +102,7 @@ class _Child:
             if time.monotonic() - healthy_since >= STEADY_SECONDS:
                 delay = FIRST_DELAY_SECONDS
             while reason is not None:
-                if self._process is not None:  # what it has left, so that its port is free again
+                if self._process is not None:  # the rest of its group may still hold the port
                     await self._process.kill()
                 self._console.child(
                     self._spec.name,
@@ -109,12 +114,12 @@ class _Child:
                 reason = await self._try("again, ")
 
     async def end(self) -> None:
-        """End it, and whatever it has started."""
+        """End the child, and all processes that it has started."""
         if self._process is not None:
             await self._process.end(self._spec.end_grace)
 
     async def _try(self, again: str = "") -> str | None:
-        """Start it and wait until it is healthy; why it is not, if it isn't."""
+        """Start the child and wait until it is healthy; return why it isn't, or None."""
         spec, begun = self._spec, time.monotonic()
         try:
             async with asyncio.timeout(spec.start_limit):
@@ -132,13 +137,13 @@ class _Child:
         return None
 
     async def _healthy(self, process: GuardedProcess) -> None:
-        """Return when it is ready. Raises :class:`Hopeless`."""
+        """Wait until the child is ready. Raises :class:`Hopeless`, also if the child ends."""
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())
         progress = asyncio.ensure_future(self._progress())
         try:
             await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # whoever answers now, it isn't this child
+            if ended.done():  # if the probe got an answer, another process gave it
                 raise Hopeless(how_it_ended(ended.result()))
             ready.result()
         finally:
@@ -156,7 +161,7 @@ class _Child:
         return f"for {probe.waiting_for} ({probe.last_answer})"
 
     async def _death(self) -> str:
-        """Wait until it ends or must be ended; say how."""
+        """Wait until the child ends or must be restarted; say why."""
         assert self._process is not None
         ended = asyncio.ensure_future(self._process.wait())
         try:
@@ -169,7 +174,7 @@ class _Child:
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code (negative: a signal's number) in words."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -179,7 +184,7 @@ def how_it_ended(code: int) -> str:
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log file."""
+    """Return the last lines of a log file; none if it can't be read."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""Which tiers `up` starts, and with which models."""
+"""Choose the tiers that ``up`` starts, and their models."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ...settings import DEFAULT_TIERS
 from ..deploy_files import deploy_path
 from .console import UpError
 
-# The order in which the tiers climb; tiers with other names come after them.
+# The order of the chain; tiers with other names come after these.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)
 DEMO_TIERS = ("fast", "standard")
 
 _HUGGING_FACE_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
-# Names that our own children have: their log files and lines would get mixed up.
+# `auto` is not a tier for the proxy; the others are names of children, which name log files.
 _RESERVED = ("auto", "litellm", "proxy")
 
 
 @frozen
 class LocalTier:
-    """A tier and the model that one `mlx_lm.server` serves for it."""
+    """A tier and the model that one ``mlx_lm.server`` serves for it."""
 
     name: str
     model: str
     """What `mlx_lm.server --model` gets: an absolute path, or a Hugging Face id."""
     port: int
-    is_path: bool
+    is_path: bool  # whether `model` is a path
     context_window: int | None = None
     """From the model's own configuration, where that is on this machine."""
 
@@ -44,15 +44,16 @@ class LocalTier:
 
 
 def demo_model(name: str) -> Path | None:
-    """The folder of a model that comes with the project, if it is there."""
+    """Return the folder of the demo model that the project ships for a tier, if it is there."""
     folder = deploy_path(f"local/models/{name}").resolve()
     return folder if (folder / "config.json").is_file() else None
 
 
 def chosen_tiers(given: Sequence[str], first_port: int) -> list[LocalTier]:
-    """The tiers in their order: the demo tiers, changed by each ``NAME=MODEL`` given.
+    """Return the tiers in the chain's order: the demo tiers, changed by each ``NAME=MODEL``.
 
-    ``NAME=`` leaves a tier out. Raises :class:`UpError`.
+    ``NAME=`` leaves a tier out. The tiers' ports count up from ``first_port``. Raises
+    :class:`UpError`.
     """
     models: dict[str, str] = dict.fromkeys(DEMO_TIERS, "")
     wanted = set(DEMO_TIERS)
@@ -95,6 +96,7 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
 
 
 def _context_window(model: Path) -> int | None:
+    """Return the context window in tokens from a model's ``config.json``; None if it tells none."""
     try:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,9 @@
-"""`mlx-stack-proxy up`: model servers, LiteLLM and the proxy, with one command."""
+"""``mlx-stack-proxy up``: run model servers, LiteLLM and the proxy with one command.
+
+:func:`run` checks what can be checked before anything starts: the packages, the tiers, the ports,
+the run directory. :class:`_Stack` then writes the configurations, has the ``Supervisor`` start
+LiteLLM and the model servers and after them the proxy, asks each tier once, and waits for a signal.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +35,13 @@ PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
-START_SECONDS = 600.0  # for a child to become ready; a download may take longer
+START_SECONDS = 600.0  # limit for a child to become ready; a download has none
 _DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `up`."""
+    """Add the options of ``up``."""
     parser.description = (
         "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "
         "the reliability proxy. Ctrl-C ends all of it."
@@ -86,7 +91,7 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the stack until it is told to stop: 0 then, 1 if it could not be started."""
+    """Run the stack until a signal; return the exit code: 1 if it could not be started."""
     try:
         _require_installed()
         tiers = chosen_tiers(args.tier, args.model_port)
@@ -95,9 +100,9 @@ def run(args: argparse.Namespace) -> int:
     except UpError as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
-    except KeyboardInterrupt:  # before there is anything to stop
+    except KeyboardInterrupt:  # nothing has been started yet
         return 0
-    open_files.raise_limit()  # LiteLLM inherits it, and has two connections a stream
+    open_files.raise_limit()  # for LiteLLM, which inherits it and has two connections a stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
     finally:
@@ -123,7 +128,7 @@ def _ports(args: argparse.Namespace, tiers: Sequence[LocalTier]) -> list[tuple[i
 
 
 class _Stack:
-    """One run, from the first line to the last."""
+    """One run of ``up``, from its first line to its last."""
 
     def __init__(
         self, args: argparse.Namespace, tiers: Sequence[LocalTier], directory: RunDirectory
@@ -178,7 +183,7 @@ class _Stack:
         await supervisor.failed()
 
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
-        """Write the configurations; say what to start first, and what after that."""
+        """Write the configurations; return the children to start first, and those after them."""
         args, run, tiers = self._args, self._directory, self._tiers
         inside, limit = args.inside, START_SECONDS
         configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
@@ -187,13 +192,13 @@ class _Stack:
         else:
             config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
-        # LiteLLM takes longest, so it begins first; it needs no model to start.
+        # LiteLLM first: it takes longest to start, and needs no model for it.
         back = [children.litellm(self._litellm_port, key, run, limit, inside)]
         back += [children.model_server(tier, run, limit) for tier in tiers]
         return back, [] if inside else [children.proxy(args.port, key, run, limit)]
 
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
-        """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
+        """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
                 status, body = await probes.one_token(self._litellm_port, tier.name, key)
@@ -204,9 +209,9 @@ class _Stack:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
     def _announce(self, seconds: float, key: str | None) -> None:
-        """``key``: LiteLLM's, where clients have to send it."""
+        """Print what to do next. ``key``: LiteLLM's key, if clients have to send it."""
         url = f"http://127.0.0.1:{self._args.port}"
-        # The folder of a virtual environment is seldom on the PATH.
+        # With its folder: a virtual environment's is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
         where = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
@@ -231,7 +236,7 @@ class _Stack:
 
     def _listen_for_signals(self, serving: asyncio.Future[None]) -> None:
         def asked() -> None:
-            # A terminal's Ctrl-C may reach us twice, by way of `make`.
+            # A terminal's Ctrl-C may reach us twice: from the terminal, and from `make`.
             if not self._asked_to_stop:
                 self._asked_to_stop = True
                 serving.cancel()
@@ -242,7 +247,7 @@ class _Stack:
 
 
 def _helped(url: str, tier: str, key: str | None) -> str:
-    """A request that the weak demo model answers with a call written as text."""
+    """Return a ``curl`` command whose request the weak demo model answers with a call as text."""
     authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
     customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
     body = {

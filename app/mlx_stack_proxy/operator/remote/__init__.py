@@ -1,1 +1,1 @@
-"""The commands that ask a running proxy. Nothing here is part of the proxy's own process."""
+"""The commands that ask a running proxy over HTTP; nothing here runs in the proxy's process."""

@@ -1,4 +1,4 @@
-"""Asking a proxy that runs: its ``/mlx-stack/`` endpoints over HTTP."""
+"""Ask a running proxy's ``/mlx-stack/`` endpoints over HTTP."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from urllib.parse import urlencode
 from ...local_address import local_url
 from ...settings_source import load
 
-SECONDS = 5.0
-# Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
+SECONDS = 5.0  # how long the proxy may be silent before we give up
+# Without the environment's HTTP proxy, which can't reach this machine's loopback addresses.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
-    """The proxy can't be asked, or refuses; the message says why."""
+    """The proxy can't be reached, or answers with an error; the message says why."""
 
 
 class Refused(NoAnswer):
-    """It was asked, and refuses: to ask again is no use."""
+    """The proxy answered with a status of 4xx: asking again would be useless."""
 
 
 class Remote:
-    """A running proxy's ``/mlx-stack/`` endpoints."""
+    """A running proxy, to be asked. ``key``: its ``admin_key``, if it has one."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._key = key
 
     def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
-        """The JSON of one answer. Raises :class:`NoAnswer`."""
+        """Ask ``/mlx-stack/PATH`` and return the answer's JSON. Raises :class:`NoAnswer`."""
         with self.open(path, query, method) as answer:
             try:
                 return json.load(answer)
@@ -50,9 +50,10 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         patience: float = SECONDS,
     ) -> IO[bytes]:
-        """The body of an answer, to be read and closed. ``patience``: seconds of silence.
+        """Ask ``/mlx-stack/PATH`` and return the answer's body, which the caller must close.
 
-        What is None in ``query`` is left out. Raises :class:`NoAnswer`; reading, ``OSError``.
+        Parameters of ``query`` that are None are not sent. ``patience``: how many seconds the
+        proxy may be silent. Raises :class:`NoAnswer`; reading the body raises ``OSError``.
         """
         given = {key: value for key, value in query.items() if value is not None}
         url = f"{self.url}/mlx-stack/{path}" + (f"?{urlencode(given)}" if given else "")
@@ -78,7 +79,7 @@ class Remote:
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
-    """What the proxy says of its error; "" where it is not the proxy that answers."""
+    """Return the message of an error response; "" if the proxy didn't write it."""
     try:
         return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -88,7 +89,10 @@ def _sentence(error: urllib.error.HTTPError) -> str:
 def asks(
     parser: argparse.ArgumentParser, run: Callable[[Remote, argparse.Namespace], None]
 ) -> None:
-    """Add what each command takes that asks a running proxy, which ``run`` does."""
+    """Add the options that all these commands have, and set ``run`` as the command.
+
+    The command's exit code is 1 if ``run`` raises :class:`NoAnswer`, else 0.
+    """
 
     def command(args: argparse.Namespace) -> int:
         settings = load(args.config)

@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy events``: what a running proxy did, and with ``--follow`` what it does."""
+"""``mlx-stack-proxy events``: print a running proxy's events, with ``--follow`` as they happen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import IO, Any
 from ...printable import printable
 from .client import NoAnswer, Refused, Remote, asks
 
-PATIENCE = 45.0  # seconds; three signs of life of the proxy
-RETRY_SECONDS = 1.0
-PAGE = 1000  # events in one answer, at most
-_LEFT_OUT = ("pattern",)  # a digest
-_SAID_BY_KIND = {"action": ("warning", "circuit_break")}
+PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
+RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
+PAGE = 1000  # the most events in one answer
+_LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader nothing
+_SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind repeats
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -63,7 +63,10 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
 def newest(
     remote: Remote, query: dict[str, Any], limit: int
 ) -> tuple[Collection[dict[str, Any]], int]:
-    """The newest events that a query finds, page by page, and how many it finds in all."""
+    """Return the newest ``limit`` events of a query, oldest first, and how many it finds in all.
+
+    Asks page by page where one answer is too small. Raises :class:`NoAnswer`.
+    """
     answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
     if limit <= PAGE or answer["total"] <= PAGE:
         return answer["events"], answer["total"]
@@ -76,7 +79,10 @@ def newest(
 
 
 def since(given: str, now: float) -> float:
-    """Seconds since the epoch. Raises :class:`NoAnswer` for what is no time."""
+    """Return a time or an age such as ``12h`` in seconds since the epoch. Raises :class:`NoAnswer`.
+
+    ``now``: seconds since the epoch.
+    """
     if match := _AGO.fullmatch(given):
         return now - int(match[1]) * _UNITS[match[2]]
     try:
@@ -87,9 +93,9 @@ def since(given: str, now: float) -> float:
 
 
 def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Events as they come. A proxy that is gone is waited for, once it was there.
+    """Yield events as they happen, for ever; a lost connection is opened again.
 
-    Raises :class:`NoAnswer`.
+    Raises :class:`NoAnswer` if the proxy refuses, or can't be reached the first time.
     """
     last: int | None = None
     gone = False
@@ -108,7 +114,7 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     last = event["number"]
                     yield event
         except Refused:
-            raise  # it would say so again
+            raise  # the proxy would refuse again
         except (NoAnswer, OSError, http.client.HTTPException) as error:
             if not connected:
                 raise
@@ -126,7 +132,7 @@ def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def moment(seconds: float) -> str:
-    """A time of day here, with its date."""
+    """Return a time (seconds since the epoch) as local date and time of day."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
@@ -149,7 +155,7 @@ def _time_of_day(seconds: float) -> str:
 
 
 def _told(event: dict[str, Any]) -> str:
-    """The detail on a line; --json has all of it."""
+    """Return an event's detail on one line; ``--json`` shows all of it."""
     detail = dict(event.get("detail") or {})
     if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():
         return f"{detail['from']} > {detail['to']}, {detail['reason']}"

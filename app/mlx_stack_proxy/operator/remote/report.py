@@ -1,4 +1,7 @@
-"""``mlx-stack-proxy report``: what happened in some hours, on one screen of 80 columns."""
+"""``mlx-stack-proxy report``: what happened in the last hours, on one screen of 80 columns.
+
+The proxy writes the sentences (``/mlx-stack/report``); this module lays them out.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from ...printable import printable
 from .client import Remote, asks
 
 WIDTH: Final = 80
-LABEL: Final = 10  # columns
-EVENING: Final = 20  # o'clock: when a night begins, for twelve hours
+LABEL: Final = 10  # columns of a part's label
+EVENING: Final = 20  # o'clock: a night begins then, and has twelve hours
 DEFAULT: Final = "12h"
 
-Found = dict[str, Any]
+Found = dict[str, Any]  # the proxy's answer, or a part of it
 
 
 def add_arguments(report: argparse.ArgumentParser) -> None:
@@ -42,7 +45,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
 
 
 def night(now: float) -> tuple[float, float]:
-    """When the last night began and ended, or now if it lasts."""
+    """Return when the last night began, and when it ended (or ``now``), in epoch seconds."""
     today = time.localtime(now)
     days_back = 0 if today.tm_hour >= EVENING else 1
     begin = time.mktime((*today[:2], today.tm_mday - days_back, EVENING, 0, 0, 0, 0, -1))
@@ -50,6 +53,7 @@ def night(now: float) -> tuple[float, float]:
 
 
 def screen(found: Found) -> Iterator[str]:
+    """Yield the report's lines. ``found``: the JSON of ``/mlx-stack/report``."""
     yield _title(found)
     for part in found["said"]:
         yield from _part(part["about"], part["lines"])
@@ -60,7 +64,7 @@ def _part(label: str, lines: list[str]) -> Iterator[str]:
     margin = " " * (LABEL + 1)
     for number, line in enumerate(lines):
         first = f"{label:<{LABEL}} " if not number else margin
-        if line.startswith(" "):  # a command, or a line for a file: to be copied as it is
+        if line.startswith(" "):  # a command or a line for a file, to be copied: not wrapped
             yield f"{margin}{line}"
             continue
         yield from textwrap.wrap(

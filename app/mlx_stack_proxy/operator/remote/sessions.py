@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy sessions``: those of a running proxy, one of them, or one reset."""
+"""``mlx-stack-proxy sessions``: list a running proxy's sessions, show one, or reset one."""
 
 from __future__ import annotations
 

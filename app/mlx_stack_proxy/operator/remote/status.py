@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy status``: one screen of 80 columns about a running proxy."""
+"""``mlx-stack-proxy status``: show a running proxy on one screen of 80 columns."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.text import Text
 
 from .client import NoAnswer, Refused, Remote, asks
 
-PIPED = 120
-BAR = 20  # characters
-NAME = 24  # of a budget, at most
+PIPED = 120  # columns, where the output is not a terminal
+BAR = 20  # characters of a budget's bar
+NAME = 24  # characters of a budget's name, at most
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
 
-Found = dict[str, Any]
+Found = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
 
 
 def add_arguments(status: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
-    # In a pipe nothing is cut to fit a screen.
+    # PIPED is wide enough that nothing is cut in a pipe.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
     if args.json:
         print(json.dumps(remote.ask("status"), indent=2))
@@ -61,7 +61,10 @@ def _watch(remote: Remote, console: Console, seconds: float) -> None:
 
 
 def _look(remote: Remote) -> Group | Text:
-    """The screen, or why there is none now: the proxy may come back."""
+    """Return the screen; if the proxy can't be reached, why, since it may come back.
+
+    Raises :class:`Refused`.
+    """
     try:
         return screen(remote.ask("status"), remote.url, time.time())
     except Refused:
@@ -71,7 +74,7 @@ def _look(remote: Remote) -> Group | Text:
 
 
 def screen(found: Found, url: str, now: float) -> Group:
-    """``found``: the JSON of ``/mlx-stack/status``; ``now``: seconds since the epoch."""
+    """Return the screen. ``found``: the whole status; ``now``: seconds since the epoch."""
     return Group(_head(found, url, now), Text(), _tiers(found, now), Text(), _totals(found))
 
 
@@ -96,7 +99,7 @@ def _head(found: Found, url: str, now: float) -> Text:
 
 
 def _configuration(found: Found) -> tuple[str, str]:
-    """What is wrong with the settings that were given last."""
+    """Return the line and its style on settings that were refused or need a restart."""
     if found["refused"]:
         more = len(found["refused"]) - 1
         said = f"{found['refused'][0]}{f', and {more} more' if more else ''}"
@@ -173,7 +176,7 @@ _NOUNS = (
 
 
 def counted(count: float, one: str, many: str) -> str:
-    """A count with its noun: 1 retry, 2 retries."""
+    """Return a count with its noun: 1 retry, 2 retries."""
     return f"{number(count)} {one if count == 1 else many}"
 
 
@@ -188,7 +191,7 @@ def _bar(budget: Found) -> Text:
 
 
 def number(value: float) -> str:
-    """At most five characters: 99999, 123k, 1.23M."""
+    """Return a number in at most five characters: 99999, 123k, 1.23M."""
     if value < 100_000:
         return f"{value:.0f}"
     for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
@@ -199,7 +202,7 @@ def number(value: float) -> str:
 
 
 def _span(seconds: float) -> str:
-    """The two largest units: 3d 4h."""
+    """Return a duration in its two largest units: 3d 4h."""
     left = max(0, int(seconds))
     parts = []
     for size, unit in _UNITS:

@@ -1,5 +1,5 @@
-"""The command ``service``: the proxy as a service of launchd or systemd, on this machine.
+"""The command ``service``: run the proxy as a service of launchd or systemd on this machine.
 
-``commands`` says what is to run; ``launchd`` and ``systemd`` have it done, step by step, by a
-``Machine``, which with ``--dry-run`` only says what it would do.
+``commands`` works out what the service is to run. ``launchd`` and ``systemd`` set it up in steps,
+each of which they give to a ``Machine``; with ``--dry-run`` that only prints them.
 """

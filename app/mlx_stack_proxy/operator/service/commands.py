@@ -19,29 +19,24 @@ from .launchd import Launchd
 from .machine import Machine, ServiceError
 from .systemd import Systemd, refuse_hidden
 
-# Beyond the time that exchanges in flight are given to end.
-STOP_MARGIN_SECONDS = 15
+STOP_MARGIN_SECONDS = 15  # for the end itself, after the time that running exchanges are given
 
 
 @frozen
 class Spec:
-    """What is to run. ``config``: None where the defaults are to serve. ``folder``: where it runs.
-
-    ``kept_in``: the folders of the state file and of captured failures. ``health_url``: what
-    answers once it serves.
-    """
+    """What the service runs, and what it needs for that."""
 
     program: Path
-    config: Path | None
-    folder: Path
-    kept_in: tuple[Path, ...]
+    config: Path | None  # None: the defaults, or config.yaml in `folder`
+    folder: Path  # the working folder
+    kept_in: tuple[Path, ...]  # the folders of the state file and of captured failures
     env_file: Path
-    stop_seconds: int
-    health_url: str
+    stop_seconds: int  # how long the manager waits for the end before it kills
+    health_url: str  # answers once the proxy serves
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What the service runs, without what only one kind of manager adds."""
+        """The command line, without the options that only one of the managers adds."""
         config = ("--config", str(self.config)) if self.config is not None else ()
         return (str(self.program), "serve", *config)
 
@@ -88,7 +83,10 @@ def _add(
 
 
 def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
-    """What looks after services here. Raises :class:`ServiceError` where we know none."""
+    """Return this platform's service manager. Raises :class:`ServiceError` if we know none.
+
+    ``system``: for a service of the machine, in place of the user's own.
+    """
     if platform == "darwin":
         if system:
             raise ServiceError("on macOS the service is the user's own: leave --system out")
@@ -110,7 +108,7 @@ def _env_file(system: bool) -> Path:
 def usable(
     path: str | None, environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Settings:
-    """Settings with which ``serve`` would start; arguments as of :func:`load`.
+    """Read the settings and make sure that ``serve`` would start; arguments as for :func:`load`.
 
     Raises :class:`SettingsError`.
     """
@@ -120,7 +118,7 @@ def usable(
 
 
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """What to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
+    """Return what to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
     found = find_file(args.config, os.environ)
     spec = Spec(
         program=program(),
@@ -140,7 +138,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
 
 
 def program() -> Path:
-    """The command beside this interpreter: the one of this installation, also after an upgrade.
+    """Return the path of ``mlx-stack-proxy`` beside this interpreter; an upgrade keeps it.
 
     Raises :class:`ServiceError` in a source tree that was never installed.
     """
@@ -151,7 +149,10 @@ def program() -> Path:
 
 
 def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The environment that the configuration names, and all ``MLX_STACK_*`` that are set now."""
+    """Return the variables that the service needs, with their values (None: not set now).
+
+    They are those that the configuration names, and all ``MLX_STACK_*`` that are set.
+    """
     names = [settings.upstream.api_key_env]
     cloud = settings.reliability.escalation.cloud_fallback
     names += [cloud.api_key_env] if cloud is not None else []
@@ -165,7 +166,7 @@ def _health_url(settings: Settings) -> str:
 
 
 def _install(args: argparse.Namespace) -> int:
-    settings = usable(args.config)  # what can't serve isn't installed
+    settings = usable(args.config)  # refuse to install a configuration that can't serve
     chosen, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
     notes = [*chosen.notes(), *_keep_variables(machine, spec, settings)]
@@ -180,7 +181,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[str]:
-    """Write the environment file, unless there is one; what that one lacks."""
+    """Write the environment file; if there is one, leave it and return notes on what it lacks."""
     variables = needed_variables(settings, os.environ)
     if spec.env_file.exists():
         there = env_file.read(spec.env_file)
@@ -195,7 +196,7 @@ def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[st
 def _uninstall(args: argparse.Namespace) -> int:
     chosen = manager(args.system)
     there = chosen.definition.exists()
-    chosen.uninstall(Machine(args.dry_run))  # in any case: what is left of one without definition
+    chosen.uninstall(Machine(args.dry_run))  # even without a definition: other parts may be left
     if args.dry_run:
         return 0
     if not there:
@@ -211,7 +212,7 @@ def _restart(args: argparse.Namespace) -> int:
         raise ServiceError(f"none is installed: {chosen.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
     environ = env_file.read_if_there(_env_file(args.system))
-    # What can't serve stops nothing that does.
+    # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = usable(config, environ, _folder(args.system))
     chosen.restart(Machine(args.dry_run), _health_url(settings))
     if not args.dry_run:

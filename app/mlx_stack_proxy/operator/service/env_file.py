@@ -1,7 +1,8 @@
-"""A file of environment variables, for launchd, which has no such thing of its own.
+"""Read and write a file of environment variables, the service's keys among them.
 
-It is read as systemd reads an ``EnvironmentFile``, in as far as people write them: ``NAME=value`` a
-line, ``#`` and ``;`` begin a comment, quotes around a value are taken off.
+launchd has no such files, so there ``serve --env-file`` reads it. The syntax is the common part of
+systemd's ``EnvironmentFile``: a line is ``NAME=value``, or a comment that begins with ``#`` or
+``;``; quotes around a value are removed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ _ESCAPED = re.compile(r'\\(["\\$`])')
 
 
 def read(path: Path) -> dict[str, str]:
-    """The variables of a file. Raises :class:`SettingsError`: it can't be read, others may read
-    it too, or a line is none of ``NAME=value``. No message quotes a value."""
+    """Return the variables of a file.
+
+    Raises :class:`SettingsError` if the file can't be read, if other users may read it, or if a
+    line is not ``NAME=value``; no message quotes a value.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -41,12 +45,12 @@ def read(path: Path) -> dict[str, str]:
 
 
 def read_if_there(path: Path) -> dict[str, str]:
-    """The same; nothing where there is no file."""
+    """Return :func:`read`'s variables; none if there is no file."""
     return read(path) if path.exists() else {}
 
 
 def put_into(environ: MutableMapping[str, str], path: Path) -> None:
-    """Set the file's variables; one that is set already is the stronger. Raises as :func:`read`."""
+    """Set those of the file's variables that aren't set yet. Raises as :func:`read`."""
     for name, value in read(path).items():
         environ.setdefault(name, value)
 
@@ -60,8 +64,11 @@ def _value(text: str) -> str:
 
 
 def text_of(variables: Mapping[str, str | None], hide: bool = False) -> str:
-    """A file of variables, as :func:`read` and systemd read it; those that are None stand behind a
-    ``#``. Raises :class:`SettingsError` for a value that fits on no line."""
+    """Return the text of a file of variables, for :func:`read` and for systemd.
+
+    Variables that are None are commented out. ``hide``: without the values, for the screen. Raises
+    :class:`SettingsError` for a value with a line end.
+    """
     lines = ["# The environment of mlx-stack-proxy. Keys belong here, not into config.yaml."]
     for name, value in variables.items():
         if value is None:

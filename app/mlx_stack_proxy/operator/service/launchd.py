@@ -1,4 +1,9 @@
-"""A user agent of launchd (macOS)."""
+"""The proxy as a launchd user agent (macOS).
+
+launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
+gone. So each change stops the service, waits until launchd no longer has it, and loads it anew;
+then it waits until the proxy answers at its health URL, since launchd can't tell that it serves.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +19,17 @@ if TYPE_CHECKING:
     from .commands import Spec
 
 LABEL = "com.mlx-stack.proxy"
-TRIES = 5  # `bootstrap` fails with `Input/output error` while what was booted out still ends
-GONE_SECONDS = 10  # for launchd itself, beyond the time that the proxy is given to end
-START_SECONDS = 60
+TRIES = 5  # `bootstrap` fails with `Input/output error` while the old service still ends
+GONE_SECONDS = 10  # for launchd itself, after the time that the proxy has to end (ExitTimeOut)
+START_SECONDS = 60  # limit until the proxy answers
 
 
 class Launchd:
+    """Installs, asks and removes the agent.
+
+    ``home``: the user's home folder; ``folder``: where the log is kept, in ``logs/``.
+    """
+
     def __init__(self, home: Path, folder: Path) -> None:
         self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self.log = folder / "logs" / "proxy.log"
@@ -27,10 +37,11 @@ class Launchd:
         self._target = f"{self._domain}/{LABEL}"
 
     def notes(self) -> list[str]:
+        """Return what the user should know about the installed service."""
         return [f"the log is {self.log}; the proxy rotates it itself, at 10 MB, and keeps five"]
 
     def install(self, machine: Machine, spec: Spec) -> None:
-        """Anew where it is installed already: launchd reads a definition only once."""
+        """Install and start the service, replacing an old one. Raises :class:`ServiceError`."""
         machine.folder(self.log.parent)
         self._stop(machine)
         machine.write(self.definition, self.plist(spec))
@@ -45,7 +56,7 @@ class Launchd:
         machine.remove(self.definition)
 
     def _stop(self, machine: Machine) -> None:
-        """`bootout` returns before the service is gone, and until then it can't be loaded anew."""
+        """Stop the service; wait until launchd has it no longer. Raises :class:`ServiceError`."""
         machine.succeeds("launchctl", "bootout", self._target)
         seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
         look = ("launchctl", "print", self._target)
@@ -62,13 +73,16 @@ class Launchd:
             raise ServiceError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
 
     def plist(self, spec: Spec) -> str:
-        """The definition, from ``deploy/launchd/``; filled in as data, so any path will do."""
+        """Return the definition of ``deploy/launchd/``, filled in.
+
+        It is filled in as data, not as text, so that paths may have any characters.
+        """
         data: dict[str, Any] = plistlib.loads(
             deploy_path(f"launchd/{LABEL}.plist").read_bytes(), fmt=plistlib.FMT_XML
         )
         own = [
             *("--env-file", str(spec.env_file), "--log-file", str(self.log)),
-            # launchd starts anew what fails, and a configuration doesn't get better by itself.
+            # launchd restarts a service that fails, which is useless if its configuration is wrong.
             *("--config-error-exit", "0"),
         ]
         data["ProgramArguments"] = [*spec.command, *own]
@@ -78,7 +92,7 @@ class Launchd:
         return plistlib.dumps(data, sort_keys=False).decode()
 
     def command(self) -> list[str] | None:
-        """What the definition runs; None where it isn't there."""
+        """Return the command that the definition runs; None if there is no definition."""
         plist = self._plist()
         return None if plist is None else plist["ProgramArguments"]
 
@@ -93,5 +107,5 @@ class Launchd:
         return run(("launchctl", "print", self._target))
 
     def logs(self, lines: int, follow: bool) -> int:
-        # -F goes on with the new file when the old one is set aside.
+        # -F goes on with the new file after the log is rotated.
         return run(("tail", "-n", str(lines), *(("-F",) if follow else ()), str(self.log)))

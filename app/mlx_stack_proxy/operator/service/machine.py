@@ -1,4 +1,4 @@
-"""What a command of ``service`` does to this machine, or only says that it would."""
+"""The steps that change this machine for ``service``: files, folders and programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAUSE_SECONDS = 0.5  # between two looks or tries
 
 
 class ServiceError(Exception):
-    """The service can't be set up or asked so; the message is one line for the user."""
+    """A ``service`` command can't be done; the message is one line for the user."""
 
 
 class Machine:
-    """``dry``: only print each step, as a person reads it."""
+    """Takes each step, or with ``dry`` only prints it."""
 
     def __init__(self, dry: bool) -> None:
         self._dry = dry
@@ -30,9 +30,9 @@ class Machine:
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
     def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
-        """Whole or not at all, and never readable by more than it should be.
+        """Write a file atomically, with its mode from the first byte on.
 
-        ``shown``: what to print in place of a content that holds secrets.
+        ``shown``: what a dry run prints in place of a content that holds secrets.
         """
         if self._only_said(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
             return
@@ -48,7 +48,7 @@ class Machine:
             raise
 
     def remove(self, path: Path) -> None:
-        """A folder only where it is empty: what else lies there is somebody else's."""
+        """Remove a file, or a folder if it is empty: other files in it are not ours."""
         if self._only_said(f"# remove {path}, if it is there"):
             return
         if not path.is_dir():
@@ -57,11 +57,14 @@ class Machine:
             path.rmdir()
 
     def succeeds(self, *argv: str) -> bool:
-        """Run a program of the system's, with our output; whether it went well."""
+        """Run a program, which prints to our output; return whether its exit code was 0."""
         return self._only_said(shlex.join(argv)) or run(argv) == 0
 
     def run(self, *argv: str, hint: str = "", tries: int = 1) -> None:
-        """The same. Raises :class:`ServiceError` where it fails, with what may be the matter."""
+        """Run a program up to ``tries`` times. Raises :class:`ServiceError` if it always fails.
+
+        ``hint``: what may be the reason, for the message.
+        """
         for left in reversed(range(tries)):
             if self.succeeds(*argv):
                 return
@@ -69,7 +72,10 @@ class Machine:
         raise ServiceError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
 
     def until(self, what: str, true: Callable[[], bool], seconds: float) -> bool:
-        """Wait for something to become true, so long at most; whether it did."""
+        """Wait until ``true()``, for ``seconds`` at most; return whether it became so.
+
+        ``what`` says in a dry run what is waited for.
+        """
         if self._only_said(f"# wait until {what}"):
             return True
         end = time.monotonic() + seconds
@@ -86,7 +92,7 @@ class Machine:
 
 
 def run(argv: tuple[str, ...], silent: bool = False) -> int:
-    """Run a program of the system's; its exit code. Raises :class:`ServiceError`: there is none."""
+    """Run a program; return its exit code. Raises :class:`ServiceError` if it doesn't exist."""
     output = subprocess.DEVNULL if silent else None
     try:
         done = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
@@ -96,7 +102,7 @@ def run(argv: tuple[str, ...], silent: bool = False) -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether a GET is answered with 200."""
+    """Whether a GET of the URL is answered with 200."""
     try:
         with OPENER.open(url, timeout=5) as response:
             return bool(response.status == 200)

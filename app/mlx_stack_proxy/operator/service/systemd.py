@@ -1,4 +1,8 @@
-"""A unit of systemd (Linux): of one user, or of the machine."""
+"""The proxy as a systemd unit (Linux), of one user or of the machine.
+
+The unit is a template of ``deploy/systemd/`` with its ``@NAME@`` filled in. A user's unit gets its
+sandbox in a drop-in of its own, because some kernels let no user make the namespaces it needs.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ if TYPE_CHECKING:
 
 UNIT = "mlx-stack-proxy.service"
 SYSTEM_UNITS = Path("/etc/systemd/system")
-LINGERING = Path("/var/lib/systemd/linger")  # a file for each user who lingers
-# What the system unit can't see, for ProtectHome hides it.
+LINGERING = Path("/var/lib/systemd/linger")  # systemd keeps a file here for each lingering user
+# Folders that ProtectHome hides from the system unit.
 _HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
-# (file, what it says where a user may not make namespaces)
+# Files of the kernel, each with its content where users may not make namespaces.
 _NO_NAMESPACES = (
     (Path("/proc/sys/user/max_user_namespaces"), "0"),
     (Path("/proc/sys/kernel/unprivileged_userns_clone"), "0"),
@@ -33,18 +37,22 @@ NO_USERS_SYSTEMD = f"{NO_SYSTEMD}. After `su` yours isn't reached: log in as the
 
 
 class Systemd:
-    """``units``: the folder of a user's own units; None for a unit of the machine."""
+    """Installs, asks and removes the unit.
+
+    ``units``: the folder of the user's own units; None for a unit of the machine.
+    """
 
     def __init__(self, units: Path | None) -> None:
         self._user = units is not None
         self.definition = (units or SYSTEM_UNITS) / UNIT
         self._systemctl = ("systemctl", "--user") if self._user else ("systemctl",)
         self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
-        # Beside the drop-in; systemd reads only names that end with .conf.
+        # Says that we enabled lingering. Beside the drop-in: systemd reads only names in .conf.
         self._lingers = self._sandbox.with_name("lingering")
         self.sandboxed = may_make_namespaces()
 
     def notes(self) -> list[str]:
+        """Return what the user should know about the installed service."""
         if not self._user:
             said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
             return [f"{said}, whatever the file says"]
@@ -56,6 +64,7 @@ class Systemd:
         ]
 
     def install(self, machine: Machine, spec: Spec) -> None:
+        """Write, enable and start the unit. Raises :class:`ServiceError`."""
         if self._user:
             self._write_sandbox(machine, spec)
         machine.write(self.definition, unit("user" if self._user else "system", spec))
@@ -78,15 +87,20 @@ class Systemd:
             machine.remove(self._sandbox)
 
     def _linger(self, machine: Machine) -> None:
-        """Or it would end with the last login of its user. Who lingers already goes on to."""
+        """Let the user's services run without a login, and note it if that was our doing.
+
+        Without lingering the service would end with the user's last session.
+        """
         user = getpass.getuser()
         if not (LINGERING / user).exists() and machine.succeeds("loginctl", "enable-linger", user):
             said = f"`service install` let {user} linger; `service uninstall` ends that.\n"
             machine.write(self._lingers, said)
 
     def restart(self, machine: Machine, _: str) -> None:
-        """It waits until the proxy says that it serves (`Type=notify`), and fails if it never
-        does."""
+        """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
+
+        Raises :class:`ServiceError` if the proxy doesn't start.
+        """
         if not machine.succeeds(*self._systemctl, "restart", UNIT):
             self.logs(20, follow=False)
             raise ServiceError("the service does not start; above is what it wrote last")
@@ -102,7 +116,7 @@ class Systemd:
         machine.succeeds(*self._systemctl, "daemon-reload")
 
     def command(self) -> list[str] | None:
-        """What the unit runs; None where it isn't there."""
+        """Return the command that the unit runs; None if there is no unit."""
         try:
             text = self.definition.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -120,7 +134,7 @@ class Systemd:
 
 
 def refuse_hidden(spec: Spec) -> None:
-    """Raise :class:`ServiceError` where a service of the machine could not read what it needs."""
+    """Raise :class:`ServiceError` if ``ProtectHome`` hides a file that the system unit needs."""
     for path in (spec.program, Path(sys.executable).resolve(), spec.config):
         for place in _HIDDEN:
             if path is not None and path.is_relative_to(place):
@@ -131,13 +145,16 @@ def refuse_hidden(spec: Spec) -> None:
 
 
 def unit(kind: str, spec: Spec) -> str:
-    """The unit file of ``deploy/systemd/user/`` or ``system/`` for this installation."""
+    """Return the unit's text from ``deploy/systemd/``. ``kind``: ``user`` or ``system``.
+
+    Raises :class:`ServiceError` for a path that systemd can't hold.
+    """
     program, *arguments = spec.command
     if re.search(r"[\"'\\]", program):
         raise ServiceError(f"{program}: systemd runs no program whose path has quotes in it")
     values = {
         "COMMAND": " ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
-        # These two take a path to the end of the line, so a space needs no quotes.
+        # In these two settings the path ends with the line: spaces need no quotes.
         "ENV_FILE": _percent(str(spec.env_file)),
         "FOLDER": _percent(str(spec.folder)),
         "STOP_SECONDS": str(spec.stop_seconds),
@@ -146,13 +163,16 @@ def unit(kind: str, spec: Spec) -> str:
 
 
 def filled(name: str, values: dict[str, str]) -> str:
-    """A template of ``deploy/`` with its ``@NAME@`` replaced."""
+    """Return a template of ``deploy/`` with each ``@NAME@`` replaced by its value."""
     text = deploy_path(name).read_text(encoding="utf-8")
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
 
 
 def quoted(word: str, argument: bool = False) -> str:
-    """One word of a unit file. ``argument``: of a command, where ``$`` means a variable."""
+    """Quote a word for a unit file. Raises :class:`ServiceError` for control characters.
+
+    ``argument``: whether it is a command's argument, in which ``$`` begins a variable.
+    """
     if any(ord(letter) < 32 for letter in word):
         raise ServiceError(f"{word!r}: a path with control characters fits no unit file")
     word = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
@@ -166,7 +186,7 @@ def _percent(text: str) -> str:
 
 
 def may_make_namespaces() -> bool:
-    """Whether this kernel lets a user's own units have ProtectSystem and the like."""
+    """Whether this kernel lets users' units have ``ProtectSystem`` and the rest of the sandbox."""
     return not any(_says(file) == refusal for file, refusal in _NO_NAMESPACES)
 
 
