@@ -68,7 +68,7 @@ class Deadlines:
         self._finished = finished
 
     def begin_asking(self, now: float) -> bool:
-        """Count the server as being asked if it is alive, where it is time to; whether it is."""
+        """Begin to ask the server if it is alive, if that is due; says whether it was due."""
         if self._limits.health_url is None or self._asking or self._finished:
             return False
         if self._unanswered:  # it is asked again at once
