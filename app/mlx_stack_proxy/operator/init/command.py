@@ -57,10 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 0 if the file was written or shown, else 1.
-
-    Nothing is written if there is a file already, no model was found, or a file can't be used.
-    """
+    """Write the file, or show it; return the exit code, 1 where there is nothing to write."""
     from . import looking
 
     output = Path(DEFAULT_FILE)
