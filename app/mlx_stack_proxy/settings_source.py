@@ -92,7 +92,7 @@ def _is_given(data: Any, path: tuple[str, ...]) -> bool:
         if not isinstance(data, Mapping) or key not in data:
             return False
         data = data[key]
-    return data is not None or len(path) > 2  # an empty section (null) gives nothing
+    return data is not None or path != TIERS  # no tier is given by an empty section
 
 
 def load(

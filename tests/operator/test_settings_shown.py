@@ -32,7 +32,7 @@ def below(lines: list[str], section: str) -> list[str]:
 def test_where_each_comes_from(tmp_path: Path) -> None:
     lines = shown(
         tmp_path,
-        "server: {port: 1, host: localhost}\nupstream:\ntiers: {a: {idle_timeout: 3}, b: }",
+        "server: {port: 1, host: localhost}\nupstream: {api_key_env: }\ntiers: {a: {idle_timeout: 3}, b: }",
         {"MLX_STACK_SERVER__PORT": "2", "MLX_STACK_TIERS__A__MODEL": "m"},
     )
     assert lines[0] == f"# file: {tmp_path}/c.yaml; env: MLX_STACK_… variables"
@@ -41,7 +41,9 @@ def test_where_each_comes_from(tmp_path: Path) -> None:
         "  env      port: 2",
         "  default  workers: 1",
     ]
-    assert "  default  stream: always" in below(lines, "upstream")
+    upstream = below(lines, "upstream")
+    assert "  default  stream: always" in upstream
+    assert any(line.startswith("  file     api_key_env:") for line in upstream)
     first, second = below(lines, "tiers.a"), below(lines, "tiers.b")
     assert "  env      model: m" in first and "  file     idle_timeout: 3" in first
     assert "  default  model: b" in second
