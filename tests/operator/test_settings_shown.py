@@ -32,7 +32,8 @@ def below(lines: list[str], section: str) -> list[str]:
 def test_where_each_comes_from(tmp_path: Path) -> None:
     lines = shown(
         tmp_path,
-        "server: {port: 1, host: localhost}\nupstream: {api_key_env: }\ntiers: {a: {idle_timeout: 3}, b: }",
+        "server: {port: 1, host: localhost}\nupstream: {api_key_env: }\n"
+        "tiers: {a: {idle_timeout: 3}, b: }",
         {"MLX_STACK_SERVER__PORT": "2", "MLX_STACK_TIERS__A__MODEL": "m"},
     )
     assert lines[0] == f"# file: {tmp_path}/c.yaml; env: MLX_STACK_… variables"
