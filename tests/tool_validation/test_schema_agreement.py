@@ -132,7 +132,8 @@ def test_cleaning_a_sound_schema_changes_nothing(
         return  # 1.0 is an integer since draft 6; we let it pass in draft 4 too
     judged = REFERENCE(clean(schema, whole_object=False)).is_valid(value)
     assert judged or not expected
-    if "enum" not in str(schema):  # one that contradicts its type is left out
+    # Left out: an `enum` that contradicts its type, a tuple under `items` and what hangs on it.
+    if "enum" not in str(schema) and "'items': [" not in str(schema):
         assert judged == expected
 
 
