@@ -1,4 +1,4 @@
-"""JSON's types as JSON Schema names them, and as generators of tool schemas misname them."""
+"""JSON's types: the names in JSON Schema, and the wrong names in generated tool schemas."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class CompiledSchema:
                 validate_formats=False,
                 pattern_options=REGEX,
                 retriever=_refuse,
-                mask="it",  # in messages, for the value
+                mask="it",  # the messages say "it" in place of the value
             )
         except Exception:  # a schema that doesn't compile must not make any call invalid
             return jsonschema_rs.Draft202012Validator(True)

@@ -28,6 +28,7 @@ NEARBY: Final = 120  # characters behind a mark in which the tool's name must st
 CLOSE: Final = 40  # characters before an object in which the tool's name may stand
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
+# The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _CLOSING: Final = re.compile(r"</(?:tool_calls?|function|invoke|parameter|arg_value)>")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)

@@ -32,12 +32,14 @@ _AFTER_NUMBER = re.compile(rf"[ \t\r\n,\])}}{ODD_SPACES}]|/\*")
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
+# A keyword argument's name, followed by `=` or by a wrong `:`.
 _ARGUMENT = re.compile(r"([^\W\d][\w-]*+)\s*+(?:=(?!=)|:)")
 _BODY = {
     quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
     for quote in ('"', "'", "”")
 }
 _TRIPLE = re.compile(r"(\"\"\"|''')((?:(?!\1)[^\\]|\\.)*+)\1", re.DOTALL)
+# An unquoted string in Gemma's dialect.
 _PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # A single quote without a backslash, but not the apostrophe inside a word.
@@ -169,7 +171,7 @@ class Reader:
                 break
             if char != other:
                 raise self._error(f"a comma or `{closer}`")
-            self.used["extra_closer"] = None  # closes nothing that is open
+            self.used["extra_closer"] = None  # no open bracket matches it
             self.position += 1
         self._open.pop()
         return True

@@ -34,6 +34,8 @@ from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
+# The first member: its key, then the bracket or the string with which its value begins. The text
+# may break off behind the key.
 _HEAD = re.compile(
     r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+"""
     r"""(?::\s*+(?:(?P<bracket>[{\[])|(?P<quote>["'])(?:(?P<word>[^"'\\\n]{0,200}+)(?P=quote))?+)?+)?+"""

@@ -12,6 +12,7 @@ from .base import WINDOW
 
 _AHEAD = 1_000  # characters in which the backtick that closes inline code must come
 
+# Opening mark → closing mark. A backslash escapes the call's mark: the rest of the line is text.
 _QUOTES = {
     '"': '"',
     "'": "'",
@@ -23,6 +24,7 @@ _QUOTES = {
     "`": "`",
     "\\": "\n",
 }
+# Characters behind which a straight quotation mark opens a quote; behind others it closes one.
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")

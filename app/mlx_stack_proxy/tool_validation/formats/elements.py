@@ -21,7 +21,7 @@ OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 _OPENING = re.compile(OWN)
 _ANY_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
 _LOOKED_AT = 4_000  # characters behind an element that are searched for end tags
-_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that a server leaves behind calls
+_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that servers leave behind calls
 
 
 def read_tool(src: Source, start: int) -> Block | None:

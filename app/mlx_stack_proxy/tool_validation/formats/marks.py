@@ -130,7 +130,7 @@ _JSON_ROWS = (
     Format("inkling", ("<|content_invoke_tool_json|>", "<|message_model|>"), _HEADED),
 )
 
-# Python in marks
+# Python between marks
 
 _PYTHON_ROWS = (
     _python("llama_python_tag", "<|python_tag|>", "<|eom_id|>"),

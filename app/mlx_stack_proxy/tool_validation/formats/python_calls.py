@@ -96,7 +96,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
-    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come there."""
+    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come."""
     name = NAME.match(text, pos)
     if name is None:
         return pos == len(text)
@@ -120,6 +120,7 @@ def _read_list(src: Source, start: int) -> Block | None:
 # Code that only calls tools
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
+# Code that may stand before a call: comments, `x =`, `print(`; and behind it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
 _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")

@@ -111,7 +111,7 @@ class Scanner:
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self._trouble > MAX_TROUBLE:  # the rest is taken as text
+            if self._trouble > MAX_TROUBLE:  # take the rest as text
                 self.pos = len(self.text)
                 return None
             if (json := self._judge_json()) is not None:
