@@ -1,1 +1,1 @@
-"""Tool calls: found in text, checked against the request's tools, repaired, else asked again."""
+"""Find tool calls in text, check them against the request's tools, repair them or ask again."""

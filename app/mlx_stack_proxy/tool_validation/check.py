@@ -1,12 +1,12 @@
-"""One tool call of a reply, checked against the tools of its request and mended where that is sure.
+"""Check one tool call against the tools of its request, and mend it where one reading is certain.
 
     tools = tool_set(body["tools"])
     checked = check_call("search", '{"query": "x",}', tools, Options())
 
-A call that is right comes back byte for byte. One that is not is mended by the rules of `repair`,
-if the result passes every check; else `failures` says what is wrong, and the call comes back as it
-came. A reply's text is checked against its request's `response_format` likewise. Everything here is
-a pure function of its arguments, and none raises, whatever a model wrote or a client declared.
+A valid call comes back byte for byte. An invalid one is mended by the rules of ``repair`` if the
+result passes every check; else it comes back unchanged, and ``failures`` says what is wrong. A
+reply's text is checked against its request's ``response_format`` in the same way. The public
+functions are pure and never raise, whatever a model wrote or a client declared.
 """
 
 from __future__ import annotations
@@ -31,41 +31,36 @@ from .schemas import CompiledSchema, reply_schema
 from .text_calls import FoundCall, rescue
 from .tools import ToolSet
 
-FORMAT: Final = "response_format"  # what failures of a reply's text name as the tool
-MAX_MENDED: Final = 250_000  # characters; larger broken texts are not mended
-MAX_FAILURES: Final = 5  # that are told of one call
-MAX_EXPLAINED: Final = 20_000  # characters; of a larger text one failure is told: all cost more
+FORMAT: Final = "response_format"  # stands for the tool's name in failures of a reply's text
+MAX_MENDED: Final = 250_000  # characters; a larger broken text is not mended
+MAX_FAILURES: Final = 5  # reported for one call
+MAX_EXPLAINED: Final = 20_000  # characters; for a larger text only one failure is reported
 
 
 @frozen
 class Options:
-    """What is checked and mended: the settings of `tool_validation`."""
+    """Which checks and repairs run, from the settings in ``tool_validation``."""
 
     validate_json: bool = True
     validate_schema: bool = True
     validate_tool_names: bool = True
     repair: bool = True
-    off: frozenset[str] = frozenset()  # repairs that are left out, by name
+    off: frozenset[str] = frozenset()  # names of repair rules that are switched off
 
 
 @frozen
 class Checked:
-    """One call after its check: what may be delivered, if `failures` is empty.
-
-    `arguments` is the very text that came, unless `repairs` names what was done to it. `unchecked`:
-    holding it against its schema would cost too much, so it is taken as it is. Each failure names
-    the tool as the model wrote it.
-    """
+    """One call, or a reply's text, after its check; it may be delivered if nothing failed."""
 
     name: str
-    arguments: str
-    repairs: tuple[str, ...] = ()
-    failures: tuple[CallFailure, ...] = ()
-    unchecked: bool = False
+    arguments: str  # the text as it came, unless `repairs` names what changed it
+    repairs: tuple[str, ...] = ()  # names of the rules that were applied
+    failures: tuple[CallFailure, ...] = ()  # each names the tool as the model wrote it
+    unchecked: bool = False  # accepted as it came, for its schema would cost too much to check
 
 
 DEFAULT_OPTIONS: Final = Options()
-# What is sent in place of an object by who has nothing to say.
+# What models send in place of an object when a call has no arguments.
 _NONE: Final = frozenset({"", "null", "None", "[]", '""'})
 _WORDS: Final = re.compile(r"[\w$.-]+")
 
@@ -73,9 +68,9 @@ _WORDS: Final = re.compile(r"[\w$.-]+")
 def check_call(
     name: str, arguments: str, tools: ToolSet, options: Options = DEFAULT_OPTIONS
 ) -> Checked:
-    """Check one call, and mend it where exactly one reading is right.
+    """Check one call, and mend it if it has exactly one sensible reading.
 
-    Linear in the size of `arguments`; never raises.
+    Takes time linear in the size of ``arguments``. Never raises.
     """
     name = name if isinstance(name, str) else ""
     if isinstance(arguments, str) and (name in tools or not options.validate_tool_names):
@@ -88,10 +83,10 @@ def check_call(
 def check_response_format(
     text: str, response_format: Mapping[str, Any], options: Options = DEFAULT_OPTIONS
 ) -> Checked:
-    """Check a reply's text against the request's `response_format`, and mend it likewise.
+    """Check a reply's text against the request's ``response_format``, and mend it like a call.
 
-    `json_object` asks for any object, `json_schema` for what its schema says; anything else is not
-    checked. The text stands in place of a call's arguments. Never raises.
+    ``json_object`` asks for any object, ``json_schema`` for a value that fits its schema; other
+    types are not checked. The result has the text as its ``arguments``. Never raises.
     """
     wanted = response_format.get("type") if isinstance(response_format, Mapping) else None
     if wanted not in ("json_object", "json_schema") or not options.validate_json:
@@ -109,7 +104,10 @@ def check_response_format(
 
 
 def _answer_alone(text: str, answer: Checked) -> Checked:
-    """What came of the answer in a text that begins with the model's reasoning."""
+    """Return the check of the answer alone as the check of ``text``, which begins with reasoning.
+
+    Cutting the reasoning off counts as the repair ``leading_text``.
+    """
     if answer.failures:
         return Checked(FORMAT, text, failures=answer.failures)
     rules = tuple(dict.fromkeys(("leading_text", *answer.repairs)))
@@ -119,9 +117,9 @@ def _answer_alone(text: str, answer: Checked) -> Checked:
 def _as_it_came(
     came: Checked, tool: str | None, schema: CompiledSchema, options: Options
 ) -> Checked | None:
-    """What came, where nothing is wrong with it or nobody wants to know.
+    """Accept the text unchanged if it passes the checks that are switched on; else return None.
 
-    `tool`: None for a reply's text.
+    ``tool`` is None for a reply's text.
     """
     try:
         value = parse(came.arguments)
@@ -135,7 +133,7 @@ def _as_it_came(
 
 
 def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Options) -> bool:
-    """Whether what was parsed passes every check that is switched on."""
+    """Whether a parsed value fits its schema and is not wrapped, as far as that is checked."""
     if options.validate_schema and not schema.accepts(value):
         return False
     if tool is None or not options.repair:
@@ -145,7 +143,7 @@ def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Opti
 
 
 def _mended_call(name: str, arguments: object, tools: ToolSet, options: Options) -> Checked:
-    """A call that did not pass at first sight: what can be made of it, or what to say of it."""
+    """Mend a call that failed the quick check, or say what is wrong with it."""
     came = text = _as_text(arguments)
     rules = [] if isinstance(arguments, str) or not text else ["arguments_not_text"]
     tool, known = name, name in tools or not options.validate_tool_names
@@ -164,7 +162,7 @@ def _mended_call(name: str, arguments: object, tools: ToolSet, options: Options)
 
 
 def _written_in_the_name(name: str, text: str, tools: ToolSet) -> FoundCall | None:
-    """A call in GLM's tags, of which a server took all for the name."""
+    """Read a call in GLM's tags that a server has put into the name as a whole."""
     if "<arg_key>" not in name or text.strip() not in ("", "{}"):
         return None
     found = rescue(f"<tool_call>{name}", tools)
@@ -172,7 +170,7 @@ def _written_in_the_name(name: str, text: str, tools: ToolSet) -> FoundCall | No
 
 
 def _as_text(arguments: object) -> str:
-    """The arguments as text: some servers leave them out, or send the object itself."""
+    """Return the arguments as text: some servers leave them out, or send the object itself."""
     if isinstance(arguments, str):
         return arguments
     try:
@@ -183,29 +181,26 @@ def _as_text(arguments: object) -> str:
 
 @dataclass(slots=True)
 class _Check:
-    """One text that did not pass at first sight.
+    """The repair and the failures of one text that failed the quick check."""
 
-    `name`: in failures. `tool`: the tool that is meant; None for a reply's text.
-    """
-
-    name: str
-    tool: str | None
+    name: str  # the tool's name in failures
+    tool: str | None  # the tool that the model means; None for a reply's text
     schema: CompiledSchema
     options: Options
-    rules: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)  # names of the repairs so far
     failures: list[CallFailure] = field(default_factory=list)
 
     def fail(self, kind: str, error: str) -> None:
         self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error))
 
     def checked(self, name: str, came: str, mended: str | None) -> Checked:
-        """The call of `name`, with its arguments mended where that went well."""
+        """Return the call of ``name`` with ``mended`` arguments, or as it came with failures."""
         if mended is None or self.failures or not self.options.off.isdisjoint(self.rules):
             return Checked(self.name, came, (), tuple(self.failures[:MAX_FAILURES]))
         return Checked(name, mended, tuple(dict.fromkeys(self.rules)))
 
     def mended(self, text: str) -> str | None:
-        """The text that may go out, where nothing failed."""
+        """Return the arguments to deliver; None, with a failure noted, if they can't be read."""
         try:
             if self.tool is not None and text.strip() in _NONE:
                 return self._without_arguments()
@@ -236,7 +231,7 @@ class _Check:
         return None if self.failures else write(mended)
 
     def _reshaped(self, value: Any) -> Any:
-        """`value` unwrapped, and mended along its schema."""
+        """Unwrap ``value`` and mend it along its schema."""
         if self.tool is not None:
             found = unwrap(value, self.tool, self.schema.declared)
             if found is not None and (found.sure or not self.schema.accepts(value)):
@@ -247,12 +242,12 @@ class _Check:
         mender = Mender(self.schema.definitions)
         mended = mender.mend(value, self.schema.schema)
         if self.tool is not None and not isinstance(mended, dict):
-            return value  # its schema wants a list, and arguments are an object
+            return value  # the schema wants a list, but arguments must be an object
         self.rules += mender.rules
         return mended
 
     def _without_arguments(self) -> str | None:
-        """Nothing at all is ``{}``, for a tool that needs nothing."""
+        """Return ``{}`` if the tool requires no parameter; else fail, or raise ``Unreadable``."""
         if self.options.repair and not self.failures and self.schema.accepts({}):
             self.rules.append("empty_arguments")
             return "{}"
@@ -262,7 +257,7 @@ class _Check:
         return None
 
     def _explain(self, value: Any, text: str) -> None:
-        """Note what is wrong with a readable value; nothing, if it passes."""
+        """Note a failure for each schema error of a readable value; none if it passes."""
         if self.options.validate_schema:
             most = MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1
             tool = explain.shortened(self.tool or "")
@@ -271,7 +266,7 @@ class _Check:
 
 
 def _check_clear(reading: Reading, text: str, schema: CompiledSchema) -> None:
-    """Raise `Unreadable` where a reading may not be the only one, by what the tool declares."""
+    """Raise ``Unreadable`` if the tool's parameters suggest that there is a second reading."""
     value, rules = reading.value, reading.rules
     if "missing_closer" in rules and _holds(value, schema.declared - value.keys()):
         raise Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
@@ -282,9 +277,9 @@ def _check_clear(reading: Reading, text: str, schema: CompiledSchema) -> None:
 
 
 def _holds(value: Any, lacking: frozenset[str]) -> bool:
-    """Whether a member further in may be one that the whole lacks: its object was to end before.
+    """Whether an inner object has a member that the outermost lacks, so that it may belong there.
 
-    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
+    ``{"a": {"x": 1, "b": 2}`` may have been meant as ``{"a": {"x": 1}, "b": 2}``.
     """
     if isinstance(value, dict):
         return not lacking.isdisjoint(value) or any(_holds(one, lacking) for one in value.values())
@@ -292,7 +287,7 @@ def _holds(value: Any, lacking: frozenset[str]) -> bool:
 
 
 def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:
-    """Whether what stands before an object says which parameter it is: ``filter: {"a": 1}``."""
+    """Whether the words before an object name the parameter it is for: ``filter: {"a": 1}``."""
     if value and value.keys() <= schema.declared:
         return False
     return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))

@@ -1,16 +1,17 @@
-"""A client's parameter schema, reduced to what can be checked.
+"""Reduce a client's parameter schema to the part that can be checked.
 
-Schemas come from agent frameworks and are often odd: types that do not exist (``"any"``,
-``"dict"``), older drafts, ``required: true`` inside a property, references that lead nowhere. A
-strict compiler refuses such a schema as a whole. Here each keyword is looked at by itself: what is
-well formed in draft 2020-12 is kept, the rest is left out, as is always what is no constraint there
+Agent frameworks send odd schemas: types that do not exist (``"any"``, ``"dict"``), older drafts,
+``required: true`` inside a property, references that lead nowhere. A strict compiler refuses such a
+schema as a whole. So the cleaner judges each keyword by itself: it keeps a constraint that is well
+formed in draft 2020-12, and leaves out the others and everything that constrains nothing
 (annotations, ``format``, unknown keywords).
 
-Leaving out must only ever let more calls pass. Inside ``not``, ``oneOf``, ``if`` and their like it
-would do the opposite, so a schema from which a constraint was left out loses those too.
+Leaving a constraint out must only let more calls pass. Inside ``not``, ``oneOf``, ``if`` and the
+like it may let fewer pass. So a schema that lost a constraint is cleaned once more, without these
+keywords (and with ``anyOf`` for ``oneOf``).
 
-References are followed inside the schema only, each target becoming one entry of ``$defs``; nothing
-is ever fetched.
+A reference is followed only inside the schema, and its target becomes an entry of ``$defs``;
+nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
 MAX_PATTERN: Final = 1_000  # characters
-_REGEX_BYTES: Final = 1_000_000  # what one compiled pattern may weigh
+_REGEX_BYTES: Final = 1_000_000  # limit on one compiled pattern
 REGEX: Final = jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
 
-# The keywords under which one subschema stands, a list of them, or one for each name.
+# Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
 ONE: Final = frozenset(
     {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
      "propertyNames", "contains", "not", "if", "then", "else"}
 )  # fmt: skip
 LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
-# Where a subschema that lets more pass makes the whole let less pass.
+# Keywords by which a looser subschema can make the whole schema stricter.
 _CONTRARY: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
 )
-# A keyword lost → the keyword that would now also judge what the lost one took care of.
+# Lost keyword → the keyword that would now apply to the parts that the lost one covered.
 _REST_OF: Final = {
     "properties": "additionalProperties",
     "patternProperties": "additionalProperties",
@@ -51,10 +52,10 @@ _REST_OF: Final = {
 
 
 def clean(schema: object, *, whole_object: bool = True) -> dict[str, Any]:
-    """The checkable part of `schema`, which may be anything at all; it compiles. Never raises.
+    """Return the checkable part of ``schema``, which may be any value. Never raises.
 
-    `whole_object` says that the value is always an object (a call's arguments), so a root `type`
-    that excludes objects is a constraint no one can meet, and is left out.
+    ``whole_object``: the value is always an object (a call's arguments). No call could meet a root
+    ``type`` that excludes objects, so such a ``type`` is left out.
     """
     cleaner = _Cleaner(schema)
     root = cleaner.run(whole_object)
@@ -63,22 +64,22 @@ def clean(schema: object, *, whole_object: bool = True) -> dict[str, Any]:
 
 @lru_cache(maxsize=4_096)
 def _compiles(text: str) -> bool:
-    """Whether the validator takes a schema of one keyword, given as JSON."""
+    """Whether the validator accepts a schema of one keyword, given as JSON text."""
     try:
         jsonschema_rs.Draft202012Validator(json.loads(text), pattern_options=REGEX)
-    except Exception:  # ValidationError, or what its engine raises
+    except Exception:  # ValidationError, or an error of the regex engine
         return False
     return True
 
 
 def pattern_compiles(pattern: object) -> bool:
-    """Whether the linear regex engine takes `pattern`."""
+    """Whether the linear-time regex engine accepts ``pattern``."""
     short = isinstance(pattern, str) and len(pattern) <= MAX_PATTERN
     return short and _compiles(json.dumps({"pattern": pattern}))
 
 
 def _types(value: object) -> str | list[str] | None:
-    """The types that `value` names, by their right names; None where one of them is unknown."""
+    """Return a ``type``'s value with aliases replaced; None if one of its names is unknown."""
     if isinstance(value, str):
         return value if value in JSON_TYPES else TYPE_ALIASES.get(value.lower())
     kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
@@ -86,12 +87,13 @@ def _types(value: object) -> str | list[str] | None:
     return known if kinds and None not in kinds else None
 
 
-# Keywords without subschemas that constrain, and some that nothing here follows.
+# Constraints without subschemas.
 _PLAIN: Final = frozenset(
     {"const", "required", "multipleOf", "uniqueItems", "dependentRequired", "minimum", "maximum",
      "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
      "minProperties", "maxProperties", "minContains", "maxContains"}
 )  # fmt: skip
+# Constraints that are never checked: to leave them out makes the schema looser.
 _UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef", "dependencies"})
 _CONSTRAINTS: Final = (
     _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
@@ -99,7 +101,7 @@ _CONSTRAINTS: Final = (
 
 
 def _is_checkable(keyword: str, value: Any) -> bool:
-    """Whether a constraint can be checked by; where subschemas stand under it, by their shape."""
+    """Whether a constraint is well formed; of subschemas under it, only the outer shape counts."""
     if keyword == "type":
         return _types(value) is not None
     if keyword in ONE:
@@ -116,18 +118,21 @@ def _is_checkable(keyword: str, value: Any) -> bool:
 
 @dataclass(slots=True)
 class _Cleaner:
-    whole: object
+    """One pass over one schema."""
+
+    whole: object  # the schema as the client sent it
     distrust: bool = False  # leave out everything in `_CONTRARY`, read `oneOf` as `anyOf`
-    nodes: int = 0
+    nodes: int = 0  # subschemas visited so far
     loosened: bool = False  # the result lets more pass than the schema does
-    definitions: dict[str, Any] = field(default_factory=dict)
-    # Reference as written → its name in `definitions`; None where it leads nowhere.
+    definitions: dict[str, Any] = field(default_factory=dict)  # becomes `$defs`
+    # Reference as written → its name in `definitions`; None if it leads nowhere.
     targets: dict[str, str | None] = field(default_factory=dict)
+    # Names and targets of references that are not cleaned yet.
     waiting: list[tuple[str, object]] = field(default_factory=list)
 
     def run(self, whole_object: bool) -> dict[str, Any]:
         root = self.node(self.whole, 0)
-        while self.waiting:  # not by recursion: chains of references may be long
+        while self.waiting:  # a loop, not recursion: chains of references may be long
             name, target = self.waiting.pop()
             self.definitions[name] = self.node(target, 0)
         if not isinstance(root, dict):
@@ -140,7 +145,7 @@ class _Cleaner:
         return root
 
     def node(self, schema: object, depth: int) -> dict[str, Any] | bool:
-        """The checkable part of one subschema."""
+        """Return the checkable part of one subschema."""
         if isinstance(schema, bool):
             return schema
         self.nodes += 1
@@ -190,11 +195,11 @@ class _Cleaner:
             out["$ref"] = f"#/$defs/{name}"
 
     def _agree(self, schema: dict[str, Any], out: dict[str, Any]) -> None:
-        """`enum` and `type` that contradict each other, and OpenAPI's `nullable`."""
+        """Drop ``enum`` and ``type`` that contradict each other; apply OpenAPI's ``nullable``."""
         kinds = [out["type"]] if isinstance(out.get("type"), str) else out.get("type", [])
         options = out.get("enum", []) if kinds else []
         if options and not any(is_of_type(one, kind) for one in options for kind in kinds):
-            # `{"type": "integer", "enum": ["1", "2"]}`: nothing could ever be right.
+            # `{"type": "integer", "enum": ["1", "2"]}`: no value could ever be valid.
             del out["type"], out["enum"]
             self.loosened = True
         if schema.get("nullable") is True:
@@ -205,7 +210,7 @@ class _Cleaner:
 
 
 def look_up(whole: object, reference: str) -> dict[str, Any] | bool | None:
-    """What a reference into the schema itself points at; None for all others."""
+    """Return the subschema at which a reference into the schema itself points; else None."""
     base, _, pointer = reference.partition("#")
     own = str(whole.get("$id", "")) if isinstance(whole, dict) else ""
     if (base and base != own.partition("#")[0]) or (pointer and not pointer.startswith("/")):

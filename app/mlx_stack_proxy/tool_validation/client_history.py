@@ -1,7 +1,7 @@
-"""Arguments in the client's own history that no server would read.
+"""Replace arguments in the client's own history that are not a JSON object.
 
-mlx-lm answers 404 to an assistant message whose call's arguments are no JSON object, so one bad
-call that a framework kept would end the whole conversation.
+mlx-lm answers 404 to an assistant message with such a call, so one bad call that a framework keeps
+in its history would end the whole conversation.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ MAX_KEPT = 2000  # characters of the unparsable text
 
 
 def readable(messages: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    """The messages with unparsable arguments as ``{"_unparsed": "…"}``, and how many those were.
+    """Return the messages with readable arguments, and the number of calls that were changed.
 
-    The given messages are not changed; without anything to do, they are what is given back.
+    Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The given list
+    stays as it is, and is returned itself if no call needs a change.
     """
     bad = [at for at, message in enumerate(messages) if _is_unreadable(message)]
     if not bad:
@@ -35,7 +36,7 @@ def readable(messages: Sequence[Any]) -> tuple[Sequence[Any], int]:
 
 
 def _is_unreadable(message: Any) -> bool:
-    """Whether a message has calls that no server would read."""
+    """Whether a message has a call whose arguments are not a JSON object."""
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     if not calls or not isinstance(calls, list):
         return False

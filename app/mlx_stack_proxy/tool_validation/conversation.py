@@ -1,4 +1,4 @@
-"""What was said and called before a reply, looked up only when something hangs on it."""
+"""Look up what was said and called before a reply; the text is joined at the first question."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import orjson
 
-MAX_CHARS: Final = 4_000_000  # the end of a longer conversation is looked at
+MAX_CHARS: Final = 4_000_000  # of a longer conversation, only the last characters are searched
 
 
 class Conversation:
-    """The messages before a reply, in OpenAI's form; nothing is read until it is asked.
+    """The client's messages before a reply, in OpenAI's form; the doubts ask it what was said.
 
-    Give the client's messages, not a retry's: a call that was asked about would excuse the next.
+    Pass the client's own messages, not a retry's: those quote the doubted call, and its value
+    would then count as said.
     """
 
     __slots__ = ("_messages", "_text")
@@ -24,16 +25,16 @@ class Conversation:
         self._text: str | None = None
 
     def __call__(self, value: str) -> bool:
-        """Whether `value` was said, by anybody: in any case, at the start of a word.
+        """Whether any message says ``value``, regardless of case, from the start of a word on.
 
-        The assistant's own calls don't count.
+        The arguments of the assistant's calls don't count.
         """
         if self._text is None:
             self._text = "\n".join(texts(self._messages))[-MAX_CHARS:].casefold()
         return _stands_in(value.strip().casefold(), self._text)
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
-        """Whether an earlier call of `tool` has an empty or blank text behind these names."""
+        """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
         for message in self._messages:
             for call in calls(message):
                 if call.get("name") == tool and _is_blank(call.get("arguments"), keys):
@@ -42,7 +43,7 @@ class Conversation:
 
 
 def calls(message: Any) -> Iterator[Mapping[str, Any]]:
-    """The functions that a message calls: each with its name and its arguments."""
+    """Yield the ``function`` object (``name``, ``arguments``) of each tool call in a message."""
     given = message.get("tool_calls") if isinstance(message, Mapping) else None
     for call in given if isinstance(given, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -62,13 +63,13 @@ def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
 
 
 def _stands_in(value: str, text: str) -> bool:
-    """Whether `value` stands in `text`: from a word's start on; "wait..." mentions no dots."""
+    """Whether ``text`` holds ``value`` from a word's start on: "wait..." does not hold "..."."""
     begin = "" if value[:1] in ("<", "[") else r"(?<![^\W_])"
     return bool(value) and re.search(begin + re.escape(value), text) is not None
 
 
 def texts(messages: Iterable[Any]) -> Iterator[str]:
-    """The texts of messages: what was said and what tools returned."""
+    """Yield the text contents of messages, tool results among them."""
     for message in messages:
         content = message.get("content") if isinstance(message, Mapping) else None
         if isinstance(content, str):

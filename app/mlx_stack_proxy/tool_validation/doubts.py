@@ -1,7 +1,8 @@
-"""Valid calls, and texts, that may not be what the model meant: it is asked once more about each.
+"""Doubt valid calls whose values are probably not what the model meant.
 
-A doubt is no failure: whatever comes then goes out. So each is told by structure alone, and may
-well be wrong. They are rows of `DOUBTS`, by the kind that metrics name; a row can be left out.
+A doubted call gets a second opinion: the model is asked once more, and unless the new reply is no
+answer to the doubt, it is delivered. So a doubt may be wrong, and structure alone decides it. Each
+doubt is a row of ``DOUBTS``, under the kind that metrics name; a row can be switched off.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from .miscopied_ids import Ids
 from .names import words
 from .schemas import CompiledSchema
 
-MAX_LEAVES: Final = 2_000  # single values of a call that are looked at
-MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
-MAX_MARKED: Final = 400  # characters; longer values are texts that may be about markup
-_TAIL: Final = 100  # characters at the end of a text that may be a mark
-MAX_AROUND: Final = 2  # words of a placeholder beside the parameter's own name
+MAX_LEAVES: Final = 2_000  # single values examined in a call
+MAX_PLACEHOLDER: Final = 80  # characters; a longer value is not a placeholder
+MAX_MARKED: Final = 400  # characters; a longer value may be a text about markup
+_TAIL: Final = 100  # characters at the end of a value that are searched for an end mark
+MAX_AROUND: Final = 2  # words that a placeholder may have beside the parameter's own name
 
 _DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
 _BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\{\{[^{}]*\}\}|\[[^\[\]\d\"',]*\]")
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")
-_TYPE: Final = "string"  # what a schema calls the type of all these values
-# Marks of calls and ends of turns, as a server leaves them; in longer texts only at the very end.
+_TYPE: Final = "string"  # the schema's type name, which models copy as a placeholder
+# Marks of calls and ends of turns, as a server leaves them; `_END_MARK` ones only at the very end.
 _MARK: Final = re.compile(
     r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
 )
@@ -40,17 +41,17 @@ _END_MARK: Final = re.compile(
 
 @frozen
 class Valid:
-    """A valid call: the tool's name, its arguments, its schema, and what was said before it."""
+    """A valid call, and what is needed to doubt it."""
 
     tool: str
     arguments: dict[str, Any]
     schema: CompiledSchema
-    said: Conversation
-    ids: Ids
+    said: Conversation  # tells whether a value was said before
+    ids: Ids  # finds ids that were copied with a slip
 
 
 def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
-    """What may be wrong with a valid call, by all rows but those that are `off`: kind, sentence."""
+    """Yield the kind and the sentence of each doubt about a call, without the kinds in ``off``."""
     for kind, find in DOUBTS.items():
         if kind not in off:
             for error in find(call):
@@ -58,7 +59,7 @@ def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tupl
 
 
 def _empty(call: Valid) -> Iterator[str]:
-    """A required text that is empty or blank, where no earlier call of the tool had it so."""
+    """Doubt a blank required text, unless an earlier call of the tool had it blank, too."""
     for path, keys, value, schema in _strings(call):
         required = schema is not None and "enum" not in schema
         if required and not value.strip() and not call.said.had_empty(call.tool, keys):
@@ -66,9 +67,9 @@ def _empty(call: Valid) -> Iterator[str]:
 
 
 def _placeholder(call: Valid) -> Iterator[str]:
-    """A text that is dots, in brackets, a type's name, or little more than its parameter's name.
+    """Doubt a text that is dots, in brackets, ``string``, or hardly more than its parameter's name.
 
-    Not where it was said, or the tool's schema names it.
+    A text that was said before, or that the tool's schema names, is not doubted.
     """
     for path, keys, value, _ in _strings(call):
         if len(value) > MAX_PLACEHOLDER or not _stands_for_a_value(value.strip(), keys[-1]):
@@ -87,13 +88,13 @@ def _stands_for_a_value(text: str, parameter: str) -> bool:
     if not name or not 0 <= len(given) - len(name) <= MAX_AROUND:
         return False
     if given == name:
-        return len(name) > 1  # one word may be the value: `password`, `app`
+        return len(name) > 1  # a single word may be a real value: `password`, `app`
     size = len(name)
     return any(given[at : at + size] == name for at in range(len(given) - size + 1))
 
 
 def _leaked(call: Valid) -> Iterator[str]:
-    """A mark of some format in a parameter's name or a short value, or behind a value."""
+    """Doubt a format's mark in a parameter's name or a short value, or at a value's end."""
     for path, keys, value, _ in _strings(call):
         marked = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
         if marked is None and len(value) <= MAX_MARKED:
@@ -103,7 +104,7 @@ def _leaked(call: Valid) -> Iterator[str]:
 
 
 def _miscopied(call: Valid) -> Iterator[str]:
-    """An id that stands nowhere, and is one slip away from one that does."""
+    """Doubt an id that nobody said and that is one slip away from an id in the conversation."""
     found = call.ids.miscopied(
         (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
     )
@@ -112,7 +113,7 @@ def _miscopied(call: Valid) -> Iterator[str]:
 
 
 def _unframed(call: Valid) -> Iterator[str]:
-    """A text that doesn't begin and end as its tool's grammar says, such as a patch."""
+    """Doubt a text, such as a patch, that doesn't begin and end as its tool's grammar says."""
     for name, (begin, end) in call.schema.frames.items():
         value = call.arguments.get(name)
         text = value.strip() if isinstance(value, str) else ""
@@ -128,11 +129,12 @@ DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "unframed_text": _unframed,
 }
 
+# The value's path as text, the names on the path, the value, and the schema if it is required.
 Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
 
 def _strings(call: Valid) -> Iterator[Leaf]:
-    """The texts of a call: path, names on it, value, and the schema where it is a required text."""
+    """Yield the texts of a call; the schema only if it requires a string."""
     for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
         if isinstance(value, str):
             wanted = schema is not None and schema.get("type") == "string"
@@ -140,7 +142,7 @@ def _strings(call: Valid) -> Iterator[Leaf]:
 
 
 def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
-    """A call's single values: path, names on it, value, and the schema of a required one."""
+    """Yield a call's first ``MAX_LEAVES`` single values, those inside objects and arrays."""
     return islice(_leaves(arguments, schema, "", (), required=False), MAX_LEAVES)
 
 

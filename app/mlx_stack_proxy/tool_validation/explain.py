@@ -1,6 +1,6 @@
-"""What is wrong with a call, in sentences that a model can act on.
+"""Say what is wrong with a call, in sentences that a model can act on.
 
-Each sentence names the field and the function, says what is allowed, and what came instead.
+Each sentence names the field and the function, the values allowed, and the value that came.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNEXPLAINED: Final = object()  # stands for errors that would cost too much to c
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
-    """No such tool; the nearest ones are named."""
+    """Say that no tool has this name, and which names are near."""
     sentence = f'function "{shortened(name)}" does not exist'
     if not offered:
         return f"{sentence}: no tools are available"
@@ -26,9 +26,10 @@ def unknown_tool(name: str, offered: Sequence[str]) -> str:
 
 
 def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
-    """The kind and the sentence for one `jsonschema_rs.ValidationError`, or `UNEXPLAINED`.
+    """Return kind and sentence for a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED``.
 
-    `tool` is the function's name, or empty for a reply under `response_format`.
+    ``tool``: the function's name, "" for a reply under ``response_format``. ``declared``: names of
+    the root's parameters, to be listed if a field is unknown.
     """
     whole = "the arguments" if tool else "the JSON"
     place = f'in function "{tool}"' if tool else "in the reply"
@@ -60,7 +61,7 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
 
 
 def _alternatives(kind: Any) -> str:
-    """What an `anyOf` or `oneOf` would have taken, from each branch's first error."""
+    """Say what an ``anyOf`` or ``oneOf`` allows, by each branch's first error."""
     firsts = [branch[0] for branch in getattr(kind, "context", ()) if branch]
     types = [name for first in firsts if first.kind.name == "type" for name in first.kind.types]
     if firsts and all(first.kind.name == "type" for first in firsts):
@@ -72,7 +73,7 @@ def _alternatives(kind: Any) -> str:
 
 
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
-    """A value that may stand for nothing, or for another one."""
+    """Say why a value is doubted: it is empty, a placeholder, or holds a format's mark."""
     if kind == "empty_value":
         return f'field "{path}" in function "{tool}" is empty'
     if kind == "placeholder":
@@ -81,12 +82,12 @@ def implausible(kind: str, path: str, value: str, tool: str) -> str:
 
 
 def unread(tool: str) -> str:
-    """A text that may hold a call."""
+    """Say that a text may hold a call of ``tool``."""
     return f'a call of "{shortened(tool)}" stands in the text, and none was made'
 
 
 def miscopied(path: str, value: str, meant: str, tool: str) -> str:
-    """An id that is hardly the one that is meant."""
+    """Say that an id is probably a slip of ``meant``."""
     return (
         f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
         f"conversation, where {_quoted(meant)} does"
@@ -94,13 +95,13 @@ def miscopied(path: str, value: str, meant: str, tool: str) -> str:
 
 
 def unframed(path: str, begin: str, end: str, tool: str) -> str:
-    """A text that has to begin and end with certain words, and doesn't."""
+    """Say that a text lacks the words with which it must begin and end."""
     words = f"{_quoted(begin)} and ends with {_quoted(end)}"
     return f'field "{path}" in function "{tool}" is not a text that begins with {words}'
 
 
 def described(value: Any) -> str:
-    """A value with its type: ``the string "five"``."""
+    """Describe a value with its type: ``the string "five"``."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, str):
@@ -113,20 +114,20 @@ def described(value: Any) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
-    """``"a", "b", "c"``; the rest of a long list is counted."""
+    """Join values as ``"a", "b", "c"``; of a long list, count the rest."""
     every = list(values)
     shown = ", ".join(_quoted(value) for value in every[:MAX_LISTED])
     return shown if len(every) <= MAX_LISTED else f"{shown} and {len(every) - MAX_LISTED} more"
 
 
 def one_of(names: Sequence[str]) -> str:
-    """``"a", "b" or "c"``."""
+    """Join names as ``"a", "b" or "c"``."""
     quoted = [f'"{shortened(name)}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def shortened(text: str, limit: int = MAX_VALUE) -> str:
-    """`text`, cut where it is long, on one line and with an encoding."""
+    """Return ``text`` on one line, cut to ``limit`` characters, and encodable as UTF-8."""
     flat = " ".join(text[: limit * 2].split())
     flat = flat.encode("utf-8", "replace").decode()
     return flat if len(flat) <= limit and len(text) <= limit * 2 else f"{flat[: limit - 1]}…"
@@ -145,7 +146,7 @@ def _types(names: Sequence[str]) -> str:
 
 
 def _field(path: Sequence[str | int]) -> str:
-    """``"a.b[0]"``"""
+    """Write a path as ``"a.b[0]"``, quotes included."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

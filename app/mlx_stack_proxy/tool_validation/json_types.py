@@ -1,4 +1,4 @@
-"""JSON's types as JSON Schema names them, and as generators of tool schemas misname them."""
+"""JSON's types: the names in JSON Schema, and the wrong names in generated tool schemas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPE_ALIASES: Final = {
 
 
 def is_of_type(value: object, kind: str) -> bool:
-    """Whether `value` is of JSON Schema's type `kind`; 5.0 is an integer, true is not."""
+    """Whether ``value`` is of JSON Schema's type ``kind``; 5.0 is an integer, true is not."""
     if isinstance(value, bool):
         return kind == "boolean"
     if isinstance(value, int):

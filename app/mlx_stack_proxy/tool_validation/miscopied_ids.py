@@ -1,11 +1,10 @@
-"""Ids that a call copies with a slip: `61211` for `612111`, `I4YDQTS` for `T4YDQTS`.
+"""Find ids that a call copies with a slip: ``61211`` for ``612111``, ``I4YDQTS`` for ``T4YDQTS``.
 
-Weak models misread what they copy, most of all runs of the same digit and letters between digits.
-No schema sees it, and the tool that is called may well know the other id. So a value that has the
-form of an id, and that stands nowhere in the conversation, is compared with what does. What is one
-edit apart is mostly a slip; what is counted up (A-1001, A-1002), given a suffix or filled up with
-zeros is meant. The rules are judgement: whoever is told must be ready to take the same call for an
-answer.
+Weak models misread ids that they copy, most of all runs of the same digit and letters between
+digits. No schema notices, and the tool may well know the wrong id. So a value with the form of an
+id that stands nowhere in the conversation is compared with the ids that do. An id one edit away is
+mostly a slip; an id that is counted up (A-1001, A-1002), given a suffix or padded with zeros is
+meant. The rules are a judgement, so the caller must accept that the model repeats the call.
 """
 
 from __future__ import annotations
@@ -19,41 +18,41 @@ from typing import Any, Final
 from ..frozen import frozen
 from .conversation import calls, texts
 
-MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
-MAX_VALUES: Final = 8  # of one reply
-LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
-_READ: Final = 5  # other characters of a segment of which one may be misread
-_MIXED: Final = 8  # characters of a segment of letters and digits that may lack one
+MAX_CHARS: Final = 400_000  # searched, newest first: models copy what they just read
+MAX_VALUES: Final = 8  # ids compared for one reply
+LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
+_READ: Final = 5  # a character counts as misread if its segment has at least as many others
+_MIXED: Final = 8  # least characters of a segment with letters that may have lost one
 
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
 _SEGMENT: Final = re.compile(r"[a-z0-9]++")
-# What JSON in JSON, and a terminal, put before a word.
+# Escapes that JSON in JSON, and a terminal, put right before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
 
 @frozen
 class Miscopied:
-    """``path``: of the parameter. ``value``: as it came. ``meant``: what stands there instead."""
+    """An id in a call that is probably a slip."""
 
-    path: str
-    value: str
-    meant: str
+    path: str  # of the parameter
+    value: str  # as the call has it
+    meant: str  # the id in the conversation
 
 
 class Ids:
-    """The ids of one reply's calls, looked up in what came before it.
+    """Compares the ids in one reply's calls with the conversation before it.
 
-    ``messages``: the client's own, in OpenAI's form. ``tools``: those it offers, which may name an
-    id as well. They are read only where there is an id.
+    ``messages``: the client's own, in OpenAI's form. ``tools``: the request's, for they may name an
+    id, too. Both are read only if a call holds an id.
     """
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> None:
         self._messages = messages
         self._tools = tools
-        self._left = MAX_VALUES
+        self._left = MAX_VALUES  # ids that may still be compared
 
     def miscopied(self, values: Iterable[tuple[str, object]]) -> Miscopied | None:
-        """The first of a call's values, each with its path, that is an id copied with a slip."""
+        """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
         ids = ((path, text) for path, value in values if _is_id(text := str(value)))
         for path, value in itertools.islice(ids, self._left):
             self._left -= 1
@@ -64,7 +63,7 @@ class Ids:
 
     @cached_property
     def _told(self) -> tuple[str, str]:
-        """What the user and tools gave, and what the model said and called; the newest."""
+        """Join the newest messages: the users' and tools' texts, and the model's with its calls."""
         told: tuple[list[str], list[str]] = ([], [])
         left = MAX_CHARS
         for own, text in _newest(self._messages):
@@ -77,7 +76,7 @@ class Ids:
 
     @cached_property
     def _given(self) -> dict[str, str]:
-        """The ids and words of the user and of tools, by lower case."""
+        """Map each id-like word of the user and the tools from its lower case to its spelling."""
         tokens = _ID.findall(self._told[0])
         return {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
 
@@ -86,17 +85,18 @@ class Ids:
         return "\n".join(self._told).lower()
 
     def _stands(self, wanted: str) -> bool:
-        """Whether it was said or called, by anybody: what was called has been looked at then."""
+        """Whether the id occurs in any message or call; earlier calls were checked then."""
         spelled = (wanted, f"{int(wanted):,}") if wanted.isdecimal() else (wanted,)
         return any(_holds(self._all_told, one) for one in spelled)
 
     def _near(self, wanted: str) -> str | None:
-        """The one id that the user or a tool gave, of which this is a slip.
+        """Return the one given id of which ``wanted`` is a slip; None if there is no such id.
 
-        Of several alike it is one more, as like as not; and one that a schema names is meant.
+        If several given ids are as near, ``wanted`` may be one more of that series. An id that the
+        tools name is meant.
         """
         half = len(wanted) // 2
-        begin, end = wanted[:half], wanted[half:]  # one edit leaves one of them as it is
+        begin, end = wanted[:half], wanted[half:]  # one edit leaves one of the halves unchanged
         found = [
             one
             for one in self._given
@@ -113,7 +113,7 @@ def _is_id(text: str) -> bool:
 
 
 def _newest(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, str]]:
-    """All texts from the end on, and whether they are the model's own."""
+    """Yield all texts and arguments, newest message first: (is the model's own, text)."""
     for message in reversed(messages):
         own = message.get("role") == "assistant"
         for text in (*texts([message]), *(call.get("arguments") for call in calls(message))):
@@ -122,15 +122,16 @@ def _newest(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, str]]
 
 
 def _holds(text: str, wanted: str) -> bool:
-    """Whether it stands there by itself, between what is no letter or digit of an id's."""
+    """Whether ``text`` holds ``wanted`` with no letter or digit right before or behind it."""
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9])", text) is not None
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Whether two ids in lower case are one edit apart, of a kind that is hardly ever meant.
+    """Whether two ids in lower case are one edit apart, by an edit that is hardly ever meant.
 
-    Meant are a digit for another, which may be the next of a series; a zero more; and what is
-    changed at a segment's end, unless it is written twice.
+    These edits count as meant: one digit for another, which may be the next id of a series;
+    another last character of a segment; one zero more or less; and any other character more or
+    less at a segment's edge, unless it doubles its neighbour.
     """
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
     same_size = len(one) == len(other)
@@ -156,7 +157,7 @@ def _is_mixed(segment: str) -> bool:
 
 
 def _segment(id_: str, at: int) -> tuple[str, int]:
-    """What stands between separators around a place, and the place in it."""
+    """Return the segment (between separators) that holds index ``at``, and the index within it."""
     for found in _SEGMENT.finditer(id_):
         if found.start() <= at < found.end():
             return found[0], at - found.start()

@@ -1,9 +1,10 @@
-"""Schemas of arguments and replies; each is compiled once for its content, in a bounded cache.
+"""Compile the schemas of arguments and replies, and hold values against them.
 
-`jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
-patterns which that engine does not know (look-around, back-references) are left out by
-`clean_schema`. Nothing is fetched, formats are not asserted. It runs only where `validation_cost`
-has counted that checking, and explaining, come to an end.
+``clean_schema`` reduces a client's schema to what can be checked, and ``jsonschema-rs`` validates
+by the result. A schema is compiled once for each content, in a bounded cache. No schema can hang
+the process: the regex engine runs in linear time (``clean_schema`` leaves out patterns that it does
+not know, with look-around or back-references), ``validation_cost`` bounds the validator's steps
+before it runs, and nothing is fetched. ``format`` is not asserted.
 """
 
 from __future__ import annotations
@@ -25,30 +26,31 @@ from .validation_cost import MAX_VISITS, TooCostly, Visits, fans_out
 
 MAX_SCHEMAS: Final = 1_024
 MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
-# Visits times the kilobytes of the value: each error holds a copy of its part; some 5 µs each.
+# Limit on visits × kilobytes of the value, some 5 µs each: an error copies its part of the value.
 MAX_EXPLAINING: Final = 20_000
-# What the validator raises for values that it cannot take, such as lone surrogates.
+# What the validator raises for a value that it can't take, such as a lone surrogate.
 _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 
 
 class CompiledSchema:
-    """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
+    """One schema of a tool's arguments or of a reply, ready to check values.
 
-    `declared` are the names of the root's parameters, `frames` what the texts of some begin and end
-    with.
+    ``whole_object``: the value is always an object, as a call's arguments are.
     """
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
-        self.raw = raw
+        self.raw = raw  # as the client sent it
         cleaned = clean(raw, whole_object=whole_object)
+        # The checkable part of `raw`; {} if repairs would expand it without end.
         self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
         self.definitions: dict[str, Any] = self.schema.get("$defs", {})
         self.properties: dict[str, Any] = self.schema.get("properties", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
-        self.declared = frozenset(self.properties) | frozenset(self.required)
+        self.declared = frozenset(self.properties) | frozenset(self.required)  # the root's names
+        # Parameter → the words with which its text must begin and end.
         self.frames = dict(_frames(raw))
         self._validator = self._compile()
-        # A small schema without references costs little for any value.
+        # A small schema without references is cheap to check for any value.
         self._may_cost = bool(self.definitions) or len(json.dumps(self.schema)) > MAX_CACHED
 
     def _compile(self) -> Any:
@@ -58,13 +60,13 @@ class CompiledSchema:
                 validate_formats=False,
                 pattern_options=REGEX,
                 retriever=_refuse,
-                mask="it",  # in messages, for the value
+                mask="it",  # the messages say "it" in place of the value
             )
-        except Exception:  # whatever it dislikes, the call must not suffer for it
+        except Exception:  # a schema that doesn't compile must not make any call invalid
             return jsonschema_rs.Draft202012Validator(True)
 
     def is_checkable(self, value: Any) -> bool:
-        """Whether holding `value` against the schema takes no more than `MAX_VISITS`."""
+        """Whether validating ``value`` takes no more than ``MAX_VISITS`` visits."""
         return not self._may_cost or self._visits(value) <= MAX_VISITS
 
     def _visits(self, value: Any) -> int:
@@ -74,25 +76,25 @@ class CompiledSchema:
             return MAX_VISITS + 1
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` fits; True where that cannot be decided, or costs too much."""
+        """Whether ``value`` fits; True if validation costs too much or the validator can't tell."""
         if not self.is_checkable(value):
             return True
         try:
             return bool(self._validator.is_valid(value))
         except _NO_VALUE:
-            try:  # a lone surrogate is no UTF-8, but a good string
+            try:  # a lone surrogate has no UTF-8 form, but is valid in a JSON string
                 return bool(self._validator.is_valid(without_surrogates(value)))
             except _NO_VALUE:
                 return True
 
     def names(self, value: str) -> bool:
-        """Whether the schema, as the client sent it, holds this text, be it as a default."""
+        """Whether the raw schema holds this text as a value: an option, a default, an example."""
         return json.dumps(value) in json.dumps(self.raw)
 
     def errors(self, value: Any, limit: int) -> list[Any]:
-        """The first `limit` errors: `jsonschema_rs.ValidationError`s.
+        """Return up to ``limit`` ``jsonschema_rs.ValidationError``s; none if ``value`` fits.
 
-        `UNEXPLAINED` stands for them where collecting them costs too much.
+        ``[UNEXPLAINED]`` if collecting them would cost too much.
         """
         if self.accepts(value):
             return []
@@ -104,14 +106,14 @@ class CompiledSchema:
             return self._first_errors(without_surrogates(value), limit)
 
     def _costs_too_much_to_explain(self, value: Any) -> bool:
-        """An error of `anyOf` or `oneOf` holds those of all its branches."""
+        """Whether collecting errors is too slow: one of ``anyOf`` holds those of all branches."""
         kilobytes = 1 + len(json.dumps(value)) // 1_000
         return self._visits(value) * kilobytes > MAX_EXPLAINING
 
     def _first_errors(self, value: Any, limit: int) -> list[Any]:
         if limit > 1:
             return list(islice(self._validator.iter_errors(value), limit))
-        try:  # it stops at the first one, where `iter_errors` would collect all
+        try:  # `validate` stops at the first error, `iter_errors` collects all of them
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
             return [error]
@@ -119,7 +121,7 @@ class CompiledSchema:
 
 
 def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The frames of a schema's own parameters, as one of our dialects writes them."""
+    """Yield the frames of a schema's parameters, which the wire's dialects note as ``x-frame``."""
     properties = raw.get("properties") if isinstance(raw, dict) else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         match schema:
@@ -128,7 +130,7 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
-    """A parameters schema, compiled once for each content unless that is large."""
+    """Compile a schema; the result is cached by content if that is up to ``MAX_CACHED`` bytes."""
     try:
         text = orjson.dumps(schema)
     except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
@@ -140,12 +142,12 @@ def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
 
 @lru_cache(maxsize=MAX_SCHEMAS)
 def _compiled(text: bytes, whole_object: bool) -> CompiledSchema:
-    # Of a copy: what is kept must not change when the request does.
+    # Compile a copy: a cached schema must not change when the request does.
     return CompiledSchema(orjson.loads(text), whole_object=whole_object)
 
 
 def reply_schema(schema: Any) -> CompiledSchema:
-    """The schema of a `response_format`: its root may be of any type."""
+    """Compile the schema of a ``response_format``, whose root may be of any type."""
     return compile_schema(schema, whole_object=False)
 
 
@@ -154,7 +156,7 @@ def _refuse(uri: str) -> Any:
 
 
 def without_surrogates(value: Any) -> Any:
-    """A copy in which each lone surrogate is U+FFFD, so that it has an encoding."""
+    """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

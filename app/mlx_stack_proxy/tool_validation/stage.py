@@ -1,9 +1,9 @@
-"""The stage: what happens to a reply's calls, in order.
+"""The stage of the pipeline that checks, repairs and doubts the calls of a reply.
 
-While the reply comes, text that may be a call waits (``text_hold``). At its end, ``mend`` makes
-real calls of those written as text, drops the half call of a length cut, and checks and repairs
-each; ``judge`` refuses the reply if one call can't be delivered, and doubts one that means a call
-and has none.
+While the reply arrives, ``text_hold`` holds text that may be a call. At the reply's end, ``mend``
+turns calls written as text into real calls, drops half a call that a length limit cut, and checks
+and repairs each call. Then ``judge`` refuses the reply if one call can't be delivered, and doubts a
+valid reply if a call has an odd value, or if the text may hold a call that no format reads.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from .unread import broken_call, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
-# Doubts about which the next tier is asked: this one would most likely do the same again.
+# For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
-MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
+MAX_CALLS = 128  # in one reply; OpenAI allows as many tools in a request
 
 
 def call_id() -> str:
-    """Of a call that a model wrote without one."""
+    """Return a random id for a call that the model wrote without one."""
     return "call_" + secrets.token_hex(12)
 
 
 class ToolValidation:
-    """The configuration: what is checked, what is mended.
+    """The stage with its settings; ``open`` makes the state for one exchange.
 
-    ``off``: names of formats, repairs and doubts that are left out, to see what each is good for.
+    ``off``: names of formats, repairs and doubts to switch off, to measure what each contributes.
     """
 
     name = "tool_validation"
@@ -77,13 +77,13 @@ class ToolValidation:
 
 @dataclass(slots=True)
 class _Mended:
-    """What is to become of one choice; nothing of it is applied before all is known."""
+    """The new contents of one choice; they are applied only if no choice of the reply failed."""
 
     text: str
     calls: list[ToolCall]
     finish_reason: str | None
-    repairs: list[str] = field(default_factory=list)
-    rescued: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
+    rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
     failures: list[CallFailure] = field(default_factory=list)
 
 
@@ -95,13 +95,13 @@ class _State(StageState):
         self._tools = exchange.request.tools
         self._choice = read_choice(self._body.get("tool_choice"))
         self._format = self._body.get("response_format")
-        # Whether calls that are written as text are made real calls.
+        # Whether calls written as text become real calls.
         self._rescues = bool(
             self._tools and stage.rules.rescue_text_calls and not self._choice.none
         )
-        self._needs_ids = not exchange.request.legacy_functions  # function_call has none
-        self._failures: list[CallFailure] = []
-        # A tool that isn't offered, a call of which stands in marks beside prose; "" if none.
+        self._needs_ids = not exchange.request.legacy_functions  # a `function_call` has no id
+        self._failures: list[CallFailure] = []  # found by `mend`, reported by `judge`
+        # A tool that the request lacks, if prose surrounds a marked call of it; else "".
         self._unoffered = ""
 
     def on_request(self, request: UpstreamRequest) -> None:
@@ -117,7 +117,7 @@ class _State(StageState):
         mended = {index: self._mended(index, choice) for index, choice in reply.choices.items()}
         self._failures = [failure for new in mended.values() for failure in new.failures]
         if self._failures:
-            return  # one bad choice makes the attempt bad: it is judged, and told, as it came
+            return  # one bad choice fails the attempt: judge and report the reply as it came
         for index, new in mended.items():
             self._apply(reply, index, new)
 
@@ -136,7 +136,7 @@ class _State(StageState):
         return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
-        """What is doubted of a reply that is valid: the model is asked once about it."""
+        """Return the doubts about a valid reply; a second opinion is asked for only once."""
         exchange, choice = self._exchange, reply.choices.get(0)
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
@@ -147,9 +147,10 @@ class _State(StageState):
         return self._unread(choice)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
-        """What makes the second reply no better than the first, which then goes out.
+        """Return why the second opinion can't replace the first reply; [] if it can.
 
-        About an id, one with a slip or without a call; a text where the client has the first's.
+        If the doubt was about an id, the second reply may neither have a slip nor lack a call. If
+        the first reply's text is at the client already, the second reply must have a call.
         """
         asked = self._exchange.second_opinion_on
         if not isinstance(asked, InvalidToolCall):
@@ -172,11 +173,11 @@ class _State(StageState):
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._stage.off)
                 )
-        # An id is asked about by itself: that goes to another tier.
+        # A doubt about an id is asked alone and first: the next tier answers it.
         return [one for one in found if one.kind != MISCOPIED] or found[:1]
 
     def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
-        """A text that may hold a call which nothing reads."""
+        """Doubt a text that may hold a call which no format reads."""
         if choice.finish_reason != "stop" or not self._rescues or self._format:
             return []
         if UNREAD in self._stage.off:
@@ -201,7 +202,7 @@ class _State(StageState):
         return new
 
     def _is_wanted_json(self, text: str) -> bool:
-        """Whether the text is what the request's own schema asks for: then it is no call."""
+        """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
         wanted = self._format
         if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
             return False
@@ -223,7 +224,10 @@ class _State(StageState):
             new.finish_reason = "tool_calls"
 
     def _unknown_calls(self, index: int, text: str, found: Rescued) -> Iterable[CallFailure]:
-        """Failures for calls of tools that aren't offered."""
+        """Yield a failure for each call in the text of a tool that the request doesn't offer.
+
+        If prose surrounds such calls and no other was found, note a doubt instead.
+        """
         names = found.unknown
         if not names or not self._stage.options.validate_tool_names:
             return
@@ -231,7 +235,7 @@ class _State(StageState):
         if not found.calls:
             everything = ToolSet(dict.fromkeys((*offered, *names)))
             if rescue(text, everything).content.strip():
-                self._unoffered = names[0]  # the prose may well speak of a call: a doubt
+                self._unoffered = names[0]  # a doubt: the prose may only speak of a call
                 return
         for name in names:
             error = explain.unknown_tool(name, offered)
@@ -266,13 +270,13 @@ class _State(StageState):
             seen.add(identity)
             new.calls[position] = ToolCall(identity, checked.name, checked.arguments)
         if new.finish_reason == "function_call" and self._needs_ids:
-            new.finish_reason = "tool_calls"  # who offered tools looks for that
+            new.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
-        """``tool_choice`` is obeyed, and a reply that is to be a call has some."""
+        """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be."""
         by_name = self._tools and self._stage.options.validate_tool_names
         names = [call.name for call in new.calls]
-        # Of a reply that was cut, or failed, nobody knows what was to come.
+        # A reply that was cut may have gone on to call; a failed one is reported already.
         excused = bool(new.failures) or _is_cut(new)
         lost = not names and self._stage.options.validate_json and self._is_lost_call(new)
         wanted = self._choice if by_name else NOTHING
@@ -281,7 +285,7 @@ class _State(StageState):
             new.failures.append(replace(found, choice=index))
 
     def _is_lost_call(self, new: _Mended) -> bool:
-        """Whether a choice without calls says that it is one, or is one that nothing reads."""
+        """Whether a choice without calls claims calls, or its text is a call that can't be read."""
         if _speaks_of_calls(new):
             return True
         return self._rescues and broken_call(new.text, self._tool_set)
@@ -295,7 +299,7 @@ class _State(StageState):
         self._take(checked, index, -1, new)
 
     def _take(self, checked: Checked, index: int, position: int, new: _Mended) -> None:
-        """What a check says of a call, or of a text (position -1), is said of the choice."""
+        """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
         new.repairs += checked.repairs
         if checked.unchecked:
             self._note("tool_call_unchecked", ())
@@ -341,9 +345,10 @@ def _speaks_of_calls(new: _Mended) -> bool:
 
 
 def _drop_half_calls(new: _Mended) -> None:
-    """A reply cut by its length may end in half a call; the whole ones before it stay.
+    """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
 
-    Half a call is never repaired: closed by force, half a file would be written.
+    Half a call is never repaired: if its arguments were closed by force, half a file would be
+    written.
     """
     try:
         orjson.loads(new.calls[-1].arguments)
@@ -352,7 +357,7 @@ def _drop_half_calls(new: _Mended) -> None:
 
 
 def _as_message(reply: Reply, index: int) -> dict[str, Any]:
-    """The reply as a message, for the error's ``last_response``."""
+    """Return one choice as an assistant message, for the error's ``last_response``."""
     choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
     return {
         "role": "assistant",

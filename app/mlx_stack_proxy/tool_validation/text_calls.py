@@ -1,8 +1,10 @@
-"""Tool calls that a model wrote as text, made real calls.
+"""Find tool calls that a model wrote as text, and turn them into real calls.
 
-`rescue` reads a whole reply, `Holdback` one that is still coming. The formats are rows of
-`formats/table.py`. What is a call is judged conservatively: only names of the request's tools,
-never inside reasoning, quotes, code or an example; a text without calls comes back untouched.
+``Holdback`` reads a reply that is still arriving, ``rescue`` a whole one, through a ``Holdback``.
+A ``Scanner`` finds the places where a call may begin; the formats that may begin there, rows of
+``formats/table.py``, are tried in order. The judgement is conservative: only names of the request's
+tools count, and never inside reasoning, quotes, code or an example. A text without calls comes back
+untouched.
 """
 
 from __future__ import annotations
@@ -23,44 +25,36 @@ from .formats.scanner import Candidate, Scanner
 from .formats.table import SPECIAL
 from .tools import ToolSet
 
-# Characters that may wait for a decision before they wait for the end of the reply instead, and
-# blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
+# Each chunk makes the scanner look again at the undecided text. If more characters than this are
+# undecided, all text waits for the reply's end instead; as many blank ones at the beginning flow.
 PATIENCE = 1_024
 NONE: frozenset[str] = frozenset()
 
 
 @frozen
 class FoundCall:
-    """A call found in a text.
+    """A call found in a text."""
 
-    `name` is the tool's name as the request has it, `arguments` what a real call would carry:
-    the JSON text of an object, or the raw text where it does not parse. `format` is the name of
-    the row of the table, a bounded label for a metric.
-    """
-
-    name: str
-    arguments: str
-    format: str
+    name: str  # the tool's name as the request has it
+    arguments: str  # as in a real call: an object's JSON text, or the raw text if it doesn't parse
+    format: str  # the name of the table's row, a bounded label for a metric
 
 
 @frozen
 class Rescued:
-    """The calls of a text, in order, and the text around them.
-
-    Without calls, `content` is the whole text, unchanged. With calls, the text before the first
-    is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
-    blank pieces there are dropped. `unknown` are names that were called in a marked format though
-    the request has no such tool, or beside known calls in one block: such a block goes as a whole,
-    any other stays in `content`.
-    """
+    """The calls of a text, in order, and the text around them."""
 
     calls: tuple[FoundCall, ...]
+    # Without calls, the whole text, unchanged. With calls, the pieces before, between and behind
+    # them, without the blank ones.
     content: str
+    # Names of calls, in a marked format or beside known calls, that no tool of the request has.
+    # A block with a known call is taken out of `content` whole, any other block stays in it.
     unknown: tuple[str, ...] = ()
 
 
 def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
+    """Split ``text`` into its calls and the rest of it; ``off`` names formats to leave out.
 
     Never raises.
     """
@@ -71,10 +65,10 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
+    """Like ``rescue``, for a text that a length limit cut: leave out what may be half a call.
 
-    The last call is whole only where its arguments are a JSON object, closed by its own bracket:
-    of tags and keywords more might have come, and half a file must not be written.
+    The last call counts as whole only if its arguments are a JSON object that the model closed
+    itself: after tags or keywords more might have come, and half a file must not be written.
     """
     found = rescue(text, tools, off)
     content = found.content
@@ -85,29 +79,29 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
 
 
 def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
-    """The calls of a text that was cut, without what may be half a call."""
+    """Return the calls of a text that was cut, without a last one that may be half a call."""
     if not found.calls:
         return ()
     before, last = found.calls[:-1], found.calls[-1]
-    behind = 0  # the arguments of those before
+    behind = 0  # index behind the arguments of the earlier calls
     for call in before:
         at = text.find(call.arguments, behind)
         behind = at + len(call.arguments) if at >= 0 else behind
-    if last.arguments == "{}":  # which also stands for none at all
+    if last.arguments == "{}":  # the formats also make `{}` of no arguments at all
         behind = max(behind, text.find(last.name, behind))
     written = text.find(last.arguments, behind) >= 0
     return found.calls if written and json_object(last.arguments) is not None else before
 
 
 class Holdback:
-    """Text that is coming, let through as long as it cannot become a call.
+    """Lets a reply's text through as it arrives, as long as the text cannot become a call.
 
-    Prose flows at once. What may be the beginning of a marker waits until it is one or is not;
-    from a marker on, everything waits for `finish`. Whitespace at the very beginning of a reply
-    waits for what follows it.
+    Prose flows at once. The possible beginning of a mark waits until more text has decided it;
+    from a mark on, all text waits for ``finish``. Whitespace at the reply's beginning waits for
+    the next character.
 
-    However a text is cut into deltas, what `feed` gave and the content that `finish` gives are
-    together `rescue(text).content`, and the calls are the same.
+    However a text is cut into deltas, the results of ``feed`` and the content of ``finish`` make
+    up ``rescue(text).content``, and the calls are the same.
     """
 
     __slots__ = ("_blank", "_held", "_off", "_scanner", "_waits")
@@ -115,12 +109,12 @@ class Holdback:
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
         self._off = not tools
-        self._blank = True  # nothing but whitespace has come
-        self._waits = False  # for the end of the reply
-        self._held: list[str] = []  # deltas that do so, not yet in the scanner's text
+        self._blank = True  # no text has flowed yet: at most whitespace is decided
+        self._waits = False  # all text waits for the end of the reply
+        self._held: list[str] = []  # deltas waiting for the end, not yet in the scanner's text
 
     def feed(self, delta: str) -> str:
-        """What of the text up to and with `delta` may flow now: "" while it may become a call."""
+        """Take the next delta; return the text that may flow now, "" while it may become a call."""
         if self._off:
             return delta
         if self._waits:
@@ -128,7 +122,7 @@ class Holdback:
             return ""
         scanner = self._scanner
         if not self._blank and scanner.idle and SPECIAL.search(delta) is None:
-            # Plain prose, the usual case: nothing in it can begin anything.
+            # The usual case, plain prose: no mark can begin in this delta.
             scanner.extend(delta)
             scanner.pos = len(scanner.text)
             self._trim()
@@ -145,7 +139,7 @@ class Holdback:
         return flowing
 
     def finish(self) -> Rescued:
-        """The calls in what is still held, and the rest of it as content."""
+        """Return the calls in the text that is still held, and the rest of it as content."""
         if self._off:
             return Rescued((), "")
         scanner = self._scanner
@@ -156,19 +150,19 @@ class Holdback:
         return _Collector(scanner, start, self._blank).collect()
 
     def _start(self) -> int:
-        """The index of the first character that has not flowed."""
+        """Return the index of the first character that has not flowed."""
         return 0 if self._blank else self._scanner.pos
 
     def _trim(self) -> None:
-        # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
+        # Keep as much as a later decision looks back at. Cutting copies the text, so cut rarely.
         if self._scanner.pos > 4 * WINDOW:
             self._scanner.trim(WINDOW)
 
 
 def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
-    """The block that `row` reads at `start`, its calls of known tools, and its unknown names.
+    """Return the block that ``row`` reads at ``start``, its calls of known tools, and other names.
 
-    A block without calls is text in which none is to be looked for.
+    The block is None if ``row`` reads none. A block without calls is text to skip.
     """
     try:
         block = row.read(src, start)
@@ -190,15 +184,15 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
 
 
 class _Collector:
-    """Reads all calls of a text whose end has come."""
+    """Reads all calls of a text that is complete."""
 
     def __init__(self, scanner: Scanner, start: int, blank: bool) -> None:
         self._scanner = scanner
         self._src = Source(scanner.text, scanner.tools)
-        self._start = start
-        self._blank = blank
-        self._last = start
-        self._pieces: list[str] = []
+        self._start = start  # index of the first character that has not flowed
+        self._blank = blank  # no text has flowed
+        self._last = start  # index behind the last call
+        self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[FoundCall] = []
         self._unknown: list[str] = []
 
@@ -226,7 +220,11 @@ class _Collector:
         return Rescued(tuple(self._calls), content, unknown)
 
     def _forget_reasoning(self) -> None:
-        """Calls before the end of reasoning were thoughts: their text stays."""
+        """Take back the calls before an end of reasoning: they were thoughts, so their text stays.
+
+        Only a tag that ends reasoning without a tag that began it gets here: the chat template
+        had opened it.
+        """
         if self._scanner.reasoning_end > self._last and self._pieces:
             self._pieces.clear()
             self._calls.clear()

@@ -1,4 +1,4 @@
-"""What a request's ``tool_choice`` asks for, in the spellings that clients use, and who obeys."""
+"""Read a request's ``tool_choice``, in the spellings of clients, and check a reply against it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _REQUIRED = frozenset({"required", "any"})
 
 @frozen
 class ToolChoice:
-    """``none``: no calls. ``required``: at least one. ``allowed``: only of these tools."""
+    """What ``tool_choice`` demands of a reply."""
 
-    none: bool = False
-    required: bool = False
-    allowed: tuple[str, ...] | None = None
+    none: bool = False  # no call
+    required: bool = False  # at least one call
+    allowed: tuple[str, ...] | None = None  # calls of these tools only; None: of any
 
 
-NOTHING: Final = ToolChoice()  # is asked for
+NOTHING: Final = ToolChoice()  # demands nothing
 
 
 LOST: Final = CallFailure(
@@ -35,9 +35,10 @@ LOST: Final = CallFailure(
 def breach(
     choice: ToolChoice, names: Sequence[str], *, lost: bool, excused: bool
 ) -> CallFailure | None:
-    """What the calls of these `names` breach; None where all is well.
+    """Return how a reply with calls of these ``names`` breaches ``choice``; None if it does not.
 
-    `lost`: there are none, and the reply is to be one. `excused`: none need be there.
+    ``lost``: the reply has no call, but was meant as one. ``excused``: it may lack calls, for it
+    was cut or failed otherwise.
     """
     if choice.none:
         said = "no function may be called now; answer with text"
@@ -57,9 +58,9 @@ def breach(
 
 
 def read_choice(given: Any) -> ToolChoice:
-    """A ``tool_choice``: a word, one tool (OpenAI's two forms, Anthropic's), or allowed tools.
+    """Read a ``tool_choice``: a word, one tool (OpenAI's two forms, Anthropic's), or allowed tools.
 
-    What nobody knows asks for nothing.
+    An unknown form demands nothing.
     """
     if isinstance(given, str):
         return ToolChoice(none=given == "none", required=given in _REQUIRED)
@@ -84,7 +85,7 @@ def _allowed(given: dict[str, Any]) -> ToolChoice:
 
 
 def _name(tool: Any) -> str:
-    """The tool's name in ``{"function": {"name": …}}`` and its relatives; "" where there is none"""
+    """Return the tool's name in ``{"function": {"name": …}}`` and its variants; "" if none."""
     if not isinstance(tool, dict):
         return ""
     inner = next((tool[key] for key in ("function", "custom") if key in tool), tool)

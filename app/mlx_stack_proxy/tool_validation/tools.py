@@ -1,4 +1,8 @@
-"""The tools of a request, by name and by the spellings that mean the same name."""
+"""The tools of a request: find a tool by its name or by a misspelling of it.
+
+A model's name is tried as it is, then without what a template left around it, each time also by its
+letters and digits alone. A misspelling counts only if exactly one tool has these.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from typing import Any, Final
 from .names import MAX_NAME, squash
 from .schemas import CompiledSchema, compile_schema
 
-# What servers and chat templates leave around a tool's name; each is taken off once, under the
-# rule's name: Kimi's call id, and a namespace (gpt-oss and Kimi K2; Gemini).
+# What servers and chat templates leave around a tool's name: Kimi's call id, and a namespace
+# (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key is the name of the repair rule.
 DRESSINGS: Final = {
     "name_call_id": re.compile(r":\d{1,6}$"),
     "name_prefix": re.compile(r"^(?:functions?|tools?|default_api)[./:]", re.IGNORECASE),
@@ -19,15 +23,11 @@ DRESSINGS: Final = {
 
 
 class ToolSet:
-    """The schemas of parameters by the tools' names, as the client sent them.
-
-    Each is compiled when first asked for. A name is only ever taken for another where both are the
-    same letters and digits, whatever their case and separators, and no second tool is.
-    """
+    """A request's tools, with their parameter schemas; each is compiled when first asked for."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self.names = tuple(schemas)  # in the request's order
-        self._schemas = schemas
+        self._schemas = schemas  # the parameter schemas as the client sent them, by tool name
         self._compiled: dict[str, CompiledSchema] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -37,15 +37,15 @@ class ToolSet:
         return len(self._schemas)
 
     def compiled(self, name: str) -> CompiledSchema:
-        """The schema of a tool; one for anything where it is not offered."""
+        """Return a tool's compiled schema; for an unknown name, one that accepts anything."""
         if name not in self._compiled:
             self._compiled[name] = compile_schema(self._schemas.get(name))
         return self._compiled[name]
 
     def resolve(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """The one tool that `name` spells, and the rules applied; None where there is none.
+        """Find the one tool that ``name`` spells: its name and the rules applied; None if none.
 
-        Rules: ``name_marker`` (a template's marker behind the name is cut off), ``name_prefix``
+        Rules: ``name_marker`` (cuts a template's marker behind the name off), ``name_prefix``
         (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators).
         """
         if name in self._schemas:
@@ -68,16 +68,16 @@ class ToolSet:
         return found, tuple(rules)
 
     def meant(self, name: str) -> str | None:
-        """The tool that `name` spells."""
+        """Return the name of the tool that ``name`` spells; None if none."""
         found = self.resolve(name)
         return found and found[0]
 
     def schema_of(self, name: str) -> CompiledSchema:
-        """The schema of the tool that `name` spells; one for anything where it spells none."""
+        """Return the schema of the tool that ``name`` spells; if none, one for anything."""
         return self.compiled(self.meant(name) or "")
 
     def takes(self, name: str, keys: Collection[str]) -> bool:
-        """Whether arguments of these keys are some of the tool's, and all that it needs."""
+        """Whether the tool declares all these keys, and requires no other."""
         schema, given = self.schema_of(name), set(keys)
         return set(schema.required) <= given <= schema.properties.keys()
 
@@ -86,7 +86,7 @@ class ToolSet:
 
     @cached_property
     def _by_spelling(self) -> dict[str, str | None]:
-        """By letters and digits; None for two tools that differ in nothing else."""
+        """Map squashed names to tools; to None if two tools share the squashed name."""
         found: dict[str, str | None] = {}
         for name in self.names:
             key = squash(name)
@@ -95,19 +95,19 @@ class ToolSet:
 
 
 def tool_set(tools: object) -> ToolSet:
-    """The tool set of a request's `tools`, as the client sent them.
+    """Build the tool set of a request's ``tools``, as the client sent them.
 
-    Never raises: entries that are no tools are passed over.
+    Never raises; skips entries that are not tools.
     """
     schemas: dict[str, Any] = {}
     for name, schema in _entries(tools):
-        # Offered twice, differently: either may be meant.
+        # A tool offered twice with different schemas accepts anything: either may be meant.
         schemas[name] = schema if schemas.get(name, schema) == schema else None
     return ToolSet(schemas)
 
 
 def _entries(tools: object) -> Iterator[tuple[str, Any]]:
-    """Name and parameters of each tool: OpenAI's two forms, Responses', Anthropic's, custom."""
+    """Yield each tool's name and parameters: OpenAI's forms, Responses', Anthropic's, custom."""
     if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
         return
     for entry in tools:

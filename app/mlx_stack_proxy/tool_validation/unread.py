@@ -1,10 +1,10 @@
-"""Texts that hold a call which no format reads.
+"""Recognize texts that hold a call which no format reads.
 
-A reply that is nothing but a mark, an offered tool's name, and more up to a closing sign is a call:
-a broken one. What may be a call, or an example of one, is a doubt, outside quotes, inline code and
-reasoning: a mark with a tool's name behind it, in a code fence, too; a closing mark with a tool's
-name before it; JSON or Python that is a call of a tool with all that it needs, be it an object
-behind the tool's name.
+``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
+closing sign. ``unread_call`` is a doubt, for the text may only show an example. It looks outside
+quotes, inline code and reasoning for a mark with a tool's name behind it (also in a code fence), a
+closing mark with a tool's name before it, and JSON or Python with all the parameters that a tool
+requires, such as an object behind the tool's name.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from .formats.json_calls import bare_envelope, read_calls
 from .formats.scanner import Scanner
 from .tools import ToolSet
 
-MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
-MAX_TRIED: Final = 8  # places where JSON or Python may begin
-NEARBY: Final = 120  # characters behind a mark in which the tool's name has to stand
-CLOSE: Final = 40  # characters before an object in which it may stand
+MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
+MAX_TRIED: Final = 8  # places examined of each kind: code, closing marks, fences
+NEARBY: Final = 120  # characters behind a mark in which the tool's name must stand
+CLOSE: Final = 40  # characters before an object in which the tool's name may stand
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
+# The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _CLOSING: Final = re.compile(r"</(?:tool_calls?|function|invoke|parameter|arg_value)>")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:
-    """The name of the tool whose call `text` may hold; None where it holds none."""
+    """Return the name of the tool whose call ``text`` may hold; None if it holds none."""
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = behind_thoughts(text)
@@ -48,7 +49,7 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
 
 
 def broken_call(text: str, tools: ToolSet) -> bool:
-    """Whether a reply without calls is nothing but one, from its mark to a closing sign."""
+    """Whether a whole reply is a call that can't be read, from its mark to a closing sign."""
     answer = behind_thoughts(text).strip()
     if not answer.endswith((">", "]", "}")):
         return False
@@ -69,7 +70,7 @@ def _marked(text: str, tools: ToolSet) -> str | None:
 
 
 def _named(text: str, at: int, tools: ToolSet) -> str | None:
-    """The tool that is named behind a mark."""
+    """Return the first tool that is named behind the mark at ``at``."""
     return _first_tool(_NAME.findall(text, at, at + NEARBY), tools)
 
 
@@ -78,7 +79,7 @@ def _first_tool(words: Iterable[str], tools: ToolSet) -> str | None:
 
 
 def _closed(text: str, tools: ToolSet) -> str | None:
-    """The tool that is named before a closing mark whose opening is none."""
+    """Return the first tool that is named before a closing mark, outside code fences."""
     outside = "".join(text.split("```")[::2])
     for found in itertools.islice(_CLOSING.finditer(outside), MAX_TRIED):
         if closer_at(outside, found.start(), final=True) is None:
@@ -87,13 +88,13 @@ def _closed(text: str, tools: ToolSet) -> str | None:
 
 
 def _fenced(text: str, tools: ToolSet) -> str | None:
-    """The same in the text's code fences."""
+    """Return the tool that is named behind a mark in one of the text's code fences."""
     inside = (fence.partition("\n")[2] for fence in text.split("```")[1 : 2 * MAX_TRIED : 2])
     return next(filter(None, (_marked(code, tools) for code in inside)), None)
 
 
 def _as_code(text: str, tools: ToolSet) -> str | None:
-    """Python, JSON with the name in it, or JSON close behind the name."""
+    """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
     src = Source(text, tools)
     calls: list[Call] = []
     for found in itertools.islice(_CODE.finditer(text), MAX_TRIED):
@@ -118,7 +119,11 @@ def _behind_name(src: Source, at: int) -> list[Call]:
 
 
 def _as_object(text: str, tools: ToolSet) -> str | None:
-    """Where all is one object: a tool's name among its values, or a call of no tool's name."""
+    """Return the tool that a text which is one JSON object calls.
+
+    A tool's name must be among the object's values, or ``arguments`` must fit a tool though the
+    ``name`` beside it is no tool's.
+    """
     fenced = _FENCED.fullmatch(text)
     given = json_object(fenced[1] if fenced else text)
     if given is None:

@@ -1,11 +1,10 @@
-"""How much work a validator has with a value, counted before it runs.
+"""Count a validator's work on a value before it runs.
 
-A validator visits each pair of a subschema and a value below it as often as there are ways to get
-there. Where alternatives descend into the same value, that is exponential in the value's depth, and
-`jsonschema-rs` can't be stopped. The number of visits is known without making them: each pair is
-looked at once, and counts the sum of what it leads to. So a bound on visits is held exactly, in
-steps and not in seconds. Counted is the most that may happen: that no alternative fits before the
-last one is tried.
+A validator visits a pair of subschema and value once for each way that leads there. If alternatives
+descend into the same value, the visits grow exponentially with the value's depth, and
+``jsonschema-rs`` can't be interrupted. ``Visits`` counts them by dynamic programming: it examines
+each pair once, and a pair costs one visit plus those of the pairs that it leads to. So the limit is
+one of steps, not of seconds. The count is the worst case, where every alternative is tried.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from typing import Any, Final
 
 from .clean_schema import LISTS, MAPS, ONE
 
-MAX_VISITS: Final = 1_000_000  # of one check; some 50 ns each
-MAX_PAIRS: Final = 50_000  # looked at so as to count; about 1 µs each
-MAX_FAN_OUT: Final = 2_000  # subschemas that judge one value, references written out
+MAX_VISITS: Final = 1_000_000  # in one validation; some 50 ns each
+MAX_PAIRS: Final = 50_000  # examined by one count; about 1 µs each
+MAX_FAN_OUT: Final = 2_000  # subschemas that apply to one value, with references expanded
 
+# Keywords whose subschemas apply to each member or item of a value.
 _OF_PARTS: Final = frozenset(
     {"additionalProperties", "unevaluatedProperties", "propertyNames", "patternProperties",
      "items", "unevaluatedItems", "contains"}
@@ -29,20 +29,22 @@ Schema = dict[str, Any]
 
 
 class TooCostly(Exception):
-    """The bound on counting is reached."""
+    """Counting itself would examine more than ``MAX_PAIRS`` pairs."""
 
 
 class Visits:
-    """The visits that checking a value costs."""
+    """Counts the visits that validating a value costs; keeps the counts of pairs."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self._known: dict[tuple[int, int], int] = {}  # by identity: both outlive the count
+        # Visits by the ids of subschema and value, which both outlive the count.
+        self._known: dict[tuple[int, int], int] = {}
 
     def count(self, schema: object, value: Any) -> int:
-        """How often a subschema is held against a value; above `MAX_VISITS` for a circle.
+        """Return how many pairs of subschema and value a validator visits.
 
-        Raises `TooCostly` where counting itself takes more than `MAX_PAIRS`.
+        More than ``MAX_VISITS`` for a reference that leads back to itself. Raises ``TooCostly`` if
+        the count needs more than ``MAX_PAIRS`` pairs.
         """
         if not isinstance(schema, dict):
             return 1
@@ -50,15 +52,15 @@ class Visits:
         if pair not in self._known:
             if len(self._known) >= MAX_PAIRS:
                 raise TooCostly
-            self._known[pair] = MAX_VISITS + 1  # where it leads back to itself
+            self._known[pair] = MAX_VISITS + 1  # counts if the pair leads back to itself
             total = 1 + sum(self.count(sub, part) for sub, part in self._judged(schema, value))
-            # What was evaluated is found out by a second pass.
+            # The validator finds the unevaluated parts by a second pass.
             unevaluated = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
             self._known[pair] = 2 * total if unevaluated else total
         return self._known[pair]
 
     def _judged(self, schema: Schema, value: Any) -> Iterator[tuple[Any, Any]]:
-        """Each subschema that may judge `value` or a part of it, and what it judges."""
+        """Yield each subschema that applies to ``value`` or a part of it, with that part."""
         name = _target(schema)
         if name is not None:
             yield self._definitions[name], value
@@ -77,9 +79,9 @@ class Visits:
 
 
 def fans_out(schema: Schema, definitions: Mapping[str, Any]) -> bool:
-    """Whether more than `MAX_FAN_OUT` subschemas judge one value, as in a circle of references.
+    """Whether more than ``MAX_FAN_OUT`` subschemas apply to one value, as in a reference circle.
 
-    Mending writes references out, and would not come back from such a schema.
+    Repairs expand references, and would not come back from such a schema.
     """
     visits = Visits(definitions)
     try:
@@ -95,7 +97,7 @@ def _target(schema: Schema) -> str | None:
 
 
 def _under(keyword: str, held: Any) -> list[Any]:
-    """The subschemas that stand under a keyword."""
+    """Return the subschemas under a keyword."""
     if keyword in ONE:
         return [held]
     if keyword in MAPS:

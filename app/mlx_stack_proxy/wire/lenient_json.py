@@ -1,16 +1,17 @@
-"""Reading JSON as models write it when they slip, where it can be read in one way only.
+"""Read JSON as models write it when they slip, where the text has one reading only.
 
-A recursive-descent reader that goes through the text once and notes each leniency it needed, by
-name. It gives up (`Unreadable`) rather than guess: it never makes up the end of a value, never
-takes an unquoted word for a string, never drops a member. It looks at the text alone; what the
-schema says about its result is the caller's business.
+``Reader`` is a recursive-descent parser that goes through the text once and notes, by name, each
+leniency that it needed. It raises ``Unreadable`` rather than guess: it never invents the end of a
+string or number, never takes an unquoted word for a string, never drops a member. It knows no
+schema; the caller holds the value against one.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
-``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks).
+``missing_closer``, ``extra_closer``, ``odd_space`` (a space between values that JSON lacks).
 
-Two dialects are read likewise: Python's literals (`python`: tuples, triple quotes, its escapes),
-and Gemma's objects (`mark`: what stands around a text there; words without any are texts too).
+The same parser reads two dialects: Python's literals (``python=True``: tuples, triple quotes,
+Python's escapes) and Gemma's objects (``mark``: Gemma's quotation mark; there an unquoted word is
+a string, too).
 """
 
 from __future__ import annotations
@@ -21,24 +22,27 @@ from typing import Any, Final
 
 from .json_text import NUMBER, Unreadable, check_levels, join_pairs, not_json, read_number
 
-# Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
+# Spaces that JSON lacks: the byte order mark, and those of word processors and Chinese texts.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
-# No `//`: of `29979//458` one can't tell whether it is a comment.
+# A number may not be followed by `//`: in `29979//458`, that may be a comment or a division.
 _AFTER_NUMBER = re.compile(rf"[ \t\r\n,\])}}{ODD_SPACES}]|/\*")
-# A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
+# A comment that holds a quote may hold data. A comment that runs to the text's end has swallowed
+# the closing brackets. Neither is skipped.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
+# A keyword argument's name, followed by `=` or by a wrong `:`.
 _ARGUMENT = re.compile(r"([^\W\d][\w-]*+)\s*+(?:=(?!=)|:)")
 _BODY = {
     quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
     for quote in ('"', "'", "”")
 }
 _TRIPLE = re.compile(r"(\"\"\"|''')((?:(?!\1)[^\\]|\\.)*+)\1", re.DOTALL)
+# An unquoted string in Gemma's dialect.
 _PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
-# A quote that is not escaped; not the apostrophe inside a word.
+# A single quote without a backslash, but not the apostrophe inside a word.
 _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
@@ -48,27 +52,30 @@ _ESCAPES: Final = {
 _LITERALS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
 }  # fmt: skip
-# `C:\new\table`: with a backslash that means itself beside one that could be an escape, no one can
-# say what either means.
+# Where one backslash of a string can only mean itself, a `\n` or `\t` beside it is ambiguous, as in
+# `C:\dir\new`: a line break or a folder's name.
 _WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
 
 class Reader:
-    """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
+    """Reads one value out of a text; made for one reading, by the checks and the formats."""
 
     def __init__(
         self, text: str, position: int = 0, *, python: bool = False, mark: str = ""
     ) -> None:
         self.text = text
-        self.position = position
-        self.used: dict[str, None] = {}
+        self.position = position  # index of the next character to read
+        self.used: dict[str, None] = {}  # names of the leniencies needed so far, in order
         self._python = python
         self._mark = mark
-        self._open: list[str] = []
+        self._open: list[str] = []  # the opening brackets around the position
 
     def value(self) -> Any:
-        """The value at the position, which then stands behind it; raises `Unreadable`."""
+        """Read the value at ``position`` and move ``position`` behind it.
+
+        Raises ``Unreadable`` where the value has no reading, or more than one.
+        """
         self._space()
         char = self._peek()
         if char == "{":
@@ -90,7 +97,7 @@ class Reader:
         return _LITERALS[word[0]]
 
     def arguments(self) -> list[tuple[str | None, Any]]:
-        """What stands in the brackets of a call in Python, each with its name."""
+        """Read a Python call's arguments, from the opening bracket on: (keyword or None, value)."""
         return self._members("(", ")", self._argument)
 
     def _argument(self) -> tuple[str | None, Any]:
@@ -101,7 +108,7 @@ class Reader:
         return name and name[1], self.value()
 
     def _plain(self) -> str:
-        """A text without quotes."""
+        """Read a string without quotes, which only Gemma's dialect allows."""
         plain = _PLAIN.match(self.text, self.position) if self._mark else None
         if plain is None:
             raise self._error("a value")
@@ -140,13 +147,13 @@ class Reader:
         return key, self.value()
 
     def _ends(self, closer: str) -> bool:
-        """After a member: go over the comma (False) or out of the container (True)."""
+        """After a member, step over the comma (False) or leave the container (True)."""
         other, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
             if self.used.keys() >= _MISPLACED and char not in ("", "}", "]"):
-                # One closer lacked and one was too many: it is not clear whose member follows.
+                # One closer is missing and another is surplus: the next member's owner is unclear.
                 raise self._error(f"`{closer}`")
             if char == ",":
                 self.position += 1
@@ -159,12 +166,12 @@ class Reader:
                 self.position += 1
                 break
             if char == "" or (char == other and opener in self._open):
-                # The end of the text, or of a container around this one: ours was never closed.
+                # The text ends, or a container around this one does: this one was never closed.
                 self.used["missing_closer"] = None
                 break
             if char != other:
                 raise self._error(f"a comma or `{closer}`")
-            self.used["extra_closer"] = None  # closes nothing that is open
+            self.used["extra_closer"] = None  # no open bracket matches it
             self.position += 1
         self._open.pop()
         return True
@@ -237,7 +244,10 @@ class Reader:
             self.position = comment.end()
 
     def _peek(self, at_end: str = "") -> str:
-        """The next character; at the text's end "" where a closer may be missing, else an error."""
+        """Return the next character; at the text's end return "" if ``at_end`` is set, else raise.
+
+        ``at_end`` is the closer that may be missing there.
+        """
         char = self.text[self.position : self.position + 1]
         if not char and not at_end:
             raise Unreadable("truncated", "break off before their end")
@@ -247,8 +257,8 @@ class Reader:
         return not_json(self.text, f"expected {expected}", self.position)
 
     def _unescaped(self, body: str, opening: str) -> str:
-        """What a string says without its escapes; refused, where that can be read in two ways."""
-        # A text that has single quotes is Python's, and so are its escapes.
+        """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways."""
+        # Single quotes anywhere in the text mean that Python wrote it: use Python's escapes.
         in_json = opening == '"' and "single_quotes" not in self.used and not self._python
         meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
         known = {one[1] for one, said in meant.items() if said != one}
@@ -259,7 +269,7 @@ class Reader:
             )
         apostrophes = in_json and "\\'" in meant
         if apostrophes and _BARE_QUOTE.search(body):
-            # In code with quotes the backslash is meant: 'It'\''s', print('it\'s'), ESCAPE '\'.
+            # In code with quotes, `\'` may mean both characters: 'It'\''s', print('it\'s').
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
         if literal or apostrophes:
             self.used["invalid_escape"] = None
@@ -267,7 +277,10 @@ class Reader:
 
 
 def _meant(escape: str, in_json: bool) -> str:
-    """What one escape says; the escape itself, as in Python, where it is none: ``\\d``."""
+    """Return the character that an escape stands for.
+
+    An unknown escape, such as ``\\d``, stands for itself, as in Python.
+    """
     char, digits = escape[1], escape[2:]
     if digits and char == "u":
         return _code_points(escape)
@@ -279,6 +292,6 @@ def _meant(escape: str, in_json: bool) -> str:
 
 
 def _code_points(escapes: str) -> str:
-    """What a run of ``\\uXXXX`` says; surrogate pairs are joined, lone surrogates stay."""
+    """Decode a run of ``\\uXXXX``: join surrogate pairs, keep lone surrogates."""
     units = b"".join(int(unit, 16).to_bytes(2, "little") for unit in escapes[2:].split("\\u"))
     return units.decode("utf-16-le", "surrogatepass")

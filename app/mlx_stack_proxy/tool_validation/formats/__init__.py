@@ -1,1 +1,1 @@
-"""The ways in which models write tool calls as text, one small module each; see `table`."""
+"""The formats in which models write tool calls as text; ``table`` lists them all."""

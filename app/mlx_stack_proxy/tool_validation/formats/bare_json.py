@@ -1,7 +1,7 @@
-"""JSON calls without a mark, bare or in a fence, where they are the whole reply.
+"""Read JSON calls without a mark, bare or in a code fence, that are the whole reply.
 
-`{"name": …, "arguments": {…}}` (Llama 3, xLAM, small models) and its relatives. One that is no JSON
-is a call, too, with what was written as its arguments: the check mends it, or says what is wrong.
+The form is ``{"name": …, "arguments": {…}}`` (Llama 3, xLAM, small models) or a variant of it. One
+in broken JSON is a call, too, with raw text as its arguments: the check mends it or reports it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,27 @@ from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
+# The first member: its key, then the bracket or the string with which its value begins. The text
+# may break off behind the key.
 _HEAD = re.compile(
     r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+"""
     r"""(?::\s*+(?:(?P<bracket>[{\[])|(?P<quote>["'])(?:(?P<word>[^"'\\\n]{0,200}+)(?P=quote))?+)?+)?+"""
 )
-_WAITS = 240  # characters of a first member that may still come
+_WAITS = 240  # characters of an incomplete first member after which it is given up
 _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
-_PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
+_PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = ("```", "</tool_call>")
 _CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
+    """Whether a call may follow ``{``: a call's key, and if that is a name, one of the tools.
+
+    An id may come first.
+    """
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
     comes = len(text) - pos < _WAITS
@@ -71,7 +76,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
-    """What stands after `[`, or in a fence: an object that could be a call."""
+    """Whether an object that may be a call follows ``[`` or a fence's opening line."""
     at = skip_space(text, pos)
     while at < len(text) and text[at] == "[":
         at = skip_space(text, at + 1)
@@ -79,9 +84,9 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def read(src: Source, start: int) -> Block | None:
-    """Objects, lists and fences behind each other; where no fence is a format's own, as the whole.
+    """Read objects, lists and fences in a row, up to a tool's definition or any other text.
 
-    What only tells of a tool, and what is not a call, ends them.
+    They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
     """
     calls: list[Call] = []
     end = start
@@ -98,7 +103,7 @@ def read(src: Source, start: int) -> Block | None:
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
-    """Whether these calls are the whole reply, but for one more that was cut in the midst."""
+    """Whether these calls are the whole reply, or all of it but one more call that was cut off."""
     begun = _BEGUN.match(src.text, end)
     if begun is None:
         return src.is_whole_reply(start, end)

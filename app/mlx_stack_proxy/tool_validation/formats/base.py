@@ -1,4 +1,10 @@
-"""What every format is made of: the text being read, the calls found in it, a row of the table."""
+"""The parts of every format: the text being read, the calls found in it, a row of the table.
+
+A format is a ``Format`` row: the openers with which its calls begin, and a reader. The reader gets
+a ``Source`` and the index of an opener, and returns a ``Block`` of calls or None. A failed reading
+pays for the characters that it examined from the source's budget, so a hostile text can't make the
+readers examine the same characters again and again.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +19,15 @@ from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader as JsonReader
 from ..tools import ToolSet
 
-# Characters that failed readings may look at, in all, before the rest of a reply is taken as text.
-# Successful readings are not counted: they consume what they read, so they are linear anyway.
+# Characters that failed readings of one reply may examine; then the rest of the reply stays text.
+# Successful readings cost nothing: they consume what they read, so they are linear anyway.
 READING_BUDGET = 2_000_000
-# More calls than this in one reply are no plan but a loop; the rest of the reply stays text.
+# More calls than this in one reply are a loop, not a plan; the rest of the reply stays text.
 MAX_CALLS = 256
-# How much of the text before a place is looked at. The same for a whole text and for a stream.
+# Characters before a place that decide about it, the same in a whole text and in a stream.
 WINDOW = 400
 
-# What is left behind calls where a server doesn't strip it: ends of messages, closing tags.
+# Ends of messages and closing tags that some servers leave behind calls.
 _TAIL = re.compile(
     r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"
     r"|end_of_text|end_message|stop|END_OF_TURN_TOKEN)\|>|<｜end▁of▁sentence｜>|<end_of_turn>"
@@ -30,33 +36,30 @@ _TAIL = re.compile(
 
 
 class Exhausted(Exception):
-    """The reading budget is used up: what follows stays text."""
+    """The reading budget is used up: the rest of the reply stays text."""
 
 
 @frozen
 class Call:
-    """A call as written: `name` not yet matched to a tool, `arguments` JSON text (or raw text)."""
+    """A call as a reader found it."""
 
-    name: str
-    arguments: str
+    name: str  # as the model wrote it, not yet matched to a tool
+    arguments: str  # an object's JSON text, or the raw text if that can't be read
 
 
 @frozen
 class Block:
-    """A stretch of text that holds calls; without any, one that is not to be searched for them.
+    """A stretch of text that a reader has read."""
 
-    `end` is the index after it, `text` what of the inside is prose for the reader of the reply.
-    """
-
-    end: int
-    calls: tuple[Call, ...]
-    text: str = ""
+    end: int  # the index behind it
+    calls: tuple[Call, ...]  # without any, the scanner skips the stretch
+    text: str = ""  # prose inside the stretch, which stays in the reply's content
 
 
 class Source:
-    """The text of a reply and the tools of its request, with searches that stay linear in all.
+    """The text of a reply and the tools of its request; searches take linear time in total.
 
-    `floor`: the index behind reasoning and calls; what stands before it says nothing.
+    ``floor``: the index behind the last reasoning or call; no decision looks before it.
     """
 
     __slots__ = ("_found", "budget", "floor", "text", "tools")
@@ -65,11 +68,12 @@ class Source:
         self.text = text
         self.tools = tools
         self.floor = floor
-        self.budget = READING_BUDGET
+        self.budget = READING_BUDGET  # characters that failed readings may still examine
+        # Needle → where its last search began, and the index found (-1: none).
         self._found: dict[str, tuple[int, int]] = {}
 
     def find(self, needle: str, start: int) -> int:
-        """Like `text.find`; remembers the last answer, so a missing closer is looked for once."""
+        """Like ``text.find``; caches the last answer, so a missing closer is searched only once."""
         known = self._found.get(needle)
         if known is not None:
             since, at = known
@@ -80,65 +84,61 @@ class Source:
         return at
 
     def find_first(self, needles: tuple[str, ...], start: int) -> int:
-        """The lowest index of any of `needles`, or the length of the text where there is none."""
+        """Return the lowest index of any of ``needles``; the text's length if there is none."""
         hits = [at for at in (self.find(needle, start) for needle in needles) if at >= 0]
         return min(hits) if hits else len(self.text)
 
     def spend(self, characters: int) -> None:
-        """Count characters that a reading looked at in vain. Raises Exhausted at the limit."""
+        """Pay for characters that a failed reading examined; raise ``Exhausted`` at the limit."""
         self.budget -= characters
         if self.budget < 0:
             raise Exhausted
 
     def is_whole_reply(self, start: int, end: int) -> bool:
-        """Whether nothing but blanks stands before `start` and behind `end`, reasoning aside."""
+        """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
         behind = behind_tail(self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[behind:].strip()
 
 
 def behind_tail(text: str, pos: int) -> int:
-    """The index behind what a server left after a call that ends at `pos`."""
+    """Return the index behind the marks that a server left after a call that ends at ``pos``."""
     return behind(_TAIL.match(text, pos), pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
-    """Whether nothing but some blanks stands between `floor` and `pos`."""
+    """Whether only blanks, fewer than ``WINDOW``, stand between ``floor`` and ``pos``."""
     return pos - floor < WINDOW and not text[floor:pos].strip()
 
 
 class Where(enum.Enum):
-    """Where in a reply a format's opener counts; never in quotes, inline code and reasoning."""
+    """Where in a reply a format's opener counts: never in quotes, inline code or reasoning."""
 
     MARK = "mark"  # anywhere
     LINE = "line"  # only at the start of a line
-    JSON = "json"  # no mark: only where the calls are the whole reply
+    JSON = "json"  # a bracket without a mark: only if the calls are the whole reply
     FENCE = "fence"  # the opening line of a code fence
 
 
-Reader = Callable[[Source, int], Block | None]
+Reader = Callable[[Source, int], Block | None]  # gets the index of the opener
 One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index behind them
-Follow = Callable[[str, int, ToolSet], bool]
+Follow = Callable[[str, int, ToolSet], bool]  # gets the text, and the index behind the opener
 
 
 @frozen
 class Format:
-    """One row of the table.
+    """One row of the table."""
 
-    `name` is the label for metrics. A call of this format begins with one of `openers`. `read`
-    gets the index of the opener and returns the block, or None where it is no call; it may raise
-    whatever it likes. `follow` judges early, by the text after the opener (its index is given),
-    whether a call may begin: False must hold for every longer text too.
-    """
-
-    name: str
-    openers: tuple[str, ...]
-    read: Reader
+    name: str  # the label for metrics
+    openers: tuple[str, ...]  # a call begins with one of these
+    read: Reader  # returns None if no call stands there; may raise any exception
     where: Where = Where.MARK
+    # Whether a call may begin, judged by the text so far behind the opener. False is final: it
+    # must hold for every longer text, too.
     follow: Follow | None = None
 
 
 def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> bool:
-    """Whether one of `wanted` stands at `pos`, or may once more text has come."""
+    """Whether one of ``wanted`` stands at ``pos``, or may stand there once more text has come."""
     if text.startswith(wanted, pos):
         return True
     rest = text[pos : pos + max(map(len, wanted), default=0)]
@@ -146,9 +146,9 @@ def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> bool:
 
 
 def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
-    """A reader for calls behind `begin`, each with `end` behind it, and `last` behind them all.
+    """Make a reader for calls behind ``begin``, each followed by ``end``, all followed by ``last``.
 
-    The three are patterns; any of them may be missing in a text.
+    The three are patterns; each may be missing in a text. ``one`` reads a single call.
     """
     first, closer, finish = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
 
@@ -164,7 +164,7 @@ def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader
 
 
 def behind(found: re.Match[str] | None, pos: int) -> int:
-    """The index behind what was found at `pos`."""
+    """Return the index behind a match at ``pos``; ``pos`` if there is no match."""
     return found.end() if found else pos
 
 
@@ -175,22 +175,22 @@ _SPACE = re.compile(r"\s*")
 
 
 def skip_space(text: str, pos: int) -> int:
-    """The index of the first character from `pos` on that is not whitespace."""
+    """Return the index of the first character from ``pos`` on that is not whitespace."""
     return behind(_SPACE.match(text, pos), pos)
 
 
 def dumps(value: Any) -> str:
-    """JSON text as models write it: unescaped Unicode. Raises TypeError for what JSON lacks."""
+    """Return JSON text with unescaped Unicode; raise TypeError for a value that JSON lacks."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def object_of(members: Iterable[tuple[str, Any]]) -> str:
-    """An object's JSON text. A key that comes twice stays twice: the check says so."""
+    """Return an object's JSON text. A repeated key stays repeated, for the check to report."""
     return "{" + ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in members) + "}"
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The object whose JSON a text is; None where it is anything else."""
+    """Return the object whose strict JSON ``text`` is; None for any other text."""
     try:
         value = json.loads(text) if text.startswith("{") else None
     except (ValueError, RecursionError):
@@ -199,17 +199,16 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
-    """The members of the JSON object at `pos`, and the index after it; None where there is none."""
+    """Read the JSON object at ``pos``: its members and the index behind it; None if none."""
     found = json_value(src, pos, mark)
     return found if found is not None and isinstance(found[0], dict) else None
 
 
 def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
-    """The JSON value at `pos` and the index after it; None where it can't be read.
+    """Read the JSON value at ``pos``: the value and the index behind it; None if it can't be read.
 
-    Also with what models write instead: single quotes, Python's literals, a trailing comma, raw
-    line breaks, keys without quotes; `mark` stands around Gemma's texts. Not with a bracket
-    missing, which the check of arguments judges, and not where one key has two values.
+    The reading is lenient (see ``wire.lenient_json``; ``mark`` is Gemma's quotation mark), but not
+    about brackets, which the check of arguments judges, nor about a key with two values.
     """
     reader = JsonReader(src.text, pos, mark=mark)
     try:

@@ -1,4 +1,8 @@
-"""Whether a call may begin at a place: not in quotes, inline code or quoted lines."""
+"""Decide whether a place lies in quotes, inline code or a quoted line, where no call begins.
+
+Only the last ``WINDOW`` characters before the place count, so the answer is the same in a whole
+text and in a stream.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import re
 
 from .base import WINDOW
 
-# How far ahead the backtick that closes inline code may be.
-_AHEAD = 1_000
+_AHEAD = 1_000  # characters in which the backtick that closes inline code must come
 
+# Opening mark → closing mark. A backslash escapes the call's mark: the rest of the line is text.
 _QUOTES = {
     '"': '"',
     "'": "'",
@@ -20,24 +24,25 @@ _QUOTES = {
     "`": "`",
     "\\": "\n",
 }
+# Characters behind which a straight quotation mark opens a quote; behind others it closes one.
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
 
 
 def lead_of(text: str, pos: int, floor: int = 0) -> str:
-    """The text before `pos` that counts, from `floor` on."""
+    """Return the text before ``pos`` that counts, from ``floor`` on."""
     return text[max(floor, pos - WINDOW) : pos]
 
 
 def starts_line(text: str, pos: int, floor: int = 0) -> bool:
-    """Whether only whitespace, a tag or a call stands before `pos` on its line."""
+    """Whether only whitespace, or text that ends in a tag, stands before ``pos`` on its line."""
     line = lead_of(text, pos, floor).rpartition("\n")[2].strip()
     return not line or line.endswith((">", "[/THINK]", "▷"))
 
 
 def closing_quote(text: str, pos: int, floor: int = 0) -> str:
-    """What closes the quote that opens right before `pos`; "" where none does."""
+    """Return the mark that closes the quote opened right before ``pos``; "" if none is open."""
     lead = _before_tags(lead_of(text, pos, floor))
     if not lead or lead[-1] not in _QUOTES:
         return ""
@@ -50,7 +55,7 @@ def closing_quote(text: str, pos: int, floor: int = 0) -> str:
 
 
 def _before_tags(lead: str) -> str:
-    """`lead` without opening tags at its end: what they are in, a call behind them is in, too."""
+    """Return ``lead`` without opening tags at its end: a quote before them covers the call, too."""
     for _ in range(4):
         bare = lead.rstrip()
         if not bare.endswith((">", "]")):
@@ -63,10 +68,10 @@ def _before_tags(lead: str) -> str:
 
 
 def closer_at(text: str, pos: int, final: bool, floor: int = 0) -> str | None:
-    """What ends the quote, inline code or quoted line in which `pos` lies; None in none of them.
+    """Return the mark that ends the quote, inline code or quoted line around ``pos``; None if none.
 
-    Decided by the text before `pos`, except for inline code, which only its closing backtick
-    proves: "" until that, or the end of the line, has come.
+    The text before ``pos`` decides, except for inline code, which only its closing backtick proves:
+    until that or the line's end has come, the result is "".
     """
     if quote := closing_quote(text, pos, floor):
         return quote

@@ -1,8 +1,8 @@
-"""A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code).
+"""Read a tool's own element: ``<read_file><path>…</path></read_file>`` (Cline, Roo Code).
 
-It has no mark, and people ask for XML: it is a call only where no document has an element of that
-name (`read_file`, `readFile`; not `note` or `Button`), at the start of a line, not indented, with
-parameters of the tool in it and nothing else, among them all that it needs.
+The element has no mark, and people ask models for XML. So it is a call only if its name is not one
+of documents (``read_file``, ``readFile``; not ``note`` or ``Button``), if it stands, not indented,
+at the start of a line, and if it holds only parameters of the tool and all required ones.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from .json_calls import close
 from .tag_marks import ELEMENTS, OWN
 from .tagged import read_call
 
-# A name that no element of a document has.
+# A name of two words, which elements of documents hardly have.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
 _OPENING = re.compile(OWN)
 _ANY_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
-_LOOKED_AT = 4_000  # characters behind an element
-_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that a server leaves behind calls
+_LOOKED_AT = 4_000  # characters behind an element that are searched for end tags
+_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that servers leave behind calls
 
 
 def read_tool(src: Source, start: int) -> Block | None:
-    """A tool's own element, with all that the tool needs."""
+    """Read a tool's own element with all required parameters."""
     text, tag = src.text, _OPENING.match(src.text, start)
     if tag is None or (start and text[start - 1] not in "\n>"):
         return None
@@ -41,7 +41,7 @@ def read_tool(src: Source, start: int) -> Block | None:
 
 
 def _is_in_document(text: str, pos: int) -> bool:
-    """Whether an end tag stands behind `pos` whose element began before: no call has one around."""
+    """Whether a document surrounds ``pos``: an end tag behind it closes an element from before."""
     opened: list[str] = []
     for tag in _ANY_TAG.finditer(text, pos, pos + _LOOKED_AT):
         if not tag[1]:
@@ -54,12 +54,12 @@ def _is_in_document(text: str, pos: int) -> bool:
 
 
 def follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
-    """Behind a tool's opening tag: JSON, one of its parameters, or the end of the element."""
+    """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
     at = skip_space(text, pos)
     keys = tools.schema_of(name).properties
     return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 
 
-# Its openers are the tools' own names.
+# The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.
 TOOL = Format("xml_elements", (), read_tool, Where.LINE, follow_tool)

@@ -1,4 +1,7 @@
-"""Harmony (gpt-oss): `<|channel|>commentary to=functions.name<|message|>{…}<|call|>`."""
+"""Read Harmony (gpt-oss): ``<|channel|>commentary to=functions.name<|message|>{…}<|call|>``.
+
+A message with ``to=`` is a call. Others are reasoning (the analysis channel) or content.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
-_HEADER = 400  # how long the part before `<|message|>` may be
+_HEADER = 400  # characters that the header before `<|message|>` may have
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Not where the reply's final text begins: that holds no calls and need not wait."""
+    """Whether a message other than the final one may begin: only the final text need not wait."""
     at = skip_space(text, pos)
     if text.startswith("assistant", at):
         at = skip_space(text, at + len("assistant"))
@@ -40,10 +43,11 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def read(src: Source, start: int) -> Block | None:
-    """All messages from here to the end of the reply.
+    """Read all messages from here to the end of the reply.
 
-    The texts of the final channel and of commentary to nobody are the content; the analysis is
-    reasoning and goes. Without any call, the analysis that it begins with: no call stands in it.
+    The texts of the final channel and of commentary without ``to=`` become the block's text; the
+    analysis is dropped. If there is no call, the block is only the analysis at the beginning, so
+    that the scanner skips it.
     """
     calls: list[Call] = []
     texts: list[str] = []
@@ -74,8 +78,8 @@ def read(src: Source, start: int) -> Block | None:
     return Block(thought, ()) if thought > start else None
 
 
-# A reply may begin in the midst of its header, for the prompt ends with the speaker's role; and
-# some servers take the tokens out.
+# A reply may begin in the middle of its header, for the prompt ends with the speaker's role; and
+# some servers remove the tokens.
 _BARE = ("to=functions.", "commentary to=functions.")
 _read_bare = in_marks(
     named(

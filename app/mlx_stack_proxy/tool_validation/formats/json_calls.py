@@ -1,4 +1,8 @@
-"""Calls written as JSON: `{"name": …, "arguments": {…}}`, its relatives, and lists of them."""
+"""Read calls written as JSON: ``{"name": …, "arguments": {…}}``, variants of it, lists of them.
+
+A *shape* function turns one object's members into calls; how much it accepts depends on whether a
+mark or nothing but the JSON says that a call stands there.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ ARGUMENT_KEYS = (
 )  # fmt: skip
 NESTED_KEYS = ("function", "function_call", "functionCall", "tool_call", "tool")
 LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
-# What else a call's own object may hold. Any other key makes a bare object data, not a call.
+# Keys that may stand beside name and arguments. Any other key makes a bare object data, not a call.
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
 CALL_TYPES = ("function", "function_call", "tool_call", "tool_use")
 _KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
@@ -27,7 +31,7 @@ Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
 _NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
-# Behind an object: brackets too many are no text.
+# Surplus closing brackets behind an object; they don't stay in the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
 _STRAY = re.compile(_CLOSERS)
 _CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
@@ -35,11 +39,11 @@ _REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
 # Keys may lack their quotes.
 _NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')
 _ARGUMENTS = re.compile(r"\b(?:" + "|".join(ARGUMENT_KEYS) + r')["\']?\s*:\s*')
-_HEAD = 2_000  # how far into broken JSON the name is looked for
+_HEAD = 2_000  # characters of broken JSON in which the name is searched
 
 
 def envelope(members: Members) -> list[Call]:
-    """The calls that one JSON object stands for; none where it is not a call."""
+    """Return the calls that one JSON object stands for; none if it is not a call."""
     for key in LIST_KEYS:
         if key in members and isinstance(members[key], list):
             return [call for item in members[key] for call in _nested(item)]
@@ -54,7 +58,7 @@ def envelope(members: Members) -> list[Call]:
 
 
 def marked_envelope(members: Members) -> list[Call]:
-    """The usual shapes, and `{name: {arguments}}` of a name that is no key of theirs."""
+    """Like ``envelope``, and read ``{name: {arguments}}`` if the name is not a known key."""
     if len(members) == 1 and members.keys().isdisjoint(_KNOWN_KEYS):
         (name, member), *_ = members.items()
         return [Call(name, dumps(member))] if isinstance(member, dict) else []
@@ -62,7 +66,10 @@ def marked_envelope(members: Members) -> list[Call]:
 
 
 def bare_envelope(members: Members) -> list[Call]:
-    """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
+    """Return the calls of an object that is certainly a call, even without a mark.
+
+    It has known keys only, and its arguments are an object.
+    """
     if not members.keys() <= _KNOWN_KEYS:
         return []
     inside = [members[key] for key in NESTED_KEYS if key in members]
@@ -76,7 +83,7 @@ def bare_envelope(members: Members) -> list[Call]:
 
 
 def is_definition(tools: ToolSet, call: Call) -> bool:
-    """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
+    """Whether an apparent call only defines a tool: its arguments are a parameter schema."""
     given = tools.schema_of(call.name).properties
     if '"properties"' not in call.arguments or "properties" in given:
         return False
@@ -93,7 +100,7 @@ def is_definition(tools: ToolSet, call: Call) -> bool:
 
 
 def arguments_of(members: Members) -> str:
-    """The arguments' JSON text in a call's object; `{}` where it has none."""
+    """Return the arguments' JSON text from a call's object; ``{}`` if it has none."""
     for key in ARGUMENT_KEYS:
         if key in members:
             return arguments_text(members[key])
@@ -101,7 +108,7 @@ def arguments_of(members: Members) -> str:
 
 
 def arguments_text(value: object) -> str:
-    """JSON text of the arguments. A JSON string that holds an object is unwrapped."""
+    """Return the arguments' JSON text; a string is taken as that text itself."""
     if isinstance(value, str):
         return value.strip() or "{}"
     return "{}" if value is None else dumps(value)
@@ -114,10 +121,10 @@ def _nested(value: object) -> list[Call]:
 def read_calls(
     src: Source, pos: int, stop: tuple[str, ...] = (), shape: Shape = envelope
 ) -> tuple[list[Call], int] | None:
-    """The JSON calls from `pos` on: an object, several, or a list, also in a code fence.
+    """Read the JSON calls from ``pos`` on: an object, several, or a list, also in a code fence.
 
-    Gives the calls and the index after them. Broken JSON is passed on up to the next of `stop`,
-    its arguments as raw text. None where there is no call.
+    Returns the calls and the index behind them; None if there is no call. A call in broken JSON
+    ends at the next of ``stop``, with raw text as its arguments; without ``stop`` it is no call.
     """
     text = src.text
     at = skip_space(text, pos)
@@ -152,7 +159,7 @@ def _read_object(
 
 
 def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Call], int] | None:
-    """A call's object that does not parse: the name, and the rest as raw arguments."""
+    """Read a call's object that does not parse: the name, and the rest as raw arguments."""
     text = src.text
     name = _NAME.search(text, pos, min(pos + _HEAD, len(text)))
     if name is None:
@@ -167,7 +174,7 @@ def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Cal
 
 
 def _raw_arguments(text: str) -> str:
-    """Broken arguments without the closers of what was around them."""
+    """Strip the closers of the call's own object and list from broken arguments."""
     text = text.strip().removesuffix("```").rstrip()
     for opener, closer in (("[", "]"), ("{", "}")):
         if text.endswith(closer) and text.count(closer) > text.count(opener):
@@ -176,10 +183,10 @@ def _raw_arguments(text: str) -> str:
 
 
 def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") -> tuple[str, int]:
-    """Arguments that stand alone at `pos`: their JSON text and the index after them.
+    """Read arguments that stand alone at ``pos``: their JSON text and the index behind them.
 
-    Nothing there means `{}`; what does not parse is raw text up to the next of `stop`. `mark`:
-    what stands around texts in place of quotes.
+    The text is ``{}`` if nothing stands there, and raw text up to the next of ``stop`` if the
+    arguments don't parse. ``mark``: the quotation mark of Gemma's dialect.
     """
     text = src.text
     at = skip_space(text, pos)
@@ -195,12 +202,12 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
 
 
 def _object(written: str, members: Members) -> str:
-    """The text as it is written, where that is JSON."""
+    """Return the text as written if it is strict JSON, else the members' JSON text."""
     return written if json_object(written) is not None else dumps(members)
 
 
 def close(text: str, pos: int, closers: tuple[str, ...]) -> int:
-    """The index after the closer that follows `pos`, or `pos` where none does."""
+    """Return the index behind the closer that follows ``pos``; ``pos`` if none follows."""
     at = skip_space(text, pos)
     for closer in closers:
         if text.startswith(closer, at):

@@ -1,7 +1,7 @@
-"""Formats that have marks, by the grammar of what stands in them: one row each.
+"""The formats with marks, one row each, grouped by the grammar inside the marks.
 
-JSON with the name in it, a name and JSON behind it, or a call in Python; for parameters in tags see
-`tag_marks`. A mark that may hold several of them has a row for each.
+Inside stands JSON that holds the name, a name with JSON behind it, or a call in Python; parameters
+in tags are in ``tag_marks``. A mark that may hold several of these grammars has a row for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</l
 
 
 def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
-    """Behind a mark that prose may speak of: JSON, a tag, or a name and what can follow a name."""
+    """Whether a call may follow a mark that prose may mention: JSON, a tag, or a name.
+
+    Behind the name must come a bracket, a tag or a ``key=``.
+    """
     at = skip_space(text, pos)
     if at == len(text) or text[at] in "[{\"'`":
         return True
@@ -51,9 +54,9 @@ def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def named(head: str, *stop: str, mark: str = "") -> One:
-    """Reads one call: a `head` with the group `name`, then a JSON object.
+    """Make a reader for one call: the pattern ``head`` with the group ``name``, then a JSON object.
 
-    `stop`: what ends arguments that can't be read. `mark`: what stands around their texts.
+    ``stop``: texts that end arguments which can't be read. ``mark``: Gemma's quotation mark.
     """
     each = re.compile(r"\s*+" + head)
 
@@ -74,18 +77,18 @@ def _json(*stop: str) -> One:
 def _row(
     name: str, opener: str, *ends: str, stop: tuple[str, ...] = (), follow: Follow | None = None
 ) -> Format:
-    """JSON behind a mark."""
+    """Make a row for JSON behind a mark; ``ends`` close the calls, ``stop`` only broken ones."""
     read = in_marks(_json(opener, *ends, *stop), re.escape(opener), last=closers(*ends))
     return Format(name, (opener,), read, follow=follow)
 
 
 def closers(*marks: str) -> str:
-    """A pattern for one of these, behind blanks."""
+    """Return a pattern for one of these marks, with blanks before it."""
     return r"\s*+(?:" + "|".join(map(re.escape, marks)) + ")"
 
 
 def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
-    """Python behind a mark, each call behind `before`."""
+    """Make a row for Python behind a mark; the pattern ``before`` precedes each call."""
     begin = re.escape(opener) + r"\s*+" + before
     read = in_marks(
         python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
@@ -94,7 +97,7 @@ def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
     return Format(name, (opener,), read, follow=python_calls.follow if prose else None)
 
 
-# A mark, JSON with the name in it, and a mark: a speaker's header may stand before the first.
+# JSON that holds the name, between two marks. A speaker's header may stand before the first mark.
 
 _HEADED = in_marks(
     _json("<|action_end|>", "<|message_sep|>", "<|end_message|>", "</s>"),
@@ -127,7 +130,7 @@ _JSON_ROWS = (
     Format("inkling", ("<|content_invoke_tool_json|>", "<|message_model|>"), _HEADED),
 )
 
-# Python in marks
+# Python between marks
 
 _PYTHON_ROWS = (
     _python("llama_python_tag", "<|python_tag|>", "<|eom_id|>"),
@@ -142,7 +145,7 @@ _PYTHON_ROWS = (
 
 # A name, and JSON behind it
 
-# DeepSeek's real tokens, and what tokenizers and transcripts make of them. R1 writes
+# DeepSeek's real tokens, and the forms that tokenizers and transcripts give them. R1 writes
 # `function<｜tool▁sep｜>name` and a fence; small models of its kind leave the first token out.
 _SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
 DEEPSEEK_CALLS = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
@@ -158,8 +161,8 @@ def _token(*words: str) -> str:
 DEEPSEEK_HEAD, DEEPSEEK_SEP = _token("tool", "call", "begin"), _token("tool", "sep")
 _deepseek = in_marks(
     named(
-        # "function" is the kind of the call, not its name, where a name follows the separator. The
-        # first call's own token may be missing, a separator not as well.
+        # "function" is the call's kind, not its name, if a name follows the separator. The first
+        # call's own token may be missing, but then the separator must be there.
         rf"(?P<own>{DEEPSEEK_HEAD}\s*+)?(?:function\s*+{DEEPSEEK_SEP}\s*+(?=[^\s<{{`]))?{NAME}\s*+"
         rf"(?:{DEEPSEEK_SEP}(?!\s*+<steptml:)"
         rf"|(?(own)(?=\{{|```|{_token('tool', 'call', 'end')})|(?<=\n)(?=\{{|```)))",
@@ -196,7 +199,7 @@ def _gemma(opener: str, closer: str, mark: str) -> Reader:
 
 
 def _follow_name(text: str, pos: int, tools: ToolSet) -> bool:
-    """A tool's name: `>>>` alone is a quote or a Python prompt."""
+    """Whether a tool's name may follow ``>>>``, which alone is a quote or a Python prompt."""
     return python_calls.follow_name(text, pos, tools, "{")
 
 

@@ -1,7 +1,7 @@
-"""Calls written as Python: `name(key="value")`, alone or in a list.
+"""Read calls written as Python: ``name(key="value")``, alone or in a list.
 
-Bare (Llama 3.2), in the marks of several formats, and as Gemma 2/3 write it: in a
-```` ```tool_code ```` fence or behind `tool_code =`.
+They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 write them, in a
+```` ```tool_code ```` fence or behind ``tool_code =``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BETWEEN = re.compile(r"[\s,;]*")
 
 
 def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
-    """The Python calls from `pos` on, `[a(x=1), b()]` or `a(x=1)`, and the index after them.
+    """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index behind.
 
-    None where there is none, where a list is not closed, or where one of them is not a call with
-    literal arguments.
+    None if there is none, or if a list is not closed or holds anything but calls with literal
+    arguments.
     """
     text = src.text
     at = skip_space(text, pos)
@@ -53,7 +53,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
 
 
 def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
-    """The call at `pos` and the index after it; None where there is none."""
+    """Read the call at ``pos`` and the index behind it; None if there is none."""
     name = NAME.match(src.text, pos)
     opening = skip_space(src.text, name.end()) if name else pos
     if name is None or not src.text.startswith("(", opening):
@@ -73,10 +73,10 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
 
 
 def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
-    """The arguments by name.
+    """Return the arguments by name; None if a positional one can't be assigned.
 
-    A value without a name is taken where only one parameter can be meant, and an object alone
-    is taken as all the arguments.
+    A single positional value goes to the tool's only parameter; a single object of declared names
+    is all the arguments.
     """
     bound = {key: value for key, value in given if key is not None}
     if len(bound) == len(given):
@@ -91,12 +91,12 @@ def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[s
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call of one of the tools begins at `pos`: its name, then a bracket."""
+    """Whether a call of one of the tools may begin at ``pos``: its name, then a bracket."""
     return follow_name(text, skip_space(text, pos), tools, "(")
 
 
 def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
-    """Whether a tool's name may stand at `pos`, and one of `brackets` behind it."""
+    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come."""
     name = NAME.match(text, pos)
     if name is None:
         return pos == len(text)
@@ -108,7 +108,7 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
 
 
 def _read_list(src: Source, start: int) -> Block | None:
-    """`[a(x=1), b()]`, also several, where that is the whole reply."""
+    """Read ``[a(x=1), b()]``, or several such lists, if they are the whole reply."""
     calls: list[Call] = []
     end = start
     while len(calls) < MAX_CALLS and (found := read_calls(src, end)):
@@ -117,16 +117,17 @@ def _read_list(src: Source, start: int) -> Block | None:
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
-# Code that does nothing but call tools
+# Code that only calls tools
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
+# Code that may stand before a call: comments, `x =`, `print(`; and behind it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
 _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 
 
 def _read_code(src: Source, start: int) -> Block | None:
-    """The calls of a fence, in which nothing else stands, or behind `tool_code`."""
+    """Read the calls of a fence that holds only calls, or those behind ``tool_code``."""
     text = src.text
     end = behind(_OPENING.match(text, start), start)
     calls: list[Call] = []
@@ -144,7 +145,7 @@ def _read_code(src: Source, start: int) -> Block | None:
 
 
 def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
-    """`tool_code = name(`, or `name(` on the next line, where the name is a tool's."""
+    """Whether ``tool_code = name(``, or ``name(`` on the next line, may call a tool."""
     found = _OPENING.match(text, pos - len("tool_code"))
     begin = _STATEMENT.match(text, found.end()) if found else None
     if begin is None:

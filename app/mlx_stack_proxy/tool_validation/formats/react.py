@@ -1,6 +1,6 @@
-"""ReAct: `Action: name` on one line, `Action Input: {…}` on the next.
+"""Read ReAct's calls: ``Action: name`` on one line, ``Action Input: {…}`` on the next.
 
-Only the first action counts: what follows an observation was invented together with it.
+Only the first action counts: if an observation follows, the model has invented it and the rest.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """The name of a tool alone on the line."""
+    """Whether the rest of the line may be a tool's name."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
     return tools.meant(name) is not None if newline else len(line) < 240
 
 
 def read(src: Source, start: int) -> Block | None:
-    """The action and its input."""
+    """Read the action and its input; the block includes an invented observation and the rest."""
     found = _read(src, start)
     if found is None:
         return None

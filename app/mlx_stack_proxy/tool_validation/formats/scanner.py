@@ -1,4 +1,11 @@
-"""Finds where calls may begin in a text that is there in full or still coming."""
+"""Find the places where calls may begin, in a whole text or in one that is still arriving.
+
+``TRIGGER`` finds the next mark, fence, or tag of reasoning or shown text. The scanner judges it:
+it skips quoted text, code and reasoning, and returns a ``Candidate`` with the formats whose call
+may begin there. Text before ``pos`` is decided; text that may become a mark stays behind ``pos``.
+Each judgement adds to the reply's trouble, and beyond ``MAX_TROUBLE`` the rest is taken as text, so
+a hostile reply costs bounded time.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +32,10 @@ from .table import (
     own_tags,
 )
 
-# How much trouble a reply may make before the rest of it is taken as text: places that look like
-# the beginning of a call at first glance, and places that had to be judged or read.
+# The trouble that one reply may make before the rest of it is taken as text.
 MAX_TROUBLE = 5_000
-_GLANCE = 1
-_JUDGEMENT = 5
+_GLANCE = 1  # for a mark that the text right behind it rules out
+_JUDGEMENT = 5  # for a place that had to be judged further, or read
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
@@ -38,34 +44,28 @@ _JSON = re.compile(r"\s*+[{\[]")
 
 @frozen
 class Candidate:
-    """A place where a call may begin: its index, the opener's length, the formats to try."""
+    """A place where a call may begin."""
 
-    start: int
-    length: int
-    rows: tuple[Format, ...]
-    fence: str = ""
+    start: int  # index of the opener
+    length: int  # of the opener
+    rows: tuple[Format, ...]  # the formats to try, in this order
+    fence: str = ""  # the backticks of a code fence
 
 
 @dataclass(slots=True)
 class _Skipped:
-    """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
+    """A stretch of text that is not searched for calls."""
 
-    What reasoning says, too, does not count for what follows it.
-    """
-
-    end: re.Pattern[str]
-    partial: re.Pattern[str]
-    reasoning: bool = False
+    end: re.Pattern[str]  # the last part of the stretch
+    partial: re.Pattern[str]  # the text's end, if it may be the beginning of `end`
+    reasoning: bool = False  # the stretch is reasoning: `floor` moves behind it
 
 
 class Scanner:
-    """Walks over `text` (which may grow) from `pos` on.
+    """Walks over a text, which may grow, from one candidate to the next.
 
-    Everything before `pos` is decided. `floor` is the index after the last call: what stands
-    before it says nothing about what follows it. `reasoning_end` is the index after the last tag
-    that closes reasoning which was not opened in this text: all before it was reasoning.
-    `off`: names of formats that are left out. `every_mark`: also marks that something stands
-    behind which no format has there.
+    ``off``: names of formats to leave out. ``every_mark``: return a mark even if the text behind it
+    rules out every format.
     """
 
     def __init__(
@@ -80,16 +80,18 @@ class Scanner:
         self._every_mark = every_mark
         self._off = off
         self.tools = tools
-        self.pos = 0
-        self.floor = 0
+        self.pos = 0  # all text before this index is decided
+        self.floor = 0  # index behind the last call or reasoning; no decision looks before it
+        # Index behind a tag that closes reasoning which no tag in this text opened: all text
+        # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
-        self._skipped: _Skipped | None = None
-        self._json = -1  # where a JSON value was judged at the beginning of the reply
+        self._skipped: _Skipped | None = None  # the stretch that `pos` is in
+        self._json = -1  # index of a JSON value at the reply's beginning that is judged already
         self._trouble = 0
-        self._match: re.Match[str] | None = None  # the next trigger, where it is known
+        self._match: re.Match[str] | None = None  # the next trigger, if it is known
 
     def trim(self, keep: int) -> int:
-        """Forget text that no decision needs any more, `keep` characters excepted; how much."""
+        """Forget the decided text but its last ``keep`` characters; return the number cut off."""
         cut = max(self.pos - keep, 0)
         self.text = self.text[cut:]
         self._match = None
@@ -100,15 +102,16 @@ class Scanner:
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
-        """Go on to the next place where a call may begin, or may yet.
+        """Move ``pos`` to the next place where a call may begin, or may once more text has come.
 
-        With `final` no more text comes: that place is given, as one to try.
+        ``final``: the text is complete; return the place as a candidate, None at the text's end.
+        Otherwise return None.
         """
         begun = len(self.text) if final else -1
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self._trouble > MAX_TROUBLE:  # the rest is taken as text
+            if self._trouble > MAX_TROUBLE:  # take the rest as text
                 self.pos = len(self.text)
                 return None
             if (json := self._judge_json()) is not None:
@@ -116,7 +119,7 @@ class Scanner:
             match = self._next_trigger()
             if begun < self.pos:
                 begun = self._beginning()
-            # What may be the beginning of a longer opener comes first: it may cover the match.
+            # The beginning of a longer opener comes first, for the opener may cover the match.
             if match is None or match.start() >= begun:
                 self.pos = begun
                 return None
@@ -128,13 +131,13 @@ class Scanner:
 
     @property
     def idle(self) -> bool:
-        """Whether all text is decided, and the next is looked at without prejudice."""
+        """Whether all text is decided, no stretch is skipped, and no bare JSON may begin here."""
         if self.pos < len(self.text) or self._skipped is not None:
             return False
         return not begins_reply(self.text, self.pos, self.floor)
 
     def _judge_json(self) -> Candidate | None:
-        """JSON, or a list in Python, at the beginning of the reply: the only place for them."""
+        """Return a candidate for JSON or a Python list at the reply's beginning, else None."""
         value = _JSON.match(self.text, self.pos)
         start = value.end() - 1 if value else -1
         if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
@@ -145,7 +148,7 @@ class Scanner:
         return None
 
     def reject(self, candidate: Candidate) -> None:
-        """The candidate was no call: go on behind its opener."""
+        """Go on behind the opener of a candidate that no format could read."""
         self._trouble += _JUDGEMENT
         self.pos = candidate.start + candidate.length
         if candidate.length == 1:
@@ -154,7 +157,7 @@ class Scanner:
             self._skipped = _fence_end(candidate.fence)
 
     def extend(self, more: str) -> None:
-        """More of the text has come."""
+        """Append text that has arrived."""
         self.text += more
         self._match = None
 
@@ -164,7 +167,7 @@ class Scanner:
         return self._match
 
     def _leave(self, final: bool) -> bool:
-        """Skip to the end of text that is not looked at; False where that has not come yet."""
+        """Move to the end of the skipped stretch; False if that end has not come yet."""
         assert self._skipped is not None
         end = self._skipped.end.search(self.text, self.pos)
         if end is not None:
@@ -178,7 +181,7 @@ class Scanner:
         return False
 
     def _beginning(self) -> int:
-        """The index from which on the text may be the beginning of an opener."""
+        """Return the index from which the text's end may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
         if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
@@ -195,7 +198,7 @@ class Scanner:
         return context.starts_line(self.text, at, self.floor)
 
     def _judge(self, match: re.Match[str], final: bool) -> Candidate | int | None:
-        """A candidate, or the index to go on from; None where more text must come first."""
+        """Return a candidate, or the index to go on from; None if more text must come first."""
         word, start, end = match.group(), match.start(), match.end()
         if word in FENCES:
             return self._judge_fence(start, final)
@@ -207,7 +210,7 @@ class Scanner:
             return self._open(word, match)
         own = word in own_tags(self.tools.names)
         rows = [*([TOOL] if own else ()), *ROWS.get(word, ())]
-        if not rows:  # some element
+        if not rows:  # an element that no tool is named after
             return start + 1
         able = self._able(rows, start, end)
         if not able:
@@ -224,7 +227,7 @@ class Scanner:
         return self._judged(end)
 
     def _able(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
-        """The formats of which a call may begin here."""
+        """Return the formats of which a call may begin here."""
         return tuple(row for row in rows if self._may_begin(row, start, end))
 
     def _may_begin(self, row: Format, start: int, end: int) -> bool:
@@ -233,14 +236,14 @@ class Scanner:
         return row.follow is None or row.follow(self.text, end, self.tools)
 
     def _open(self, word: str, match: re.Match[str]) -> int:
-        """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
+        """Skip the reasoning or shown text that a tag opens, unless the tag is only quoted."""
         if not context.closing_quote(self.text, match.start(), self.floor):
             closer = REASONING.get(word)
             self._skipped = _up_to(closer or SHOWN[word], closer is not None)
         return self._judged(match.end())
 
     def _judge_fence(self, start: int, final: bool) -> Candidate | int | None:
-        """A code fence: formats that are fenced, else code that is not looked at."""
+        """Judge a code fence: a candidate if a fenced format may begin, else code to skip."""
         fence = _FENCE.match(self.text, start)
         if fence is None or not self._starts_line(start):
             return self._judged(start + 3)
@@ -261,7 +264,7 @@ class Scanner:
 
 
 def _up_to(closer: str, reasoning: bool = False) -> _Skipped:
-    """Up to what closes a tag or a quote; one of a single character ends with its line."""
+    """Skip up to ``closer``; if that is a single character, at most to the line's end."""
     end = re.escape(closer) if len(closer) > 1 else f"[{re.escape(closer)}\n]"
     begun = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
     return _Skipped(re.compile(end), re.compile(rf"(?:{begun})\Z"), reasoning)

@@ -1,11 +1,11 @@
-"""All formats, one row each (more where a format has openers of different kinds).
+"""The table of all formats: one row each, or one for each kind of opener that a format has.
 
-Where several formats share an opener they are tried in this order; the first that reads a call
+If several formats share an opener, they are tried in this order, and the first that reads a call
 wins.
 
-What begins a call, reasoning or shown text is found in a text that is coming by `TRIGGER`, with
-each tag that may be a tool's own element. `may_become` says whether the end of a text is the
-beginning of one, by looking it up in a sorted list.
+The scanner searches a text by ``TRIGGER`` for all words that begin a call, reasoning or shown text,
+and for each tag that may be a tool's own element. ``may_become`` tells by a lookup in a sorted list
+whether the end of a text is the beginning of such a word.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMATS: tuple[Format, ...] = (
     *bare_json.FORMATS,
 )
 
-# Text that is shown rather than meant: no calls between these.
+# Opener → closer of text that is only shown: no call stands between them.
 SHOWN: dict[str, str] = {"<!--": "-->"}
 
 
@@ -57,7 +57,7 @@ WORDS: Final = tuple(
     )
 )
 LONGEST: Final = max(map(len, WORDS))
-# What begins with one of these counts at the start of a line only.
+# Words that begin with one of these characters count at the start of a line only.
 LINE_STARTS: Final = {
     word[0] for word in WORDS if word in ROWS and ROWS[word][0].where is Where.LINE
 }
@@ -66,7 +66,7 @@ _TAG: Final = r"[A-Za-z_][\w.-]{0,199}+>"
 
 
 def _one_of(words: Iterable[str], more: str = "") -> str:
-    """A pattern for the longest of these; behind `<` also `more`."""
+    """Return a pattern for the longest of these words; behind ``<`` also for ``more``."""
     found = []
     for first, same in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
         rests = [re.escape(word[1:]) for word in same] + [more] * (first == "<")
@@ -76,7 +76,8 @@ def _one_of(words: Iterable[str], more: str = "") -> str:
 
 TRIGGER: Final = re.compile(_one_of(WORDS, _TAG))
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
-# What text must hold to hold any of them, or to end in the beginning of one: of words four letters.
+# A quick test for plain prose: text that `SPECIAL` doesn't match holds none of the words and does
+# not end in the beginning of one. Of a word that begins with a letter, four letters must occur.
 _LETTERS: Final = "".join({word[0] for word in WORDS if word[0].isalpha()})
 _STEMS: Final = sorted({word[:4] for word in WORDS if word[0].isalpha()})
 _SIGNS: Final = re.escape("".join({word[0] for word in WORDS if not word[0].isalpha()}))
@@ -85,11 +86,11 @@ SPECIAL: Final = re.compile(rf"[{_SIGNS}]|{'|'.join(_STEMS)}|[{_LETTERS}].{{0,2}
 
 @lru_cache(maxsize=256)
 def own_tags(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The tags of the tools whose own elements need no mark, sorted."""
+    """Return the sorted tags of the tools whose own elements may be calls."""
     return tuple(sorted(f"<{name}>" for name in names if OWN_NAME.match(name)))
 
 
 def may_become(words: Sequence[str], begun: str) -> bool:
-    """Whether one of the sorted `words` begins so."""
+    """Whether one of the sorted ``words`` begins with ``begun``."""
     at = bisect_left(words, begun)
     return at < len(words) and words[at].startswith(begun)

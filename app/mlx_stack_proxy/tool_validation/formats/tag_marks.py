@@ -1,9 +1,10 @@
-"""Formats that write parameters as tags, see `tagged`: one row each.
+"""The formats that write parameters as tags, one row each; ``tagged`` reads them.
 
-Qwen3-Coder, Nemotron, Step 3.5 and Seed-OSS name the call `<function=name>`; MiniMax M2, DeepSeek's
-DSML, Step 3 and plain XML `<invoke name="…">`; MiniCPM 5 `<function name="…">`, also with the tags
-of the others, which models mix; GLM 4.x, LongCat and Hunyuan 3 write pairs of a key and a value,
-MiniMax M3 nested elements, Kimi K3 attributes; agents' templates have an element for the call.
+- ``<function=name>``: Qwen3-Coder, Nemotron, Step 3.5, Seed-OSS.
+- ``<invoke name="…">``: MiniMax M2, DeepSeek's DSML, Step 3, plain XML.
+- ``<function name="…">``: MiniCPM 5, also with the other formats' tags, for models mix them.
+- Pairs of a key and a value: GLM 4.x, LongCat, Hunyuan 3.
+- Nested elements: MiniMax M3. Attributes: Kimi K3. One element for the call: agents' templates.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from .marks import (
 )
 from .tagged import Tags, tagged, typed, types_of
 
-# What stands around an element for a call, in agents' own templates.
+# Elements that agents' own templates put around a call.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
 _QUOTED = r"\"[^\"\n]*+\"|'[^'\n]*+'|[^\s>]++"
 
 _QWEN_TAGS = Tags(re.compile(r"<(?P<tag>parameter)=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))"))
 _qwen = in_marks(
     tagged(
-        # A line break stands for a forgotten `>`.
+        # A line break may stand in place of a forgotten `>`.
         r"<function=\s*+(?P<name>[^>\n<]{1,200}?)[ \t]*(?:>|\n\s*+(?=<parameter=))",
         _QWEN_TAGS,
         ("</function>", "</tool_call>", "</seed:tool_call>"),
@@ -56,7 +57,7 @@ _PARAM = rf"\s++name\s*+=\s*+(?P<key>{_QUOTED})\s*+>"
 
 
 def _minicpm(tag: str, trim: str, known_only: bool) -> Reader:
-    # The format's own reader leaves out parameters that the tool does not have.
+    # MiniCPM's own parser leaves out parameters that the tool does not have, so `known_only` does.
     tags = Tags(re.compile(f"<(?P<tag>{tag})" + _PARAM), trim=trim, known_only=known_only)
     end = r"(?:\s*+</arguments>)?(?:\s*+</function>)?"
     one = tagged(_MINICPM, tags, _MINICPM_ENDS)
@@ -93,7 +94,7 @@ _DSML = tuple(
 
 
 def _pairs(prefix: str = "") -> One:
-    """GLM's, LongCat's and Hunyuan 3's; the name's tag may hold nothing else."""
+    """Make the reader for GLM's, LongCat's and Hunyuan 3's pairs; the call's tag holds the name."""
     parameter = (
         rf"<(?P<tag>{prefix}arg_key)>(?P<key>[^<]{{0,200}}+)(?:</{prefix}arg_key>)?\s*+"
         rf"(?:<{prefix}arg_value>)?"
@@ -110,7 +111,7 @@ _WORDS = re.compile(rf"\s*+{NAME}(?=\s++[\w.-]++=)")
 
 
 def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
-    """`name key=value key=value`, as models write in GLM's tag."""
+    """Read ``name key=value key=value``, as models write in GLM's tag."""
     head = _WORDS.match(src.text, pos)
     if head is None:
         return None
@@ -159,7 +160,7 @@ _kimi_k3 = in_marks(
     closers("<|close|>tools<|sep|>"),
 )
 
-# One element for the call, with the tool's name and the arguments in it
+# One element for the call, which holds the tool's name and the arguments
 _ELEMENT = re.compile(
     r"<(?P<tag>[A-Za-z_][\w.-]{0,199})"
     r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
@@ -191,7 +192,7 @@ _WRAPPER_TAGS = tuple(f"<{one}>" for one in WRAPPERS)
 
 
 def _follow_attribute(text: str, pos: int, tools: ToolSet) -> bool:
-    """A tool's name in the wrapper's own tag."""
+    """Whether a tool's name may stand in the wrapper's own tag."""
     at = skip_space(text, pos)
     return python_calls.follow_name(text, at + text.startswith(("'", '"'), at), tools, "\"'>")
 

@@ -1,9 +1,10 @@
-"""Parameters written as tags: `<parameter=key>value</parameter>` and its relatives.
+"""Read parameters written as tags: ``<parameter=key>value</parameter>`` and variants of it.
 
-A format says with `Tags` how its parameters look, and `tagged` reads its calls: Qwen3-Coder's,
-MiniMax's, DeepSeek's DSML, GLM's pairs, Kimi K3's attributes, XML elements. All with or without
-their closing tags, where it is clear what belongs to which. The values have no types of their own:
-the schema gives them theirs.
+A format describes its parameters with ``Tags``, and ``tagged`` makes the reader of its calls:
+Qwen3-Coder's, MiniMax's, DeepSeek's DSML, GLM's pairs, Kimi K3's attributes, XML elements. A
+closing tag may be missing if the value's end is clear without it. A value may itself hold such
+tags, so ``_Body`` finds its end by the tags inside it and the tag that follows. A tag's text has no
+type, so ``typed`` takes the type from the tool's schema.
 """
 
 from __future__ import annotations
@@ -21,39 +22,34 @@ from ..repair.variants import kinds, variants
 from .base import BRACKETS, Call, One, Source, object_of, skip_space
 from .json_calls import object_text
 
-# Tags like its own that one value may hold, and levels of elements in one.
-MAX_INNER = 24
-MAX_DEPTH = 16
-# Text as XML has it: each `&` begins an entity.
+MAX_INNER = 24  # closing tags like its own that are examined for the end of one value
+MAX_DEPTH = 16  # levels of elements inside a value
+# Text escaped as in XML: each `&` begins an entity.
 _ESCAPED = re.compile(r"(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*+")
 _CDATA = re.compile(r"\s*+<!\[CDATA\[(.*?)\]\]>\s*+\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Tags:
-    """How a format writes a call's parameters.
+    """How a format writes a call's parameters."""
 
-    `parameter` matches an opening tag, with the groups `tag` (the element's name), `key` (None: it
-    is the same) and optionally `kind` (what the tag itself says of the value: "true" or "string"
-    for text). `closer`: the closing tag, of which `{}` is the element's name. `trim`: what goes
-    from around a text: "line", one line break on each side; "element", what sets it off from its
-    tags, CDATA and entities; "none", also where a tag has a kind. `known_only`: parameters that the
-    tool does not have are left out. `named`: each parameter's element has its name. `nested`: a
-    list or object is elements in the element.
-    """
-
+    # An opening tag, with the groups `tag` (the element's name), `key` (the parameter's name; None:
+    # the same as `tag`), and optionally `kind` (the tag's word on the value: "true" or "string"
+    # for text).
     parameter: re.Pattern[str]
-    closer: str = "</{}>"
+    closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
+    # What is removed around a value. "line": one line break on each side. "element": indentation,
+    # CDATA and entities. "none": nothing, as always for a tag with a `kind`.
     trim: str = "line"
-    known_only: bool = False
-    named: bool = False
-    nested: bool = False
+    known_only: bool = False  # leave out parameters that the tool does not have
+    named: bool = False  # each parameter's element has the parameter's name
+    nested: bool = False  # a list or object is written as elements inside the element
 
 
 def tagged(function: str, tags: Tags, last: tuple[str, ...]) -> One:
-    """Reads one call: the tag `function` (with the group `name`), and parameters behind it.
+    """Make a reader for one call: the tag ``function`` (with the group ``name``), then parameters.
 
-    `last`: the tags that end a call, or what stands around it; `{}` in them is the name.
+    ``last``: the tags that end a call or the element around it; ``{}`` in them stands for the name.
     """
     opening = re.compile(r"\s*+" + function)
 
@@ -68,11 +64,11 @@ def tagged(function: str, tags: Tags, last: tuple[str, ...]) -> One:
 def read_call(
     src: Source, function: re.Match[str], tags: Tags, last: tuple[str, ...]
 ) -> tuple[Call, int] | None:
-    """The call whose opening tag is `function`, and the index after its parameters.
+    """Read the call whose opening tag is ``function``, and the index behind its parameters.
 
-    `last`: the tags that end the call, and so also a value whose own closer is missing. A body that
-    is a JSON object is the arguments themselves. None where there is neither a parameter nor the
-    call's end: then the opening tag is only spoken of, or all that came.
+    ``last``: the tags that end the call, and so also a value whose own closer is missing. A body
+    that is a JSON object holds all the arguments. Returns None if neither a parameter nor the
+    call's end follows: the opening tag is then a mere mention, or the end of a reply that was cut.
     """
     text, pos, name = src.text, function.end(), function["name"]
     name = name if name in src.tools else name.strip("\"' ")
@@ -93,19 +89,22 @@ def read_call(
     if end == pos and not text.startswith(last, at):
         return None
     stop = body.went_on(end) if closed else end
-    if stop >= 0:  # nothing closes the last value, or more than one tag: no one knows its end
+    if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
         return Call(name, text[function.start() : stop]), stop
     return Call(name, object_of(values)), end
 
 
 def key_of(parameter: re.Match[str], properties: Mapping[str, Any]) -> str:
-    """A parameter's name, as its opening tag has it; its quotes are no part of it."""
+    """Return a parameter's name from its opening tag, without quotes."""
     key = (parameter["key"] or parameter["tag"]).strip()
     return key if key in properties else key.strip("\"'")
 
 
 def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
-    """What elements in an element say: a list of their values, or an object; else the text."""
+    """Return the list or object that the elements inside ``raw`` stand for, else its value as text.
+
+    ``allowed``: the schema of the value.
+    """
     tags, at = within.tags, skip_space(raw, 0)
     kinds = types_of(allowed, within.definitions)
     if tags.parameter.match(raw, at) is None:
@@ -129,17 +128,17 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 
 
 class _Body:
-    """What stands between a call's tags: where each value ends, and whether the last one does."""
+    """The text between a call's tags; it finds where each value ends, and gives it its type."""
 
     def __init__(self, src: Source, tags: Tags, last: tuple[str, ...], tool: str) -> None:
         self.src, self.text = src, src.text
         self.tags, self.last = tags, last
         schema = src.tools.schema_of(tool)
         self.properties, self.definitions = schema.properties, schema.definitions
-        self.begin = self.closer = ""  # of the last value's tags
+        self.begin = self.closer = ""  # opening (without its end) and closing tag of the last value
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
-        """The value that a parameter's text stands for, by its tag and by the schema."""
+        """Return the value that a parameter's text stands for, by its tag and by the schema."""
         allowed, kind = self.properties.get(key), parameter.groupdict().get("kind")
         types = types_of(allowed, self.definitions)
         if kind in ("true", "string") and (not types or "string" in types):
@@ -149,9 +148,10 @@ class _Body:
         return typed(raw, types)
 
     def went_on(self, end: int) -> int:
-        """Where the call ends if its last value may not end at `end`; else -1.
+        """Return the index to which the call goes on if its last value's end is unclear; else -1.
 
-        The tag that seemed to close it comes again, or one more parameter had begun.
+        The end is unclear if the value's closing tag comes again without an opening tag, or if one
+        more tag follows and the text ends without the call's end tag.
         """
         stop = self.src.find_first(self.last, end)
         if stop == len(self.text) and self.text[end:].lstrip().startswith(self.tags.closer[0]):
@@ -161,7 +161,7 @@ class _Body:
         return -1 if again < 0 or 0 <= opened < again else again + len(self.closer)
 
     def value(self, parameter: re.Match[str]) -> tuple[str, int, bool]:
-        """A parameter's text, the index after it, and whether a tag ends it."""
+        """Read a parameter's text: the text, the index behind it, and whether a tag ends it."""
         text, pos = self.text, parameter.end()
         self.closer = closer = self.tags.closer.format(parameter["tag"])
         self.begin = parameter[0].partition(parameter["tag"])[0] + parameter["tag"]
@@ -176,7 +176,7 @@ class _Body:
         return trimmed(text[pos:end], trim), end + len(closer), True
 
     def _next_parameter(self, pos: int) -> int:
-        """Where the next tag stands that opens another parameter of the tool; -1: nowhere."""
+        """Return the index of the next tag that opens a parameter of the tool; -1 if none."""
         at = -1 if self.tags.named or self.tags.nested else self.src.find(self.begin, pos)
         match = self.tags.parameter.match(self.text, at) if at >= 0 else None
         if match is None:
@@ -186,10 +186,10 @@ class _Body:
         return at if known else -1
 
     def _end(self, pos: int) -> int:
-        """Where the tag stands that closes the value which begins at `pos`; -1: nowhere.
+        """Return the index of the tag that closes the value which begins at ``pos``; -1 if none.
 
-        A value may hold such tags itself: it ends at the first that closes no other and behind
-        which another parameter begins, or the call ends; without any, at the first of all.
+        A value may hold such tags itself. It ends at the first one that closes no inner opening tag
+        and that another parameter or the call's end follows; if none does, at the first of all.
         """
         text, closer, at, since = self.text, self.closer, pos, pos
         opened, first = 0, -1
@@ -204,7 +204,7 @@ class _Body:
             opened -= 1
             since = at = at + len(closer)
             if opened < 0 and self.src.find_first(self.last, at) < self.src.find(closer, at):
-                break  # that one is the next call's
+                break  # the next closing tag belongs to the next call
         if first < 0:
             self.src.spend(len(text) - pos)
         return first
@@ -218,7 +218,7 @@ class _Body:
 
 
 def trimmed(value: str, how: str) -> str:
-    """A tag's text without what the format puts around it."""
+    """Return a tag's text without what the format puts around it; ``how``: see ``Tags.trim``."""
     if how == "element":
         data = _CDATA.match(value)
         if data is not None:
@@ -231,15 +231,14 @@ def trimmed(value: str, how: str) -> str:
 
 
 def typed(raw: str, allowed: Set[str]) -> Any:
-    """The value that `raw` stands for where a schema allows these types; none: it does not say.
+    """Return the value that ``raw`` stands for, given the types that its schema allows.
 
-    Text stays text where the schema allows text only; a number, boolean, null, list or object is
-    read as JSON or as Python writes it where the schema allows it, or says nothing. What does not
-    fit any allowed type stays the text it is, for the validator to judge.
+    An empty ``allowed`` means any type. A number, boolean, null, list or object is read from JSON
+    or Python if its type is allowed. Any other text stays text, for the validator to judge.
     """
     if allowed == {"string"}:
         return raw
-    reader = Reader(f"{raw} ", python=True)  # a number ends before a blank
+    reader = Reader(f"{raw} ", python=True)  # with a blank, for a number must not end the text
     try:
         value = reader.value()
     except (Unreadable, RecursionError):
@@ -249,23 +248,23 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     none = value is None and "null" not in raw and ("null" not in allowed or "string" in allowed)
     fits = not allowed or any(is_of_type(value, kind) for kind in allowed)
     if isinstance(value, str) or none or not fits:
-        return raw  # a text's quotes are part of it, and None may be one
+        return raw  # a string's quotes are part of the text, and "None" may be a text
     if "integer" in allowed and "number" not in allowed and isinstance(value, float):
         return int(value)
     return value
 
 
 def types_of(schema: Any, definitions: Mapping[str, Any]) -> Set[str]:
-    """The JSON types that a cleaned schema allows; none where it does not say."""
+    """Return the JSON types that a cleaned schema allows; an empty set if it doesn't say."""
     found = [kinds(variant) for variant in variants(schema, definitions)]
     return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
 
 
 def set_off(text: str) -> str:
-    """An element's text without what only sets it off from its tags.
+    """Return an element's text without the white space that sets it off from its tags.
 
-    Of several lines the first and the last line break go, with the closing tag's indentation; of a
-    single one all blanks around it.
+    Several lines lose the first and the last line break and the closing tag's indentation. A single
+    line loses the blanks around it if it stands on a line of its own or has one on both sides.
     """
     if "\n" not in text.strip():
         return text.strip() if "\n" in text or text[:1] == text[-1:] == " " else text

@@ -1,1 +1,1 @@
-"""Mending a call that has exactly one sensible reading: its text, then its shape and values."""
+"""Mend a call that has exactly one sensible reading: first its text, then its shape and values."""

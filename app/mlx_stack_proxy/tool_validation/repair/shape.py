@@ -1,7 +1,8 @@
-"""Objects whose members are off: misspelled, null or surplus parameters, wrong types.
+"""Mend an object's members: misspelled, null or surplus parameters, and values of a wrong type.
 
-`Mender` walks a value along its schema, so a rule applies at every depth. It changes nothing that
-the schema's own types allow; the caller holds the result against the schema.
+``Mender`` walks a value along its schema, so a rule applies at every depth. It converts a value
+only if the schema allows no value of its type and exactly one conversion is possible. The caller
+validates the result.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from . import values
 from .values import NOTHING
 from .variants import Schema, fits, kinds, variants
 
-MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
-MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much as a check
+MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are not a slip
+MAX_VALUES: Final = 20_000  # values walked in one call: each costs as much as a check
 
 
 class Mender:
-    """One pass over one value; `rules` names what was done."""
+    """One pass over one value, along a cleaned schema with these ``$defs``."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self.rules: dict[str, None] = {}
+        self.rules: dict[str, None] = {}  # names of the rules applied, in order
         self._left = MAX_VALUES
-        # By identity: the schema outlives the pass.
+        # Variants by the id of their schema, which outlives the pass.
         self._variants: dict[int, list[Schema]] = {}
 
     def mend(self, value: Any, schema: object) -> Any:
-        """`value`, or the one thing it must have been meant to be."""
+        """Return ``value`` mended; its own type stays unless exactly one conversion is possible."""
         self._left -= 1
         if self._left < 0:
             return value
@@ -109,7 +110,7 @@ class Mender:
     def _rename(
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
     ) -> dict[str, Any]:
-        """Parameters spelled with other case or separators, where one declared name is meant."""
+        """Rename parameters that differ from one declared name by case and separators only."""
         given = _by_spelling([key for key in value if key not in declared])
         absent = _by_spelling(
             [name for name in declared if name not in value and (closed or name in required)]
@@ -122,7 +123,10 @@ class Mender:
     def _drop_unknown(
         self, value: dict[str, Any], properties: dict[str, Any], required: list[str]
     ) -> dict[str, Any]:
-        """Parameters that the schema forbids go, if nothing required is missing without them."""
+        """Drop parameters that the schema forbids.
+
+        Keep them all if a required one is missing, or one of them may be a misnamed parameter.
+        """
         declared = {*properties, *required}
         unknown = [key for key in value if key not in declared]
         absent = declared - value.keys()
@@ -131,20 +135,20 @@ class Mender:
         if any(_may_be_meant(key, value[key], absent) for key in unknown):
             return value
         if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
-            return value  # one parameter in two spellings
+            return value  # one parameter came in two spellings
         self.rules["unknown_parameter"] = None
         return {key: item for key, item in value.items() if key in declared}
 
 
 def _by_spelling(names: list[str]) -> dict[str, str]:
-    """Names by their letters and digits, where no second one has the same."""
+    """Map squashed names to names; leave out two names that share the squashed one."""
     spelled = list(map(squash, names))
     counts = Counter(spelled)
     return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
 
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
-    """Whether a surplus parameter may be a misnamed one that is declared and not given."""
+    """Whether a surplus parameter may be one of the ``absent`` declared ones, misnamed."""
     inside = isinstance(item, dict) and not absent.isdisjoint(item)
     return inside or bool(nearest(key, absent, 1))
 

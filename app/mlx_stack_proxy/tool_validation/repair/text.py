@@ -1,16 +1,19 @@
-"""From the text of a call's arguments to the one JSON value it can be read as.
+"""Read the text of a call's arguments as the one JSON value that it can mean.
+
+A strict parser comes first. If it fails, a lenient one reads the value, and rules account for
+the text before and behind it; a text that a rule can't account for has no reading.
 
 The rules, in the order in which they are tried:
 
 =====================  ============================================================================
 ``double_encoded``     a JSON string that holds the JSON (also with escaped quotes but none around)
 ``list_of_one``        the object as the only element of an array
-``code_fence``         Markdown's fence around it
+``code_fence``         Markdown's fence around the value
 ``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
-the reader's           see `lenient_json`: quotes, literals, commas, keys, newlines, closers
-``extra_closer``       closing brackets behind it
-``duplicate_object``   the same object once more; a different one is a second call, and no repair
-``trailing_text``      words behind it that hold no data
+the reader's           see ``lenient_json``: quotes, literals, commas, keys, newlines, closers
+``extra_closer``       closing brackets behind the value
+``duplicate_object``   the same object once more; a different one is a second call: no repair
+``trailing_text``      words behind the value that hold no data
 ``doubled_braces``     a template's ``{{...}}``
 ``unescaped_quotes``   quotation marks inside strings, where only one way of ending them is JSON
 =====================  ============================================================================
@@ -33,15 +36,16 @@ MAX_ENCODINGS: Final = 3
 _JSON_SPACE: Final = " \t\r\n"
 _EDGES: Final = " \t\r\n\ufeff\u00a0"
 _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
-# A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data, as is what
-# stands between elements: `<arg_key>x</arg_key><arg_value>{…}` is a value of some parameter.
+# A word before the object may end in a colon, but `path: "a", {…}` and `x={…}` are data, and in
+# `<arg_key>x</arg_key><arg_value>{…}` the object is the value of a parameter.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-# A quotation mark or brace may be data, or the end of it: one inside a string ended it too early.
+# Text behind the value that may belong to it: a quotation mark or brace in it suggests that one
+# inside a string has ended the value too early.
 _TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
-# Quotation marks around words, as in prose, with no JSON at them.
+# Quotation marks around words, as in prose, with no JSON punctuation next to them.
 _QUOTED: Final = re.compile(
     r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
 )
@@ -49,20 +53,20 @@ _QUOTED: Final = re.compile(
 
 @frozen
 class Reading:
-    """What a text says: its `value`, the `rules` it took, the part of it that is plain JSON."""
+    """The one reading of a text."""
 
     value: Any
-    rules: tuple[str, ...]
-    text: str | None = None
+    rules: tuple[str, ...]  # names of the rules that it took
+    text: str | None = None  # the part of the text that is strict JSON; None if the value isn't
 
 
 def read(text: str, root: str = "{") -> Reading:
-    """The one reading of `text`, in linear time; raises `Unreadable` where there is none.
+    """Return the one reading of ``text``, in linear time; raise ``Unreadable`` if there is none.
 
-    `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
-    for a reply in JSON. The caller has capped the text's size.
+    ``root``: the brackets with which the value may begin, ``{`` for a call's arguments, ``{[`` for
+    a reply in JSON. The caller caps the text's size.
     """
-    # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
+    # Don't strip the end: white space ends a number, so `{"a": 12\n` lacks only its closer.
     return _read(text.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
 
 
@@ -78,7 +82,10 @@ def _read(text: str, root: str, encodings: int) -> Reading:
 
 
 def _rooted(reading: Reading, root: str, encodings: int) -> Reading:
-    """`reading`, if its value is of a kind that may stand at the root, or holds one."""
+    """Return ``reading`` if its value may stand at the root, or the root value inside it.
+
+    Raises ``Unreadable`` for any other value.
+    """
     value = reading.value
     if isinstance(value, str) and encodings:
         inner = _read(value.strip(_EDGES), root, encodings - 1)
@@ -93,7 +100,7 @@ def _rooted(reading: Reading, root: str, encodings: int) -> Reading:
 
 def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadable) -> Reading:
     if _QUOTES_ESCAPED.match(text) and encodings:
-        if "\\" in text.replace('\\"', ""):  # those may be escaped once or twice
+        if "\\" in text.replace('\\"', ""):  # other escapes may be escaped once or twice
             raise strict_error
         try:
             inner_text = parse_exactly(f'"{text.rstrip()}"')
@@ -115,7 +122,7 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
-    """Where the value begins, and the rules for what stands before it."""
+    """Return the index where the value begins, and the rules for the text before it."""
     found = re.search(f'["{re.escape(root)}]', text)
     start = 0 if text[:1] == "[" else found.start() if found else MAX_LEADING + 1
     leading = text[:start]
@@ -136,7 +143,7 @@ def _read_at(text: str, start: int) -> Reading:
             raise
         return _read_with_inner_quotes(text, start, error)
     if value == {} and _FILLED.match(text, reader.position):
-        # Some servers begin the arguments with an empty object and add to that.
+        # Some servers send an empty object first and append the real arguments.
         filled = _read_at(text, text.index("{", reader.position))
         return replace(filled, rules=("leading_text", *filled.rules))
     exact = None if reader.used else text[start : reader.position]
@@ -157,7 +164,7 @@ def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading
 
 
 def _after(text: str, position: int, value: Any) -> list[str]:
-    """The rules for what stands behind the value; raises `Unreadable` where that may be data."""
+    """Return the rules for the text behind the value; raise ``Unreadable`` if it may be data."""
     rules: dict[str, None] = {}
     behind = text[position:]
     for _ in range(MAX_COPIES):

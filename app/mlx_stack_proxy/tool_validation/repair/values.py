@@ -1,7 +1,7 @@
-"""Values of the wrong JSON type that can be of the right one in one way only.
+"""Convert values of a wrong JSON type that have one reading only in the right type.
 
-A converter gets a value and the variant of the schema that it should fit, and gives the mended
-value or `NOTHING`. It runs only where the variant does not allow the value's own type.
+A converter gets a value and the types that are allowed (or the schema's variant), and returns the
+converted value or ``NOTHING``. Type converters run only if no variant allows the value's own type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .variants import Schema, kinds
 
 
 class _Nothing:
-    """No value: None is one."""
+    """The type of ``NOTHING``: None can't say "no value", for it is JSON's null."""
 
 
 NOTHING: Final = _Nothing()
@@ -26,7 +26,7 @@ _LENIENT_IN_STRINGS: Final = frozenset({"single_quotes", "python_literals", "tra
 
 
 def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
-    """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
+    """Convert ``"5"`` to 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
     if not isinstance(value, str) or not allowed & {"number", "integer"}:
         return NOTHING
     if not NUMBER.fullmatch(value.strip()):
@@ -40,21 +40,21 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
 
 
 def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
-    """``"true"`` and ``"False"``. Not ``"yes"``, ``"1"`` or ``"on"``."""
+    """Convert ``"true"`` and ``"False"`` in any case. Not ``"yes"``, ``"1"`` or ``"on"``."""
     if not isinstance(value, str) or "boolean" not in allowed:
         return NOTHING
     return _BOOLEANS.get(value.strip().lower(), NOTHING)
 
 
 def string_from_integer(value: Any, allowed: frozenset[str]) -> Any:
-    """5 for ``"5"``. Not 5.0, true or null, which could be written in several ways."""
+    """Convert 5 to ``"5"``. Not 5.0, true or null, which could be written in several ways."""
     if "string" in allowed and isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 10**MAX_DIGITS else NOTHING
     return NOTHING
 
 
 def container_from_string(value: Any, allowed: frozenset[str]) -> Any:
-    """``"[1, 2]"`` for [1, 2] and ``"{\\"a\\": 1}"`` for {"a": 1}, in JSON or Python's spelling."""
+    """Convert ``"[1, 2]"`` to [1, 2], and an object's text to the object: JSON's or Python's."""
     if not isinstance(value, str):
         return NOTHING
     text = value.strip()
@@ -71,7 +71,7 @@ def container_from_string(value: Any, allowed: frozenset[str]) -> Any:
 
 
 def array_from_value(value: Any, variant: Schema) -> Any:
-    """A lone value where an array of it is due. Not a text of several words: it may be several."""
+    """Wrap a lone value in an array. Not a text of several words: it may be several items."""
     allowed = kinds(variant)
     if allowed is None or "array" not in allowed or value is None or isinstance(value, list):
         return NOTHING
@@ -79,7 +79,7 @@ def array_from_value(value: Any, variant: Schema) -> Any:
 
 
 def enum_spelling(value: Any, options: list[Any]) -> Any:
-    """The one option that differs from `value` in case, spaces, ``-`` or ``_`` only."""
+    """Return the one option that differs from ``value`` only by case, spaces, ``-`` or ``_``."""
     if not isinstance(value, str) or value in options:
         return NOTHING
     wanted = _spelled(value)

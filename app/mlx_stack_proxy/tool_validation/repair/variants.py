@@ -1,7 +1,7 @@
-"""What a schema allows at one place, with references and alternatives written out.
+"""Expand a schema at one place into its alternatives, without references and combinators.
 
-A guide for repairs only: it is approximate where schemas combine, and whatever a repair makes of
-it is held against the real schema afterwards.
+Only repairs use the alternatives. They are approximate where schemas combine, but a repaired value
+is validated against the real schema afterwards.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from ..json_types import is_of_type
 
-MAX_VARIANTS: Final = 16
-MAX_STEPS: Final = 8
+MAX_VARIANTS: Final = 16  # the alternatives kept
+MAX_STEPS: Final = 8  # levels of references and combinators expanded
 
 Schema = dict[str, Any]
 
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 def variants(
     schema: object, definitions: Mapping[str, Any], steps: int = MAX_STEPS
 ) -> list[Schema]:
-    """The alternatives that a cleaned `schema` allows, each without combinators; at most 16."""
+    """Return up to ``MAX_VARIANTS`` alternatives of a cleaned schema, each without combinators."""
     if not isinstance(schema, dict):
         return [] if schema is False else [{}]
     base = {
@@ -56,7 +56,7 @@ def _merged(one: Schema, other: Schema) -> Schema:
 
 
 def kinds(variant: Schema) -> frozenset[str] | None:
-    """The JSON types that `variant` allows; None where it says nothing about them."""
+    """Return the JSON types that ``variant`` allows; None if it says nothing about types."""
     declared = variant.get("type")
     if isinstance(declared, str):
         return frozenset({declared})
@@ -76,6 +76,6 @@ def kinds(variant: Schema) -> frozenset[str] | None:
 
 
 def fits(value: object, variant: Schema) -> bool:
-    """Whether `value` is of a type that `variant` allows."""
+    """Whether ``value`` is of a type that ``variant`` allows."""
     allowed = kinds(variant)
     return allowed is None or any(is_of_type(value, kind) for kind in allowed)

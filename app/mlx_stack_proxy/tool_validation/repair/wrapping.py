@@ -1,4 +1,7 @@
-"""Arguments inside another object: the call itself, as OpenAI writes it, or a word like `input`."""
+"""Unwrap arguments that a model put into another object.
+
+The object is the call itself, as OpenAI writes it, or has one key such as ``input``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ..names import squash
 from . import values
 
 MAX_WRAPPINGS: Final = 3
-# Keys under which models put the arguments once more, and what they put beside them.
+# Keys under which models put the arguments once more, and (`_COMPANIONS`) the keys beside these.
 WRAPPERS: Final = frozenset((*ARGUMENT_KEYS, *NESTED_KEYS, "tool_calls"))
 _NAMING: Final = frozenset(NAME_KEYS)
 _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
@@ -18,14 +21,17 @@ _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
 
 @frozen
 class Unwrapped:
-    """The arguments inside a wrapping. `sure`: they are so even where the schema allows that."""
+    """The arguments inside a wrapping."""
 
     inner: dict[str, Any]
-    sure: bool
+    sure: bool  # the object is a wrapping even if the schema accepts it as it came
 
 
 def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrapped | None:
-    """What is inside ``{"arguments": {...}}`` and its like, up to three steps in."""
+    """Unwrap ``{"arguments": {...}}`` and similar objects, up to three levels; None if none.
+
+    ``declared``: the names of the tool's parameters.
+    """
     inner, named = value, False
     for _ in range(MAX_WRAPPINGS):
         found = _step(inner, tool, declared)
@@ -41,12 +47,12 @@ def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrap
 def _step(
     value: dict[str, Any], tool: str, declared: frozenset[str]
 ) -> tuple[dict[str, Any], bool] | None:
-    """The object inside one wrapping, and whether the tool's name stands beside it.
+    """Return the object inside one wrapping, and whether the tool's name stands beside it.
 
-    None where that isn't certain. `declared` holds the tool's own parameters: one that is called
-    `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
-    arguments must be the tool's, or this would be a choice between two tools. The arguments may be
-    encoded once more, as OpenAI's own are.
+    None if ``value`` is not certainly a wrapping. A declared parameter called ``input`` is not one;
+    a declared ``name`` may still hold the tool's name. A name beside the arguments must be the
+    tool's, or unwrapping would choose between two tools. The inner object may be JSON text, as
+    OpenAI's arguments are.
     """
     if len(value) > len(_COMPANIONS):
         return None
@@ -63,7 +69,7 @@ def _step(
         return None
     (inner,) = inside.values()
     named = not _NAMING.isdisjoint(beside)
-    # A parameter of the tool's own may stand beside them, where the arguments have it, too.
+    # A declared parameter may stand beside the arguments only if the arguments have it, too.
     own = declared.intersection(value) - _NAMING
     if own and not (named and own <= inner.keys() <= declared):
         return None
@@ -82,7 +88,7 @@ def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
 
 
 def _only(key: str, item: Any) -> Any:
-    """OpenAI's list of calls may hold one; of arguments a list is something else."""
+    """Return the single item of ``tool_calls``; a list under any other key is not a call."""
     return item[0] if key == "tool_calls" and isinstance(item, list) and len(item) == 1 else item
 
 
