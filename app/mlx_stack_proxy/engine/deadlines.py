@@ -1,6 +1,7 @@
 """The time limits of a call, of a second opinion and of an exchange, as rules.
 
-The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
+The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends
+after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
 ``timers.py`` checks all limits several times a second. A limit that is reached gives a verdict,
 which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
 ``exchange.started``.

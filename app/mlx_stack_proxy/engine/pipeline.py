@@ -53,7 +53,7 @@ class StageState:
         return False
 
     def mend(self, reply: Reply) -> None:
-        """At the end, before any stage judges: repair choices, and note them in ``reply.mended``."""
+        """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
 
     def judge(self, reply: Reply) -> Verdict | None:
         """After all stages have mended: judge; note shortened choices in ``reply.mended``."""
