@@ -54,7 +54,9 @@ class Calls:
     timers: Timers
     observer: Observer | None
     clock: Callable[[], float]
-    began: float | None = None  # when the newest call began; None: its outcome has been noted
+    began: float | None = (
+        None  # when the call that runs began; None: none runs, or its outcome is noted
+    )
     of_tier: TierCall | None = None  # the same call, for the tier's breaker
     first_byte: float | None = None  # when the call's reply began; None: it hasn't
     waited: float = 0.0  # seconds waited for a place on the tier

@@ -51,7 +51,7 @@ class Began:
 
 @dataclass(slots=True)
 class Exchange:
-    """The state of one exchange."""
+    """The data of one exchange. The loop appends to it; rules, headers and metrics read it."""
 
     request: Request
     outcomes: list[Outcome] = field(default_factory=list)

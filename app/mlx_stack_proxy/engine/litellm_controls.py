@@ -69,7 +69,7 @@ _PARTS = (
 )
 _NAMES = frozenset(
     {
-        # whose account, and where
+        # accounts, keys and addresses
         "agentcore_runtime_session_id",
         "api_base",
         "api_version",
@@ -99,7 +99,7 @@ _NAMES = frozenset(
         "use_ssl",
         "use_xai_oauth",
         "user_config",
-        # which deployment answers, and how
+        # the deployment that answers, and the way it is called
         "acompletion",
         "additional_drop_params",
         "aembedding",
@@ -155,7 +155,7 @@ _NAMES = frozenset(
         "tiered_pricing",
         "tpm",
         "ttl",
-        # what it adds to a prompt, or makes of a reply
+        # changes to the prompt or the reply
         "allow_client_keepalive_override",
         "assistant_continue_message",
         "bos_token",
@@ -179,7 +179,7 @@ _NAMES = frozenset(
         "stream_response",
         "supports_system_message",
         "user_continue_message",
-        # what it logs
+        # logging
         "completion_call_id",
         "id",
         "log_client_error_tracebacks",

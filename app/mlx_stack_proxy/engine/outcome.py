@@ -39,7 +39,7 @@ class Incident:
     """Something a stage did or found, for the counters and the events."""
 
     kind: str  # one of :data:`EVENT_KINDS`
-    labels: tuple[str, ...]  # bounded words for the counter
+    labels: tuple[str, ...]  # the counter's labels, each from a bounded set
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -103,10 +103,10 @@ class Services:
     notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
-    exchanges: set[RunningExchange] = field(default_factory=set)
+    exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
     rate_limit: RateLimit = field(default_factory=RateLimit)
-    retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
-    _in_force: Services | None = None
+    retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
+    _in_force: Services | None = None  # the copy since the last change; None: not made yet
 
     def in_force(self) -> Services:
         """Return a copy that no later change of the settings reaches."""

@@ -110,7 +110,7 @@ class Timers:
         return hung if not out and self.decisions.leaves_silent(hung, now) else None
 
     def _client_is_slow(self, now: float) -> Verdict | None:
-        """While the client takes no bytes, only the call's total time counts, not silence.
+        """While the client takes no bytes, count no silence, only the call's total time.
 
         That limit stays, so that the call doesn't keep its place on the tier for ever.
         """

@@ -47,7 +47,7 @@ _OF_TEMPLATE = re.compile(
     r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
     r"|\bunexpected role\b"
 )
-# LiteLLM's `raise_on_model_repetition`, at 100 equal pieces of a stream.
+# LiteLLM's `raise_on_model_repetition` says so after 100 equal pieces of a stream.
 _REPETITION = "the model is repeating the same chunk"
 _OVERFLOW = re.compile(
     r"context_length_exceeded|contextwindowexceeded|context_window_exceeded|exceed_context_size"
@@ -74,7 +74,7 @@ _WINDOW = (
 )
 MAX_READ = 4000  # characters of an answer that are searched
 _MAX_QUOTED = 300
-# LiteLLM and clouds quote keys in their errors.
+# LiteLLM and clouds quote API keys in their errors; these are not passed on.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
 
 
@@ -118,7 +118,7 @@ def failure_of_status(
         said, window = f"the prompt does not fit: {message}", window_in(text)
         return replace(came, reason="context_overflow", message=said, window=window)
     came = replace(came, message=_with(status, message), retry_after=_retry_after(headers))
-    if status < 400:  # to https, or to another path than `upstream.base_url` has
+    if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
         return replace(came, message=_with(status, "a redirect, and none is followed"), final=True)
     if status in (401, 403) or _WRONG_KEY in text:
         said = _with(status, "LiteLLM refused the API key")  # LiteLLM's message may quote the key
