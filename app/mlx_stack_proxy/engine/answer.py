@@ -1,4 +1,9 @@
-"""What an exchange's client gets: bytes while they come, and the end that was decided."""
+"""Writes the response of one exchange to its client.
+
+While an attempt runs, :meth:`Answer.send` forwards its bytes, and the first of them starts the
+response with our headers. At the end :meth:`Answer.deliver` or :meth:`Answer.send_error` writes the
+rest. Signs of life are written by tasks of their own, so every other write waits for these first.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +32,20 @@ _KEEPALIVE = comment_frame("keep-alive")
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """One client's response."""
+    """The response to one client."""
 
     exchange: Exchange
     downstream: Downstream
-    memory: MemoryProbe  # whose pressure our headers tell
-    metadata: bool  # the last chunk, or the object, also carries what our headers say
-    running: Attempt | None = None  # the attempt of now
-    _said: dict[str, str] = field(default_factory=dict)
-    _late_writes: list[asyncio.Task[None]] = field(default_factory=list)
-    _unsent: bytes = b""  # bytes whose write a timer interrupted; they go out first
+    memory: MemoryProbe  # gives the memory pressure for our headers
+    metadata: bool  # whether the last chunk, or the object, repeats our headers
+    running: Attempt | None = None  # the newest attempt
+    _said: dict[str, str] = field(default_factory=dict)  # our headers, as they went out
+    _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # signs of life
+    _unsent: bytes = b""  # bytes whose write was cancelled; they go out before any others
 
     @property
     def busy(self) -> bool:
-        """Whether the client is still to take what it was sent."""
+        """Whether a write still waits for the client to take its bytes."""
         return self.downstream.writing or bool(self._late_writes)
 
     @property
@@ -52,7 +57,7 @@ class Answer:
         self.downstream.last_write = now
 
     async def send(self, data: bytes) -> None:
-        """Send what the reply brought; where that is cancelled, it waits for what goes out next."""
+        """Send bytes of the reply; if that is cancelled, keep them for the next write."""
         self._unsent = data = self._unsent + data
         if self._late_writes:
             await self._late_writes_end()
@@ -66,7 +71,7 @@ class Answer:
         write.add_done_callback(self._late_writes.remove)
 
     async def send_error(self, step: PassOn | Fail) -> None:
-        """Send an error, ours or upstream's own."""
+        """Send our error, or upstream's own answer."""
         await self._late_writes_end()
         if isinstance(step, Fail):
             await self._fail(step.error)
@@ -74,7 +79,7 @@ class Answer:
             await self._pass_on(step)
 
     async def _late_writes_end(self) -> None:
-        """A sign of life was there first, and must go out first."""
+        """Wait until the signs of life have gone out, for they were written first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
@@ -94,7 +99,7 @@ class Answer:
         return response_headers.encode(self._said)
 
     async def deliver(self, attempt: Attempt) -> None:
-        """Send what is left of a reply."""
+        """Send what is left of an attempt's reply, and end the response."""
         await self._late_writes_end()
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
@@ -121,7 +126,7 @@ class Answer:
         await self.downstream.whole(step.status, headers, step.body)
 
     async def _fail(self, error: ProxyError, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        """``more``: upstream's headers."""
+        """Send an error and end the response. ``more``: upstream's headers."""
         outgoing = self.exchange.outgoing
         if self.downstream.started:
             _, note = self._closing_words()
@@ -143,7 +148,7 @@ class Answer:
         return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
     def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
-        """What our headers would say now, and a comment of it if those sent said otherwise."""
+        """Return our headers' current values, and an SSE comment of them if others were sent."""
         said = response_headers.values(self.exchange, None, self.memory.pressure)
         fields = response_headers.as_fields(said)
         if said == self._said:

@@ -1,8 +1,10 @@
-"""One upstream call's reply, from its bytes to what the client gets; no I/O.
+"""One upstream call's reply, from upstream's bytes to the client's bytes; without I/O.
 
-Bytes go in by :meth:`Attempt.feed`; what may go out comes back. The attempt is over when
-``verdict`` is set or ``done`` is true; then :meth:`Attempt.settle` lets the stages mend and judge,
-and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to deliver.
+:meth:`Attempt.feed` takes upstream's bytes, parses them into chunks, shows each chunk's events to
+the reply and the stages, and returns the bytes that the gate lets out at once. The attempt is over
+when ``verdict`` is set or ``done`` is true. Then :meth:`Attempt.settle` lets the stages mend and
+judge the reply, and :meth:`Attempt.rest` (a stream) or :meth:`Attempt.completion` (one object)
+returns what is left to deliver.
 """
 
 from __future__ import annotations
@@ -34,16 +36,12 @@ from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
-_DEEP = 200  # a chunk with fewer brackets is not nested too deeply to be written again
-_OF_ONE_CHUNK = frozenset({"choices", "usage"})
+_DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
+_OF_ONE_CHUNK = frozenset({"choices", "usage"})  # fields that other chunks don't share
 
 
 class Attempt:
-    """The state of one attempt.
-
-    ``notes``: headers that the loop adds to the stages'. ``public``: what LiteLLM's headers say to
-    the client.
-    """
+    """One attempt: its request, the reply so far, and what of the reply is held."""
 
     def __init__(
         self,
@@ -54,23 +52,23 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._after_text = exchange.text_is_out
-        self._continues = committed is not None
+        self._after_text = exchange.text_is_out  # the client has text of an earlier attempt
+        self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
-        self.notes: dict[str, str] = {}
-        self.public: RawHeaders = []
-        self._content = b""
+        self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
+        self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
+        self._content = b""  # the request as bytes, until it is taken
         self.reply = Reply()
-        self.verdict: Verdict | None = None
-        self.done = False
-        self.identity: dict[str, Any] | None = None
-        self._other_out = False
-        self._top: dict[str, Any] = {}  # what the fields of a chunk made by us are
-        self._expected = exchange.request.body.get("n") or 1  # choices
-        self._done_frame = sse.DONE_FRAME
+        self.verdict: Verdict | None = None  # why the attempt ended early, then the stages' verdict
+        self.done = False  # the reply has come to its end
+        self.identity: dict[str, Any] | None = None  # of the first chunk let out; None: none was
+        self._other_out = False  # something of a refusal, audio or an image was let out
+        self._top: dict[str, Any] = {}  # the shared fields of the chunk that brought a cut
+        self._expected = exchange.request.body.get("n") or 1  # number of choices asked for
+        self._done_frame = sse.DONE_FRAME  # upstream's own, once it has come
         self._pipeline = Pipeline(stages, exchange, report)
         self._watched = self._pipeline.watches_events
-        # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
+        # A client that doesn't stream gets one object, built as chunks come; no chunk is kept.
         self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = self._new_gate(report, exchange)
         self._reader = sse.FrameReader()
@@ -87,14 +85,14 @@ class Attempt:
         return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)
 
     def remarks(self) -> Remarks:
-        """What the loop and the stages have said so far."""
+        """The remarks of the stages so far, with the loop's notes."""
         said = self._pipeline.remarks()
         said.notes |= self.notes
         return said
 
     @property
     def committed(self) -> Committed | None:
-        """What this attempt has let out so far; None if nothing."""
+        """What this attempt has let out to the client so far; None if nothing."""
         if self.identity is None:
             return None
         choice = self.reply.choices.get(0)
@@ -102,7 +100,7 @@ class Attempt:
         return Committed(text, self.identity, self._other_out)
 
     def go_on_from(self, committed: Committed) -> None:
-        """Another attempt's beginning has gone out, though none of its text: this one follows."""
+        """Continue a stream that another attempt began: its chunks' ``id`` and ``created`` stay."""
         self._view = self._view_with(committed.identity)
 
     def _view_with(self, identity: Mapping[str, Any]) -> ClientView:
@@ -116,14 +114,14 @@ class Attempt:
 
     @property
     def finished(self) -> bool:
-        """Whether all choices have their finish_reason; usage and ``[DONE]`` may still come."""
+        """Whether every choice has its finish_reason; usage and ``[DONE]`` may still come."""
         return self.reply.finished and len(self.reply.choices) >= self._expected
 
     @property
     def speaks_behind_result(self) -> bool:
-        """Whether words of ours are a user message behind a tool result in what it sends.
+        """Whether the request sent has a user message of ours behind a tool result.
 
-        Not where the client's own stands there, to which ours were added.
+        False if the client itself has a user message there, to which ours was appended.
         """
         messages, given = self.request.body["messages"], self._client_request.body["messages"]
         if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
@@ -132,10 +130,11 @@ class Attempt:
 
     @property
     def over(self) -> bool:
+        """Whether the attempt takes no more of upstream's bytes."""
         return self.done or self.verdict is not None
 
     def on_request(self) -> Verdict | None:
-        """Let the stages see and rewrite the request, before :meth:`take_content`."""
+        """Let the stages rewrite or refuse the request; return the refusal, if any."""
         if verdict := self._pipeline.on_request(self.request):
             return verdict
         try:
@@ -145,14 +144,16 @@ class Attempt:
         return None
 
     def take_content(self) -> bytes:
-        """What is sent of the request. It is given but once: a reply may stream for long, and what
-        is sent is as long as the request, and takes up to eight times that as orjson writes it.
+        """Return the request as bytes, and let go of them; call it once, after :meth:`on_request`.
+
+        A reply may stream for long, and the bytes may take up to eight times their length in
+        memory, as orjson writes them.
         """
         content, self._content = self._content, b""
         return content
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of an event stream; the bytes that may go out now."""
+        """Take bytes of upstream's event stream; return the bytes that may go out now."""
         out: list[bytes] = []
         try:
             for frame in self._reader.feed(data):
@@ -164,7 +165,7 @@ class Attempt:
         return b"".join(out) if len(out) != 1 else out[0]
 
     def take_completion(self, completion: dict[str, Any]) -> None:
-        """Take a whole JSON reply (upstream did not stream). Nothing goes out before its end."""
+        """Take a whole JSON reply (upstream did not stream); nothing goes out before its end."""
         try:
             for chunk in chunks_of_completion(completion, self._form):
                 if chunk.done:
@@ -173,7 +174,7 @@ class Attempt:
                     break
                 for event in chunk.events:
                     verdict = self._show(event)
-                    # All has been generated: mending takes out what a cut is about.
+                    # The model has written all already. The stages' mending does what a cut would.
                     if not isinstance(verdict, Cut):
                         self.verdict = self.verdict or verdict
                 self._keep(chunk)
@@ -182,7 +183,7 @@ class Attempt:
             self.verdict = UpstreamFailed("server_error", said, status=200)
 
     def end(self) -> bytes:
-        """Upstream has closed the stream; the bytes that its last event lets go out."""
+        """Take the end of upstream's stream; return the bytes that its last event lets out."""
         out: list[bytes] = []
         rest = self._reader.finish()
         if rest is not None and not self.over:
@@ -195,13 +196,13 @@ class Attempt:
         return b"".join(out)
 
     def settle(self) -> Verdict | None:
-        """The stages mend and judge the reply that is whole now, or as whole as it gets."""
+        """Let the stages mend and judge the reply, whole or cut; return the verdict."""
         cut = self.verdict
         if isinstance(cut, Cut):
             self._finish(cut)
             self.reply.cut = True
         if self.reply.usage is None:
-            self.reply.generated = self.reply.written()  # by which its cost is estimated
+            self.reply.generated = self.reply.written()  # for the estimate of its cost
         if self._lacks_usage():
             self._keep_usage()
         self.reply.flowed = self._gate.flowed
@@ -209,9 +210,9 @@ class Attempt:
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
-        """What is still held, for a client that streams, up to and with ``[DONE]``.
+        """Return the bytes still to be sent to a client that streams, to ``[DONE]`` or its like.
 
-        ``note``: a comment that goes before it. ``metadata``: joins the last chunk, as
+        ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
         held = self._final()
@@ -221,7 +222,7 @@ class Attempt:
         return b"".join([*frames, note, self._view.end(self._done_frame)])
 
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The whole reply, for a client that does not stream."""
+        """Return the whole reply as one object, for a client that does not stream."""
         builder = self._builder
         assert builder is not None, "the client streams"
         whole = builder.build()
@@ -252,18 +253,18 @@ class Attempt:
             self._let_out(released, out)
 
     def _show(self, event: Event) -> Verdict | None:
-        """Take an event in, and let the stages see it."""
+        """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
         self.reply.apply(event)
         verdict = self._pipeline.on_event(event) if self._watched else None
         if isinstance(event, UpstreamErrorEvent):
-            # A template is asked before there is anything of a reply.
+            # A chat template refuses our words before the reply begins, never later.
             ours = self.speaks_behind_result and not self.reply.choices
             said = event.message or event.type
             return repetition_inside(said) or failure_inside(said, speaks_behind_result=ours)
         return verdict
 
     def _keep(self, chunk: Chunk) -> None:
-        """Take a chunk of which nothing may go out yet."""
+        """Keep a chunk, of which nothing may go out yet, for the gate or the builder."""
         builder = self._builder
         if builder is None:
             self._gate.hold(chunk)
@@ -275,7 +276,7 @@ class Attempt:
             builder.add(payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
-        """Take the chunk that brought the cut; its finish and usage count, where it has them."""
+        """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
         self._top = {k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK}
         for event in chunk.events:
             if isinstance(event, (Finish, Usage)):
@@ -283,7 +284,7 @@ class Attempt:
         self._keep(chunk)
 
     def _finish(self, cut: Cut) -> None:
-        """End the choices that were cut, as the model would have ended them."""
+        """Give each choice that was cut the cut's finish_reason, in a last chunk of its own."""
         for index in self._begun():
             self.reply.choice(index)
         for index, choice in self.reply.choices.items():
@@ -294,10 +295,10 @@ class Attempt:
             self.reply.mended.add(index)
 
     def _lacks_usage(self) -> bool:
-        """Whether there is less usage than clients count on.
+        """Whether the proxy has to add a usage of its own.
 
-        Of a reply that was cut it comes for what came before, or not at all; of one that doesn't
-        stream no client asks whether it is there.
+        A cut reply lacks the usage, or has one that doesn't count the last pieces. In a whole reply
+        it is only added for a client that doesn't stream, or if upstream's usage can't be true.
         """
         reply = self.reply
         if reply.cut:
@@ -306,7 +307,7 @@ class Attempt:
         return reply.usage is None and self.verdict is None and expected
 
     def _keep_usage(self) -> None:
-        """Say what a reply has cost, by our own count."""
+        """Keep a chunk with the usage by our own count."""
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}
@@ -324,10 +325,11 @@ class Attempt:
             out.append(view.frame(chunk))
 
     def _final(self) -> list[Chunk]:
-        """What is held, as it is to be delivered."""
+        """Release the held chunks, with what the stages mended."""
         if self._after_text:
             for index, choice in self.reply.choices.items():
-                # The client has the text of the attempt before: beside calls it is enough.
+                # The client already has text of an earlier attempt. This attempt's text follows as
+                # a new paragraph; beside tool calls it is left out.
                 says = choice.text and not choice.tool_calls
                 choice.text = f"\n\n{choice.text}" if says else ""
                 self.reply.mended.add(index)
@@ -337,11 +339,11 @@ class Attempt:
         return without_reasoning(held) if self._continues else held
 
     def _begun(self) -> Set[int]:
-        """Of several choices those of which anything has come, be it but a role."""
+        """If several choices were asked for: those of which anything has come, even just a role."""
         return self._form.begun if self._expected > 1 else frozenset()
 
     def _end_of_stream(self) -> None:
-        # A server that dies leaves this behind: an end without a finish_reason is no end.
+        # A stream that ends without a finish_reason is broken: the server may have died.
         if self.reply.finished and self._begun() <= self.reply.choices.keys():
             self.done = True
         elif self.reply.choices:
@@ -355,7 +357,7 @@ def _brackets(raw: bytes) -> int:
 
 
 def _check_depth(payload: dict[str, Any]) -> None:
-    """Raises :class:`MalformedChunk` for what can be read, and not be written."""
+    """Raise :class:`MalformedChunk` if orjson could read the payload but can't write it."""
     try:
         orjson.dumps(payload)
     except orjson.JSONEncodeError:

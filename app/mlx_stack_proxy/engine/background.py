@@ -1,4 +1,4 @@
-"""Tasks beside the exchanges: nobody waits for them, and they end with the process."""
+"""Background tasks: no exchange waits for them, and they end with the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from .. import tasks
 
-MAX_TASKS: Final = 8  # at a time
+MAX_TASKS: Final = 8  # at the same time; callers check `is_full`
 
 
 class Background:
-    """The tasks that are on their way. Each has to say itself what goes wrong in it."""
+    """Holds the running background tasks. Each task reports its own errors."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -27,5 +27,5 @@ class Background:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel them all, and wait until they have ended."""
+        """Cancel all tasks and wait until they have ended."""
         await tasks.end(*self._tasks)

@@ -1,4 +1,8 @@
-"""The request of an attempt: the client's own, for this tier, corrected if it is a retry."""
+"""Builds the request of an attempt.
+
+It is the client's request without the fields that steer LiteLLM, with the tier's model and
+parameters. A later attempt's request also has what the model must be told: a correction, a hint.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,12 @@ from .verdicts import (
     UpstreamFailed,
 )
 
-# What the same sampling of the same prompt would do again.
+# Verdicts that the same sampling of the same prompt would likely bring again.
 _OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse, OutputTruncated)
 
 
 def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
-    """The request for ``exchange.tier``; stages may still rewrite it."""
+    """Return the request for ``exchange.tier``; stages may still rewrite it."""
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
     if tier is not None:
@@ -38,11 +42,11 @@ def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
     else:
         body.pop("stream_options", None)
     if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
-        # Also where the budget stage is off: mlx-lm's own limit of 512 cuts files in two.
+        # Even if the budget stage is off: mlx-lm's own limit of 512 tokens would cut files in two.
         limit = settings.reliability.token_budget.max_output_tokens
         body["max_tokens"] = fitting(limit, tier, exchange.request)
     if exchange.tier not in exchange.route.direct:
-        # LiteLLM is not to retry or fall back by itself, or attempts multiply.
+        # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
     if exchange.steps:
@@ -62,7 +66,7 @@ def _tell(
     settings: Settings,
     tier: TierSettings | None,
 ) -> None:
-    """Put into a request what the attempts before it make worth saying."""
+    """Add to ``body`` what the earlier attempts require: correction, hint, other sampling."""
     before, step = _told(exchange)
     if before is None or step is None:
         return
@@ -86,9 +90,9 @@ def _tell(
 
 
 def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
-    """The last outcome that the model is told of, and the step behind it.
+    """Return the newest outcome that the model may be told of, and the step that followed it.
 
-    A server's failure is nothing to tell the model: what it was told before stays.
+    A retry after a server's failure says nothing new: the earlier outcome still counts.
     """
     for outcome, step in zip(reversed(exchange.outcomes), reversed(exchange.steps), strict=True):
         if isinstance(step, Move):

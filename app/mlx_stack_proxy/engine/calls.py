@@ -1,9 +1,10 @@
-"""The upstream calls of one exchange: each waits for its turn, is made, and its answer is read.
+"""The upstream calls of one exchange: each waits for its turn, is made, and its reply is read.
 
-Before a call, in this order: tokens are set aside, the connection of the call before is closed, a
-back-off is waited for, then a place in the tier's queue. What has changed meanwhile may keep the
-call from being made. While it runs, its bytes go through the attempt to the client; a time limit,
-or the client, may end it at any moment, and it is closed at once, so that the model stops.
+Before a call, in this order: the books set tokens aside, the earlier call's connection is closed,
+the back-off passes, and the tier's queue gives a place. Then ``decisions.py`` may still refuse the
+call, because time or the tier's state has changed. While the call runs, its bytes go through the
+attempt to the client. A time limit or the client's leaving interrupts it at any moment; then the
+connection is closed at once, so that the model stops.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Calls:
-    """The calls of one exchange, one after the other. Times are the event loop's."""
+    """Makes the calls of one exchange, one after the other. Times are the event loop's."""
 
     services: Services
     exchange: Exchange
-    headers: RawHeaders  # for LiteLLM
-    our_key: bool  # the key in them is ours
-    # When the request was whole, later by the wait in a queue; None: our part is measured.
+    headers: RawHeaders  # to send to LiteLLM
+    our_key: bool  # the API key in the headers is ours, not the client's
+    # When the whole request was there, moved later by the wait in a queue; None: the overhead,
+    # which is counted from then, has been observed.
     arrived: float | None
     answer: Answer
     books: Books
@@ -52,16 +54,21 @@ class Calls:
     timers: Timers
     observer: Observer | None
     clock: Callable[[], float]
-    began: float | None = None  # when the call that runs began; None: none runs
-    of_tier: TierCall | None = None  # that call, for the tier's breaker
-    first_byte: float | None = None  # when its reply began
-    waited: float = 0.0  # seconds for a place on the tier
-    placed: bool = True  # that place came
-    _response: Response | None = None
-    _whole: bool = False  # the response's last event has come
+    began: float | None = (
+        None  # when the call that runs began; None: none runs, or its outcome is noted
+    )
+    of_tier: TierCall | None = None  # the same call, for the tier's breaker
+    first_byte: float | None = None  # when the call's reply began; None: it hasn't
+    waited: float = 0.0  # seconds waited for a place on the tier
+    placed: bool = True  # whether the tier gave that place
+    _response: Response | None = None  # open until :meth:`close`
+    _whole: bool = False  # the reply came to its end, so that the connection can be kept
 
     async def make(self, attempt: Attempt, after: float) -> Verdict | None:
-        """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""
+        """Make an attempt's call and read its reply; return what ended it early, None: its end.
+
+        ``after``: seconds of back-off. Raises :class:`~.watch.ClientLeft`.
+        """
         self.waited, self.placed = 0.0, True
         settings = self.services.settings
         self.timers.opinion_until = opinion_until(self.exchange, settings, self.clock())
@@ -72,7 +79,7 @@ class Calls:
         except asyncio.CancelledError:
             interruption = self.watch.interruption()
             self.timers.end()
-            await self.close()  # the client may be long in taking what it is told
+            await self.close()  # now, for the client may be slow to take the error
             return None if isinstance(interruption, LeftOpen) else interruption
         except QueueTimeout as error:
             self.waited, self.placed = error.seconds, False
@@ -82,7 +89,7 @@ class Calls:
             self.timers.end()
 
     async def close(self) -> None:
-        """Close the connection; where all has come, it is kept for other calls."""
+        """Close the response; if the reply is whole, its connection is kept for other calls."""
         response, self._response = self._response, None
         if response is None:
             return
@@ -93,7 +100,7 @@ class Calls:
             await response.aclose()
 
     def end_for_tier(self) -> None:
-        """The tier's breaker has been told all of the call."""
+        """Tell the tier's breaker that the call is over, once it knows how the call ended."""
         call, self.of_tier = self.of_tier, None
         if call is not None:
             self.services.tier_states.end(call)
@@ -101,13 +108,13 @@ class Calls:
     # Before the call
 
     async def _make_in_turn(self, attempt: Attempt, after: float) -> Verdict | None:
-        """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
+        """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
         tier, services = attempt.request.tier, self.services
         refusal = await self.books.set_aside(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self.books.warning
         if refusal is not None:
             return refusal
-        await self.close()  # that of the attempt before
+        await self.close()  # the earlier attempt's response
         if after:
             await asyncio.sleep(after)
         asked = self.clock()
@@ -121,7 +128,7 @@ class Calls:
                 attempt.notes["Cloud"] = "true"
             self.of_tier = services.tier_states.begin(tier)
             cloud = services.cloud
-            if cloud is not None and self._is_direct:  # LiteLLM doesn't list it
+            if cloud is not None and self._is_direct:  # LiteLLM doesn't list this tier
                 return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
             return await self._call(attempt, services.upstream, CHAT_PATH, self.headers)
 
@@ -143,7 +150,7 @@ class Calls:
         try:
             if self.observer is not None:
                 headers = self.observer.call_begins(attempt.request.tier, headers)
-            # The cloud, asked directly, knows no such id.
+            # The call id is LiteLLM's own; a cloud that is called directly doesn't get it.
             call_id = self.exchange.id if upstream is self.services.upstream else None
             content = attempt.take_content()
             response = await upstream.send("POST", path, headers, content, call_id=call_id)
@@ -153,7 +160,7 @@ class Calls:
                 self.observer.answered(response)
             verdict = await self._read(attempt, response)
         except UpstreamError as error:
-            # A reply that has its finish_reason is as whole as one that is left open.
+            # Once every choice has its finish_reason, a lost connection does the reply no harm.
             verdict = None if attempt.finished else _failed(error)
         self._whole = verdict is None
         if verdict is not None:
@@ -161,7 +168,7 @@ class Calls:
         return verdict
 
     def _observe_overhead(self) -> None:
-        """How long the request has been ours; once, and without the wait for others."""
+        """Observe the seconds before the exchange's first call, less the waits for others."""
         if self.arrived is not None:
             spent = self.clock() - self.arrived - self.books.waited
             self.services.metrics.overhead.observe(spent)
@@ -195,9 +202,11 @@ class Calls:
             out = attempt.feed(data) if data else attempt.end()
             if out:
                 await self.answer.send(out)
-                now = self.answer.last_write  # a slow client is not a silent model
+                now = (
+                    self.answer.last_write
+                )  # the wait for a slow client is no silence of the model
             self.timers.heard(now)
-            del data, out  # what has gone by is not to be held until the next comes
+            del data, out  # free their memory while the next piece is awaited
         return attempt.verdict
 
     def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:

@@ -1,6 +1,6 @@
-"""The body of a chat completion request: parsed, checked, brought into one form.
+"""Parses and checks the body of a chat completion request, and brings it into one form.
 
-Only what we or every server would trip over is checked; unknown fields pass.
+The checks cover only the fields on which we or every server would fail; unknown fields pass.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from ..wire.chunk_form import MAX_CHOICES
 from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
-MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
+MAX_MODEL = 512  # characters of a model's name; the name goes into headers, events and the log
 
 
 def parse(raw: bytes) -> Request:
-    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
+    """Return the request in a body. Raises :class:`ProxyError` (400): what is wrong and where."""
     return checked(read(raw), len(raw))
 
 
 def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset()) -> Request:
-    """The request that a body makes; ``size``: its bytes as it came. Raises as :func:`parse`."""
+    """Check a parsed body and return its request. Raises as :func:`parse`.
+
+    ``size``: bytes of the body as it came. ``failed``: ids of calls whose results are errors.
+    """
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
@@ -50,10 +53,11 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """The object in a body. Raises as :func:`parse`.
+    """Return the JSON object in a body. Raises as :func:`parse`.
 
-    A tool's output that an agent cut within an emoji ends in half a character (JavaScript writes it
-    so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD.
+    If an agent written in JavaScript cuts a tool's output within an emoji, the text ends in half a
+    character (a lone surrogate). LiteLLM would refuse this turn and all later ones, so the half
+    character becomes U+FFFD.
     """
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object")
@@ -87,7 +91,7 @@ def _check_messages(messages: Sequence[Any]) -> None:
 
 
 def _problem(message: Any) -> tuple[str, str] | None:
-    """Where in a message something is wrong, and what."""
+    """Return where in a message something is wrong, and what; None: nothing is."""
     if not isinstance(message, dict):
         return "", "must be an object"
     role = message.get("role")
@@ -111,14 +115,14 @@ def _check_tools(tools: Any, name: str) -> None:
             raise invalid(f"`{where}` must be an object", where)
         function = tool if name == "functions" else tool.get("function")
         if name == "tools" and tool.get("type", "function") != "function":
-            continue  # other kinds of tools are LiteLLM's affair
+            continue  # tools of other kinds go to LiteLLM unchecked
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             at = f"{where}.name" if name == "functions" else f"{where}.function.name"
             raise invalid(f"`{at}` must be a string", at)
 
 
 def _of(what: str, *types: type) -> Callable[[Any], str]:
-    """Wants a value of one of these types; True is no number."""
+    """Return a check for values of these types; a bool doesn't count as a number."""
 
     def check(value: Any) -> str:
         good = isinstance(value, types) and (bool in types or not isinstance(value, bool))
@@ -156,7 +160,7 @@ def _stop(value: Any) -> str:
     return "" if good else "must be a string or an array of strings"
 
 
-# Each gives what is wrong with a value, or nothing. null means "not given", as everywhere.
+# Each check returns what is wrong with a value, or "". A null is not checked: it means "not given".
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "model": _name,
     "stream": _boolean,

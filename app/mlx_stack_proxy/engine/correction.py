@@ -1,7 +1,6 @@
-"""The request of a retry after a bad tool call: what was wrong, said so that the model can use it.
+"""Tells the model, in a retry after a bad tool call, what was wrong.
 
-A correction is transient: it is made anew from the client's own messages for each retry, and no
-client ever sees one.
+The messages of each retry are made anew from the client's own; no client ever sees a correction.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from ..wire.reply import ChoiceReply, Reply, ToolCall, is_object
 from . import hints
 from .verdicts import CallFailure, InvalidToolCall
 
-MAX_QUOTED = 600  # characters of a bad output; enough to see the mistake, too little to copy a page
+MAX_QUOTED = 600  # characters of a bad output: enough to see the mistake, too few for a page
 MAX_LISTED_TOOLS = 40
-MAX_SCHEMA = 6000  # characters of one tool's schema, told before the last retry
+MAX_SCHEMA = 6000  # characters of one tool's schema, which is told before the last retry
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 2.0
 
-# What every chat template and server takes for a function's name (OpenAI's own rule).
+# Function names that every chat template and server accepts (OpenAI's own rule).
 _REPLAYABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_RUN = "not executed: another call of the same response was invalid"
 
@@ -37,11 +36,12 @@ def corrected(
     placement: str,
     with_schema: bool,
 ) -> list[dict[str, Any]]:
-    """The messages of the next attempt.
+    """Return the messages of the next attempt: the client's, the failed reply, the correction.
 
-    ``body``: the client's request. ``with_schema``: tell the failed tools' schemas in full. Where
-    the failed reply can be replayed it stands before the correction, each call followed by a result
-    that says what was wrong; where it can't, what is known of it is quoted, shortened.
+    ``body``: the client's request. ``role``, ``placement``: as in :func:`hints.place`.
+    ``with_schema``: include the failed tools' schemas in full. If the failed reply can be replayed,
+    it comes as an assistant message, with a tool result for each call that says what was wrong; if
+    not, the correction quotes it, shortened.
     """
     messages: list[dict[str, Any]] = list(body["messages"])
     index = verdict.failures[0].choice if verdict.failures else 0
@@ -59,15 +59,15 @@ def corrected(
 
 
 def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict[str, Any]:
-    """What changes of the sampling for retry ``number``, from 1; nothing: leave it as it is.
+    """Return the sampling fields that retry ``number`` (from 1) changes; empty: none.
 
-    A little more temperature; where the seed is fixed another one, as fixed as the first. The same
-    prompt gives the same mistake else: mlx-lm's default temperature is 0, and a cloud's is not
-    known.
+    Without a change the same prompt would bring the same mistake. A request with a seed gets
+    another fixed seed; any other gets a little more temperature. mlx-lm's default temperature is 0;
+    a cloud's default is not known and so not changed.
     """
     seed = body.get("seed")
     if seed is not None:
-        # Negative: by chance, for some servers.
+        # For some servers a negative seed means a random one.
         fixed = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
         return {"seed": seed ^ number} if fixed else {}
     given = body.get("temperature")
@@ -124,7 +124,7 @@ def _quoted(choice: ChoiceReply) -> str:
 
 
 def _doubt(failures: tuple[CallFailure, ...], quoted: str) -> str:
-    """What a model is asked about a reply that may be what it meant."""
+    """Return the question whether the model meant its reply."""
     errors = list(dict.fromkeys(failure.error for failure in failures))
     lines = [
         "Your previous response was not delivered yet, for it may not be what you meant:",
@@ -158,7 +158,7 @@ def _sentence(
     if about_format:
         lines.append("You must respond with valid JSON matching the schema exactly.")
         return "\n".join([*lines, *(_format_schema(body) if with_schema else ())])
-    if body.get("tool_choice") == "none":  # nothing of tools: that would ask for another call
+    if body.get("tool_choice") == "none":  # to name the tools would ask for another call
         return "\n".join(lines)
     lines.append("You must respond with valid JSON matching the tool schema exactly.")
     names = _tool_names(body)
@@ -189,7 +189,7 @@ def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
 
 
 def _all_schemas(body: Mapping[str, Any], names: list[str]) -> list[str]:
-    """Where nobody knows which tool was meant (mlx-lm loses the text): all, if they are few."""
+    """Return all schemas if short, for when the tool is unknown (mlx-lm loses the text)."""
     lines = _schemas(body, set(names))
     return lines if sum(map(len, lines)) <= MAX_SCHEMA else []
 
@@ -201,6 +201,6 @@ def _format_schema(body: Mapping[str, Any]) -> list[str]:
 
 
 def _as_json(schema: Any) -> str:
-    """A schema as the model may read it; empty where there is none, or it is too long."""
+    """Return a schema as JSON for the model; "" if there is none or it is too long."""
     text = "" if schema is None else orjson.dumps(schema).decode()
     return text if len(text) <= MAX_SCHEMA else ""

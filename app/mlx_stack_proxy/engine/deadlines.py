@@ -1,9 +1,10 @@
-"""Every limit of time, as rules: of a call, of a second opinion, of an exchange.
+"""The time limits of a call, of a second opinion and of an exchange, as rules.
 
-A call may be silent, or run, for as long as its tier's timeouts say (:class:`Deadlines`). An
-exchange ends after ``escalation.exchange_timeout``, or when its client waits no longer, whichever
-comes first. ``timers.py`` looks at all of them several times a second; what it finds ends the call,
-and ``next_step.py`` says what follows. ``now`` is always on the clock of ``exchange.started``.
+The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends
+after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
+``timers.py`` checks all limits several times a second. A limit that is reached gives a verdict,
+which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
+``exchange.started``.
 """
 
 from __future__ import annotations
@@ -15,50 +16,51 @@ from ..settings import PASS_THROUGH, Settings, TierSettings
 from .exchange import Exchange
 from .verdicts import LeftOpen, UpstreamFailed
 
-# After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
-# seconds to count a long text. After that the reply goes out without them.
+# After the finish_reason only the usage and `[DONE]` are still to come. LiteLLM may take seconds to
+# count a long text. After this time the reply goes out without them.
 AFTER_FINISH_SECONDS = 10.0
-# Where a tier has a health_url: silence after which the server is asked, and how many questions in
-# a row it may leave unanswered.
+# If a tier has a `health_url`: seconds of silence after which its server is asked, and how many
+# questions in a row may stay unanswered before the call times out.
 ASK_AFTER_SECONDS = 20.0
 MAX_UNANSWERED = 3
-# A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
-# place in a tier's queue is waited for.
+# A second opinion gets no more than this, for the first reply can be delivered. Judgement: twice
+# the wait for a place in a tier's queue.
 OPINION_SECONDS = 120.0
-# The share of an exchange's time that a silent tier may take, though its server answers. Of the
-# default 540 s it leaves 54 s for the next tier, a little less than its queue is waited for (60 s).
+# The share of an exchange's time that a silent tier may take while its server answers. Of the
+# default 540 s this leaves 54 s for the next tier, a little less than the wait in its queue (60 s).
 SILENT_SHARE = 0.9
 
 
 @dataclass(slots=True)
 class Deadlines:
-    """The time limits of one attempt; all times in seconds on one clock.
+    """The time limits of one call; all times in seconds on one clock.
 
-    Where the tier has a ``health_url``, silence alone is no timeout: when :meth:`begin_asking` says
-    so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told what came of it.
-    One that answers may have a model that hangs: after ``silent_until`` a silence beyond the limits
-    is one again if :meth:`hangs` says so and the request is better off elsewhere.
+    If the tier has a ``health_url``, silence alone is no timeout. The owner asks the tier's server
+    and LiteLLM whenever :meth:`begin_asking` returns true, and reports to :meth:`answered`; only
+    unanswered questions make a timeout. If the server answers, its model may still hang:
+    from ``silent_until`` on, :meth:`hangs` reports a silence beyond the limits, and the owner ends
+    the call if something better follows.
     """
 
     tier: TierSettings | None  # None: a model that passes through
     _: KW_ONLY
-    tools: bool  # some are offered
-    began: float
-    streams: bool = True  # else the answer comes whole, and has no first token before its end
-    silent_until: float = math.inf
-    _last: float = field(init=False)  # when bytes came
-    _sign: float = field(init=False)  # the last sign of life: bytes, or an answer of the server
-    _waiting: bool = field(default=True, init=False)  # for the reply's beginning
-    _finished: bool = field(default=False, init=False)
-    _asking: bool = field(default=False, init=False)
-    _unanswered: int = field(default=0, init=False)  # questions in a row
-    _litellm_silent: bool = field(default=False, init=False)  # it was LiteLLM that did not answer
+    tools: bool  # whether the request offers tools
+    began: float  # when the call began
+    streams: bool = True  # False: the reply comes as one object, with no first token before its end
+    silent_until: float = math.inf  # before this a silence, while the server answers, is no hang
+    _last: float = field(init=False)  # when the last bytes came
+    _sign: float = field(init=False)  # the last sign of life: bytes, or an answer about health
+    _waiting: bool = field(default=True, init=False)  # the reply has no content yet
+    _finished: bool = field(default=False, init=False)  # every choice has its finish_reason
+    _asking: bool = field(default=False, init=False)  # a question about health is on its way
+    _unanswered: int = field(default=0, init=False)  # questions unanswered in a row
+    _litellm_silent: bool = field(default=False, init=False)  # LiteLLM left the last one unanswered
 
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
     def heard(self, now: float, *, begun: bool, finished: bool = False) -> None:
-        """Bytes came. Any byte is a sign of life.
+        """Note that bytes came. Any byte is a sign of life.
 
         ``begun``: the reply has content by now; ``finished``: it has its finish_reason.
         """
@@ -68,17 +70,17 @@ class Deadlines:
         self._finished = finished
 
     def begin_asking(self, now: float) -> bool:
-        """Begin to ask the server if it is alive, if that is due; says whether it was due."""
+        """Whether the server is to be asked now if it is alive; if so, note that it is asked."""
         if self._limits.health_url is None or self._asking or self._finished:
             return False
-        if self._unanswered:  # it is asked again at once
+        if self._unanswered:  # ask again at once
             self._asking = self._unanswered < MAX_UNANSWERED
         else:
             self._asking = now >= self._sign + self._long
         return self._asking
 
     def answered(self, now: float, *, server: bool, litellm: bool = True) -> None:
-        """What came of asking: who answered."""
+        """Note who answered the question about health, and when."""
         self._asking = False
         if server and litellm:
             self._sign = now
@@ -88,9 +90,9 @@ class Deadlines:
             self._litellm_silent = server
 
     def hangs(self, now: float) -> UpstreamFailed | None:
-        """What a silence beyond the limits is, though the server answers: most likely a hang.
+        """Return a timeout if the call is silent beyond its limits though the server answers.
 
-        None: there is no such silence, or whether anybody answers is being found out.
+        The model most likely hangs. None: the silence is shorter, or a question is unanswered.
         """
         if now < self._hangs_at:
             return None
@@ -98,14 +100,14 @@ class Deadlines:
         return UpstreamFailed("timeout", message, silent=True)
 
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
-        """The limit that has been reached, if any."""
+        """Return the verdict for the limit that has been reached; None: none has."""
         silent = now >= self._last + self._patience
         over = now >= self.began + self._limits.total_timeout
         if self._finished and (silent or over):
             return LeftOpen()
         if over:
             message = f"no end of the reply within {self._limits.total_timeout:g} s"
-            # A model that still writes at the limit would write as long again: no retry.
+            # A model that still writes at the limit would write as long again, so no retry.
             writes = now < self._last + self._long
             return UpstreamFailed("timeout", message, final=writes)
         if self._limits.health_url is not None:
@@ -157,29 +159,29 @@ class Deadlines:
 
     @property
     def _long(self) -> float:
-        """A silence that may mean something."""
+        """Seconds after which a silence is long: the server is asked, the model doesn't write."""
         return min(self._patience, ASK_AFTER_SECONDS)
 
 
 def out_of_patience(exchange: Exchange, now: float) -> UpstreamFailed | None:
-    """What ends an exchange whose client wants no reply any more; it says nothing about a tier."""
+    """Return the timeout of an exchange whose client's patience is over; None: it isn't."""
     due = exchange.request.due
     return None if due is None or now < due else impatient(exchange.request.patience)
 
 
 def impatient(seconds: float | None) -> UpstreamFailed:
-    """A request is not answered within the ``seconds`` that it gave itself."""
+    """Return the timeout of a request that gave itself ``seconds``; no tier is to blame."""
     message = f"no end of the reply within {seconds:g} s, the request's own `timeout`"
     return UpstreamFailed("timeout", message, blameless=True, final=True)
 
 
 def time_left(exchange: Exchange, settings: Settings, now: float) -> float:
-    """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
+    """Return the seconds until the exchange or its client's patience is over; negative: since."""
     return _time_for(exchange, settings) - (now - exchange.started)
 
 
 def _time_for(exchange: Exchange, settings: Settings) -> float:
-    """Seconds that an exchange has, or its client's patience, if that is less."""
+    """Return the seconds that the exchange has in all, or its client's patience if shorter."""
     request = exchange.request
     own = settings.reliability.escalation.exchange_timeout
     limits = (own, request.client_timeout, request.patience)
@@ -187,9 +189,9 @@ def _time_for(exchange: Exchange, settings: Settings) -> float:
 
 
 def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
-    """Until when a second opinion is waited for that is asked for now; for any other call for ever.
+    """Return until when to wait for a second opinion asked for now; infinity for other calls.
 
-    A tenth of what is left to the exchange and its client stays for the reply that is there.
+    A tenth of the time left to the exchange and its client stays for delivering the first reply.
     """
     if exchange.second_opinion_on is None:
         return math.inf
@@ -197,8 +199,8 @@ def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
 
 
 def silent_until(exchange: Exchange, settings: Settings) -> float:
-    """From when on a silent call is left, if something better follows.
+    """Return the time after which a silent call is ended if something better follows.
 
-    On the clock of ``exchange.started``. Later, another tier would have too little time.
+    It lies on the clock of ``exchange.started``, and leaves another tier some time.
     """
     return exchange.started + SILENT_SHARE * _time_for(exchange, settings)

@@ -1,8 +1,8 @@
-"""The pure rules, asked with what is known now: of the tiers, the queues and the budgets.
+"""Asks the pure rules with what is known now of the tiers, the queues and the budgets.
 
-``ladder.py`` says where an exchange starts, ``next_step.py`` what follows an attempt. Both know
-nothing of the hour's cap on the cloud, which only shows when tokens are to be set aside: where it
-has none left for the tier they chose, they are asked again without that tier.
+``ladder.py`` chooses the tier on which an exchange starts, ``next_step.py`` the step that follows
+an attempt. Neither knows whether the cloud's hourly cap has tokens left, for only setting tokens
+aside shows it. If the cap refuses the tier they chose, they are asked again without that tier.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from .verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 
 @dataclass(slots=True, eq=False)
 class Decisions:
-    """Those about one exchange. Times are on the clock of ``exchange.started``."""
+    """Decides for one exchange. Times are on the clock of ``exchange.started``."""
 
     services: Services
     exchange: Exchange
     books: Books
 
     async def start(self) -> Start | Rejected:
-        """Where to start; the refusal, where the cloud's cap leaves no tier."""
+        """Choose the tier to start on; return the refusal if the cloud's cap leaves no tier."""
         while True:
             start = self._start()
             asked_before = start.tier in self.books.capped_tiers
             refusal = await self.books.set_aside_for_cloud(start.tier)
             if refusal is None:
                 return start
-            if asked_before:  # no other is left
+            if asked_before:  # the ladder has no other tier left
                 return refusal
 
     def _start(self) -> Start:
@@ -51,7 +51,7 @@ class Decisions:
         return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
 
     async def next_step(self, exchange: Exchange, now: float) -> Step:
-        """What follows the attempt that has just ended."""
+        """Return the step that follows the attempt that has just ended."""
         while True:
             view = self._view_after(exchange.outcomes[-1].verdict)
             step = next_step(exchange, self.services.settings, view, now)
@@ -62,29 +62,29 @@ class Decisions:
                 return step
 
     async def before_call(self, now: float) -> UpstreamFailed | None:
-        """Why a call that has waited for its turn is not made; None: it is."""
+        """Return why a call that has waited for its turn is not to be made; None: make it."""
         exchange = self.exchange
         failure = after_waiting(exchange, self.services.settings, self._view(), now)
         if failure is None or failure.reason != "tier_degraded":
             return failure
         step = await self.next_step(exchange.ended_with(failure, called=False), now)
-        # Where the cap forbids the only other tier, this one is tried.
+        # If the cloud's cap forbids the only other tier, this degraded tier is tried.
         return failure if isinstance(step, Move) else None
 
     def leaves_silent(self, verdict: UpstreamFailed, now: float) -> bool:
-        """Whether the call that runs is to end with this verdict, for something better follows."""
+        """Whether to end the running call with this verdict, for something better follows."""
         ended = self.exchange.ended_with(verdict, called=True)
         step = next_step(ended, self.services.settings, self._view_after(verdict), now)
         return isinstance(step, (Move, DeliverEarlier))
 
     def _view(self) -> TierView:
-        """What is known of the tiers now, for this exchange."""
+        """What is known of the tiers now, with those closed that this exchange may not enter."""
         view = self.services.tier_states.view()
         closed = self.books.closed_tiers
         return view.without(closed) if closed else view
 
     def _view_after(self, verdict: Verdict | None) -> TierView:
-        """The same; after a guess without the tiers that one would have to wait for."""
+        """The view after ``verdict``. If that is but a guess, full tiers count as closed."""
         view = self._view()
         match verdict:
             case InvalidToolCall(ask_next=True) | UpstreamFailed(silent=True):
@@ -101,10 +101,10 @@ class Decisions:
 def after_waiting(
     exchange: Exchange, settings: Settings, view: TierView, now: float
 ) -> UpstreamFailed | None:
-    """Why a call is not made, now that it has waited for its turn; None: it is made.
+    """Return why a call that has waited for its turn is not to be made; None: make it.
 
-    The back-off or the tier's queue may have taken all the time there was, or as long as it took
-    the tier's breaker to open.
+    During the back-off or the wait in the tier's queue, the exchange's time may have run out, or
+    the tier's breaker may have opened.
     """
     if impatient := out_of_patience(exchange, now):
         return impatient
@@ -116,7 +116,7 @@ def after_waiting(
             f"tier {tier}: no free place before the time for this request was over",
             retry_after=known.queue_timeout if known is not None else None,
         )
-    # Once text is out the reply can't move any more; and the last one standing is always tried.
+    # Once text is out, the reply can't move to another tier; and the last tier is always tried.
     if tier not in view.passed_over or exchange.text_is_out:
         return None
     if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):

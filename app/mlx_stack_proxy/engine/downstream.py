@@ -1,4 +1,4 @@
-"""The client's side of an exchange: a response that begins as late as it can."""
+"""The ASGI response to a client. It begins as late as possible, for that fixes the status."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EVENT_STREAM: RawHeaders = [
 
 
 class Downstream:
-    """Writes one response. ``last_write`` is a time on the event loop's clock.
+    """Writes one response.
 
-    A response that has begun and is never ended breaks off: the server closes its connection, and
-    so the client sees that it isn't whole.
+    If a response has begun and is never ended, the server closes its connection, so that the client
+    sees that the response isn't whole.
     """
 
     __slots__ = ("_clock", "last_write", "send", "started", "writing")
@@ -28,9 +28,9 @@ class Downstream:
     def __init__(self, send: Send, clock: Callable[[], float]) -> None:
         self.send = send
         self._clock = clock
-        self.started = False
-        self.writing = False
-        self.last_write = clock()
+        self.started = False  # status and headers have gone out
+        self.writing = False  # a write waits for the client
+        self.last_write = clock()  # when the last write ended, on the event loop's clock
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         self.writing = True
@@ -41,9 +41,9 @@ class Downstream:
             self.writing = False
 
     async def write(self, data: bytes) -> None:
-        """Send a part of the body; waits while the client reads more slowly than we write.
+        """Send a part of the body; wait while the client reads more slowly than we write.
 
-        Where that wait is cancelled, nothing of ``data`` has gone out.
+        If that wait is cancelled, nothing of ``data`` has gone out.
         """
         self.writing = True
         try:
@@ -56,6 +56,6 @@ class Downstream:
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """A response in one piece."""
+        """Send a whole response."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.end(body)

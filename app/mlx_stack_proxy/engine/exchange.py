@@ -1,12 +1,12 @@
 """One client request until its final response, as data.
 
-An :class:`Exchange` is a :class:`Request`, the list of its :class:`Outcome` s, one an attempt, and
-the steps between them: ``steps[i]`` is what followed ``outcomes[i]``. The loop (``runner.py``)
-alone appends, an outcome and then its step. While an attempt runs there are as many steps as
-outcomes; while a step is decided there is one outcome more.
+An :class:`Exchange` has a :class:`Request`, one :class:`Outcome` for each attempt that ended, and
+one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the loop (``runner.py``)
+appends, first an outcome and then its step. While an attempt runs, there are as many steps as
+outcomes; while a step is decided, there is one outcome more.
 
-All else that anybody asks of an exchange (its tier, its retries, whether text is out) is worked out
-from those lists, which are short: nearly always empty, or one outcome long.
+Everything else about an exchange (its tier, its retries, whether text is out) is computed from
+those lists. They are short: nearly always empty, or one outcome long.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from .verdicts import (
     is_doubt,
 )
 
-# Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
-# and what doesn't fit is seen again by its length.
+# Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
+# room again; and a prompt that is too long is seen by its length each time.
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
-# Verdicts that are no fault of what the model itself said.
+# Verdicts for which what the model wrote is not to blame.
 _NO_MODELS = (OutputTruncated, UpstreamFailed, Rejected, type(None))
 
 
 @frozen
 class Began:
-    """When a session began. ``stored``: the store has it; else it would begin now."""
+    """When the exchange's session began."""
 
-    time: float
-    stored: bool
+    time: float  # seconds, by the wall clock
+    stored: bool  # the store has earlier turns of the session
 
 
 @dataclass(slots=True)
 class Exchange:
-    """The state of one exchange."""
+    """The data of one exchange. The loop appends to it; rules, headers and metrics read it."""
 
     request: Request
     outcomes: list[Outcome] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    start: Start | None = None  # where it began; None: no tier has been chosen yet
-    began: Began | None = None  # when its session did; None: the store could not be asked
+    start: Start | None = None  # the first tier; None: no tier has been chosen yet
+    began: Began | None = None  # when the session began; None: the store wasn't read
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
 
     def __post_init__(self) -> None:
         request = self.request
         self.outgoing = None
         if request.dialect is not None:
-            tokens = partial(getattr, request, "prompt_tokens")  # worked out when it is asked for
+            tokens = partial(getattr, request, "prompt_tokens")  # estimated only if asked for
             context = Context(request.id, request.model, request.echo, tokens)
             self.outgoing = Outgoing(request.dialect, context)
 
     def ended_with(self, verdict: Verdict, *, called: bool) -> Exchange:
-        """As it would be if the attempt of now ended like this."""
+        """Return the exchange as it would be if the running attempt ended with ``verdict``."""
         other = copy.copy(self)
         other.outcomes = [*self.outcomes, Outcome(self.tier, verdict, called=called)]
         return other
@@ -94,17 +94,17 @@ class Exchange:
 
     @property
     def route(self) -> Route:
-        """Where it may go: nowhere else, if it started on a cheaper tier to stay there."""
+        """The tiers the exchange may use: only the first if it started on a cheaper one to stay."""
         route = self.request.route
         if self.start is None or not self.start.stays:
             return route
         return Route((self.start.tier,), route.model, route.unknown_model, route.direct)
 
-    # Where it is
+    # The tier
 
     @property
     def _way(self) -> Sequence[Step]:
-        """The steps that led to the attempt of now, or to the outcome that is delivered."""
+        """The steps that led to the newest attempt or, if an earlier one is delivered, to that."""
         steps = self.steps
         if steps and isinstance(last := steps[-1], DeliverEarlier):
             return steps[: last.index]
@@ -116,8 +116,9 @@ class Exchange:
 
     @property
     def tier(self) -> str:
+        """The tier of the newest attempt or, if an earlier one is delivered, of that."""
         if not self.steps:
-            return self._first_tier  # nearly always
+            return self._first_tier  # the usual case
         for step in reversed(self._way):
             if isinstance(step, Move):
                 return step.tier
@@ -125,7 +126,7 @@ class Exchange:
 
     @property
     def _here(self) -> list[Retry | Move]:
-        """The steps on the tier of now, the newest first; the last of them led to it."""
+        """The retries on the current tier, newest first, then the move that led to it."""
         found: list[Retry | Move] = []
         for step in reversed(self.steps):
             if isinstance(step, (Retry, Move)):
@@ -136,7 +137,7 @@ class Exchange:
 
     @property
     def escalated_from(self) -> str:
-        """The first tier that was left for another; "" if none was."""
+        """The first tier that the exchange left or was not started on; "" if none."""
         if self.start is not None and self.start.reason:
             return self.request.route.first
         moved = any(isinstance(step, Move) for step in self._way)
@@ -144,16 +145,17 @@ class Exchange:
 
     @property
     def escalation_reason(self) -> str:
-        """Why that tier was left."""
+        """Why :attr:`escalated_from` was left; "" if no tier was."""
         if self.start is not None and self.start.reason:
             return self.start.reason
         return next((step.reason for step in self._way if isinstance(step, Move)), "")
 
     @property
     def is_sticky(self) -> bool:
-        """Whether the session's next turns better start on the tier of now.
+        """Whether the session's next turns should start on the current tier.
 
-        A tier was left for what it may do again; a reply that was only doubted says nothing of it.
+        True if a tier was left for a reason in :data:`LASTING`. A doubt is no such reason, for the
+        reply may have been right.
         """
         return any(
             isinstance(step, Move) and step.reason in LASTING and not is_doubt(outcome.verdict)
@@ -169,35 +171,35 @@ class Exchange:
 
     @property
     def retries(self) -> int:
-        """On all tiers."""
+        """The number of retries on all tiers."""
         return sum(isinstance(step, Retry) for step in self.steps)
 
     @property
     def retried(self) -> dict[str, int]:
-        """Retries so far on the tier of now, by reason."""
+        """The number of retries so far on the current tier, by reason."""
         return {
             step.reason: step.number for step in reversed(self._here) if isinstance(step, Retry)
         }
 
     @property
     def hint(self) -> str:
-        """What every further attempt on the tier of now is told."""
-        # What one tier was told is none of the next one's business.
+        """The hint for every further attempt on the current tier; "" if there is none."""
+        # A hint given to an earlier tier doesn't count for the next one.
         return next((step.hint for step in self._here if step.hint), "")
 
     @property
     def hint_in_tool_result(self) -> bool:
-        """Whether the tier of now has refused a user message behind a tool's result."""
+        """Whether the current tier has refused a user message of ours behind a tool's result."""
         return any(isinstance(step, Retry) and step.hint_in_tool_result for step in self._here)
 
     @property
     def _followed(self) -> list[Outcome]:
-        """The outcomes after which something was decided: all before the attempt of now."""
+        """The outcomes that a step has followed: those before the newest attempt."""
         return self.outcomes[: len(self.steps)]
 
     @property
     def _failed(self) -> Outcome | None:
-        """The last of those in which the model itself did something wrong."""
+        """The last of :attr:`_followed` in which the model itself did something wrong."""
         for outcome in reversed(self._followed):
             if not isinstance(outcome.verdict, _NO_MODELS):
                 return outcome
@@ -205,19 +207,19 @@ class Exchange:
 
     @property
     def model_failure(self) -> Verdict | None:
-        """The last failure, before the attempt of now, that a model itself made."""
+        """The verdict on the last earlier attempt in which the model itself did something wrong."""
         failed = self._failed
         return failed.verdict if failed is not None else None
 
     @property
     def failed_on(self) -> str:
-        """The tier of that."""
+        """The tier of :attr:`model_failure`; "" if there is none."""
         failed = self._failed
         return failed.tier if failed is not None else ""
 
     @property
     def doubted(self) -> int | None:
-        """Which outcome may be delivered if no other is better; None: there is no such."""
+        """The index of the first outcome that was only doubted; None: no outcome was."""
         for index, outcome in enumerate(self._followed):
             if is_doubt(outcome.verdict):
                 return index
@@ -225,7 +227,7 @@ class Exchange:
 
     @property
     def second_opinion_on(self) -> LoopDetected | InvalidToolCall | None:
-        """The doubt about which the attempt of now asks; None: it asks for no second opinion."""
+        """The doubt about which the newest attempt asks; None: it asks for no second opinion."""
         failure = self.model_failure
         if isinstance(failure, (LoopDetected, InvalidToolCall)) and failure.doubt:
             return failure
@@ -235,24 +237,24 @@ class Exchange:
 
     @property
     def committed(self) -> Committed | None:
-        """What has gone out of all attempts that have ended; None if nothing."""
+        """What the client has of all attempts that have ended; None if nothing."""
         return all_committed(self.outcomes)
 
     @property
     def text_is_out(self) -> bool:
-        """Whether the client has something of a reply that stays with it."""
+        """Whether the client has text, or anything else that no later attempt can take back."""
         committed = self.committed
         return committed is not None and committed.stays
 
     @property
     def text_retried(self) -> bool:
-        """Whether another attempt has followed after text had gone out."""
+        """Whether another attempt has been decided on after text had gone out."""
         committed = all_committed(self._followed)
         return committed is not None and committed.stays
 
     @property
     def hold_whole(self) -> bool:
-        """Whether nothing may go out before the whole reply is accepted."""
+        """Whether to hold the whole reply until it is accepted."""
         body = self.request.body
         return (
             not self.request.stream
@@ -266,14 +268,14 @@ class Exchange:
 
     @property
     def delivered(self) -> Outcome | None:
-        """The outcome whose reply the client gets, once that is decided; else the last one."""
+        """The outcome whose reply the client gets: the last one, or the step's earlier one."""
         if self.steps and isinstance(last := self.steps[-1], DeliverEarlier):
             return self.outcomes[last.index]
         return self.outcomes[-1] if self.outcomes else None
 
     @property
     def notes(self) -> dict[str, str]:
-        """What the response headers say of the exchange so far, beyond the ones always there."""
+        """Response headers about the exchange so far, beyond those that every response has."""
         said: dict[str, str] = {}
         if self.request.left_out:
             said["Left-Out"] = ",".join(self.request.left_out)
@@ -286,12 +288,12 @@ class Exchange:
 
     @property
     def reply_notes(self) -> dict[str, str]:
-        """What they say of the reply that is delivered."""
+        """Response headers about the reply that is delivered."""
         delivered = self.delivered
         return delivered.remarks.reply_notes if delivered is not None else {}
 
     @property
     def inquiry(self) -> Inquiry | None:
-        """What the last stage that had a question wants a model to be asked."""
+        """The newest question that a stage wants a model to be asked; None: there is none."""
         asked = [one.remarks.inquiry for one in self.outcomes if one.remarks.inquiry is not None]
         return asked[-1] if asked else None

@@ -1,4 +1,4 @@
-"""What an attempt's failure is called, and the error a client gets when it is the last word."""
+"""Turns a verdict into a record, and into the error that the client gets in the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOP_RETRY_AFTER = 5  # seconds
 
 
 def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
-    """A verdict for a record: what it was for, and what was found; None if nothing was."""
+    """Return a failure as fields for a record: reason and findings; None: no failure."""
     reason = reason_of(verdict)
     if reason is None:
         return None
@@ -42,14 +42,14 @@ def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
 
 
 def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
-    """The error a client gets when a verdict is the last word.
+    """Return the error that the client gets if ``verdict`` ends the exchange.
 
-    What the model itself did wrong last, a loop or a bad call, says more than what a tier's server
-    did after it.
+    If a server failed after the model's own loop or bad call, the error is about the latter, which
+    tells the client more.
     """
     own = exchange.model_failure
     if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
-        verdict = verdict if own.doubt else own  # what was only doubted has failed nobody
+        verdict = verdict if own.doubt else own  # a doubt is no failure to report
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)
@@ -66,7 +66,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
 
 
 def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyError:
-    """Upstream's refusal of what the client asks, in our shape. ``text``: all that it said."""
+    """Return upstream's refusal of the request as our error. ``text``: its whole answer."""
     error = invalid(message, status=status)
     if is_overflow(text):
         error.code = OVERFLOW
@@ -76,7 +76,7 @@ def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyEr
 
 
 def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
-    """The same of an answer that can't go out as it came."""
+    """Return upstream's refusal as our error, if its answer can't go out as it came."""
     said = quoted_error(step.body) or f"status {step.status}"
     text = step.body[:MAX_READ].decode("utf-8", "replace")
     return refusal(exchange, step.status, said, text)
@@ -111,7 +111,7 @@ def _times(exchange: Exchange) -> str:
 
 def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
     if verdict.reason in ("memory_pressure", "tier_busy"):
-        # Ours, and not a tier's: what came before isn't its fault.
+        # We refused the call for lack of room; no tier has failed.
         return ProxyError(
             503,
             verdict.reason,
@@ -125,7 +125,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
 
 
 def _litellm_is_gone(exchange: Exchange) -> bool:
-    """Whether every connection was refused, and not the cloud's alone."""
+    """Whether no attempt could connect, and at least one went to LiteLLM."""
     behind_it = any(one.tier not in exchange.route.direct for one in exchange.attempts)
     return behind_it and all(one.unreachable for one in exchange.attempts)
 
@@ -133,7 +133,7 @@ def _litellm_is_gone(exchange: Exchange) -> bool:
 def _all_failed(
     exchange: Exchange, last: str, reason: str = "", retry_after: float | None = None
 ) -> ProxyError:
-    """``reason``: the last failure's, which may have kept any call from being made."""
+    """Return the error that all tiers failed. ``reason``: counts if no call was made at all."""
     reasons = [attempt.reason for attempt in exchange.attempts] or [reason]
     timed_out = all(one == "timeout" for one in reasons)
     return ProxyError(

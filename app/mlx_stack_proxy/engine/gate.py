@@ -1,14 +1,14 @@
-"""The only place that holds: what of a reply may go out now, and what waits for the verdict.
+"""The gate: decides which chunks of a reply go out now, and holds the others for the verdict.
 
-Order is kept: once something is held, everything after it waits too.
+The gate keeps the order: once it holds a chunk, it holds every later one too.
 
-- Chunks that commit nothing (a role, empty deltas, comments) wait for the first that does, so that
-  a failure before it stays invisible.
+- Chunks without content (a role, empty deltas, comments) wait for the first chunk that has some, so
+  that the client sees nothing of a failure before it.
 - Text and reasoning flow. Text that may be the beginning of a tool call written as text waits until
-  it is one or is not; a ``TextHold`` knows.
-- From the first piece of a tool call or a finish on, the rest of the reply is held until it is
-  judged.
-- With ``hold_whole`` everything is held.
+  a ``TextHold`` knows whether it is one.
+- From the first piece of a tool call, a finish or an error on, the gate holds the rest of the reply
+  until the reply is accepted.
+- With ``hold_whole`` the gate holds everything.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FLOWING = (TextDelta, ReasoningDelta, RefusalDelta, OtherDelta)
 
 
 class TextHold(Protocol):
-    """Says of a text that comes piece by piece how much of it may flow."""
+    """Decides, for a text that comes piece by piece, how much of the text may flow."""
 
     def feed(self, delta: str) -> str:
-        """The part of what was held back and ``delta``, from its beginning, that may flow now."""
+        """Add ``delta`` to the text held back; return the beginning of both that may flow now."""
         ...
 
 
@@ -36,19 +36,19 @@ class Gate:
     """Holds and releases the chunks of one attempt."""
 
     hold_whole: InitVar[bool] = False
-    text_hold: TextHold | None = None
-    report: Callable[[Exception], None] | None = None  # a fault of it, after which the rest is held
-    flowed: int = 0  # characters of the (only) choice's text that were released while it came
+    text_hold: TextHold | None = None  # None: all text may flow
+    report: Callable[[Exception], None] | None = None  # told if the text hold raises
+    flowed: int = 0  # characters of the (only) choice's text released while the reply came
     _held: list[Chunk] = field(default_factory=list)
-    _closed: bool = field(default=False, init=False)
-    _committed: bool = False
-    _allowed: int = 0  # characters of held text that may flow
+    _closed: bool = field(default=False, init=False)  # everything that comes is held
+    _committed: bool = False  # a chunk has been released
+    _allowed: int = 0  # characters of text in `_held` that may flow
 
     def __post_init__(self, hold_whole: bool) -> None:
         self._closed = hold_whole
 
     def push(self, chunk: Chunk) -> list[Chunk]:
-        """Take a chunk; the chunks that may go out now, in order."""
+        """Take a chunk; return the chunks that may go out now, in order."""
         held = self._held
         held.append(chunk)
         if self._closed:
@@ -57,7 +57,7 @@ class Gate:
         text = 0
         for event in chunk.events:
             if not isinstance(event, _FLOWING):
-                if isinstance(event, Usage):  # some servers count along in every chunk
+                if isinstance(event, Usage):  # some servers put a usage into every chunk
                     continue
                 self._closed = True  # a call, a finish, an error
                 return []
@@ -85,17 +85,17 @@ class Gate:
         return self._flow()
 
     def hold(self, chunk: Chunk) -> None:
-        """Take a chunk, and hold it and all that follow until they are released."""
+        """Hold a chunk, and all later ones, until :meth:`release`."""
         self._closed = True
         self._held.append(chunk)
 
     def release(self) -> list[Chunk]:
-        """All that is held: the reply has been accepted."""
+        """Return all held chunks, because the reply has been accepted."""
         held, self._held = self._held, []
         return held
 
     def _flow(self) -> list[Chunk]:
-        """Release from the front as far as text may flow, and not just what commits nothing."""
+        """Release held chunks from the front as far as text may flow, to the last with content."""
         held = self._held
         upto = position = 0
         for position, chunk in enumerate(held):
@@ -108,8 +108,9 @@ class Gate:
                 upto = position + 1
         else:
             position = len(held)
-        # A chunk that may begin a call waits as it is for the next one, which mostly settles it: so
-        # it goes out as the bytes that came. If it still waits then, what may flow of it does.
+        # A newest chunk of which only a part may flow waits whole for the next chunk, which mostly
+        # frees the rest; so it goes out as the bytes that came. If the next chunk doesn't, the
+        # waiting one is split and its first part released.
         if position < len(held) - 1 and self._allowed:
             head, tail = split_text(held[position], self._allowed)
             self.flowed += self._allowed
@@ -122,7 +123,7 @@ class Gate:
 
 
 def _is_empty(chunk: Chunk) -> bool:
-    """Whether a chunk has nothing a client would show or act on."""
+    """Whether a chunk has nothing that a client would show or act on."""
     if any(not isinstance(event, Usage) for event in chunk.events):
         return False
     payload = chunk.payload

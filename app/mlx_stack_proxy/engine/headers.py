@@ -1,13 +1,13 @@
-"""Which of a request's or a response's headers go on."""
+"""Selects the headers of a request or response that are passed on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Names in lower case.
+# (name, value); names in lower case.
 RawHeaders = list[tuple[bytes, bytes]]
 
-# They speak of one connection (RFC 9110, 7.6.1).
+# Headers about a single connection (RFC 9110, 7.6.1).
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -25,9 +25,10 @@ _SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """The headers (names in lower case) that go on.
+    """Return the headers to pass on; names are in lower case.
 
-    ``dropped``: those that don't, all of :data:`HOP_BY_HOP` among them.
+    Dropped are the names in ``dropped`` (which includes :data:`HOP_BY_HOP`), those that a
+    ``connection`` header names, and our own ``x-mlx-stack-*``.
     """
     kept: RawHeaders = []
     named: set[bytes] = set()

@@ -1,7 +1,7 @@
-"""Putting words of ours into a request (docs/loops.md).
+"""Puts our own words, such as a hint, into a request's messages (docs/loops.md).
 
-Never between a call and its results, never as a second system message, and where a model reads
-last.
+They go to the end, which the model reads last; never between a call and its results, and never as a
+second system message.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _Message = dict[str, Any]
 
 
 def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
-    """Where a tier takes words of ours: "user" or "tool_result".
+    """Return where a tier takes our words: "user" or "tool_result".
 
-    ``in_tool_result``: it has refused them behind a tool result. None: a model that passes through.
+    ``tier``: None for a model that passes through. ``in_tool_result``: the tier has refused a user
+    message behind a tool result.
     """
     if in_tool_result:
         return "tool_result"
@@ -27,11 +28,11 @@ def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
 def place(
     messages: Sequence[_Message], text: str, *, role: str = "user", placement: str = "user"
 ) -> list[_Message]:
-    """The messages with ``text`` added; the given list and its messages are not changed.
+    """Return a new list of messages with ``text`` added; the given messages stay unchanged.
 
-    ``role`` "user": appended to the last message where that is the user's, else a user message of
-    its own, or, with ``placement`` "tool_result", into the last tool result. ``role`` "system":
-    appended to the first system message, or put first as one.
+    With ``role`` "user", a user message at the end gets the text appended; so does a tool result at
+    the end if ``placement`` is "tool_result"; else the text becomes a new user message. With
+    ``role`` "system", the first system message gets it, or a new one is put first.
     """
     if role == "system":
         for position, message in enumerate(messages):
@@ -49,7 +50,7 @@ def place(
 def _replaced(messages: Sequence[_Message], position: int, text: str) -> list[_Message]:
     message = messages[position]
     content = message.get("content")
-    if isinstance(content, list):  # parts: images and all else stay
+    if isinstance(content, list):  # content parts; images and others stay
         new: Any = [*content, {"type": "text", "text": text}]
     else:
         new = f"{content}\n\n{text}" if content else text

@@ -1,8 +1,8 @@
-"""What in a client's request steers LiteLLM itself, and so is not sent on.
+"""Recognises the fields of a client's request that steer LiteLLM itself, and takes them out.
 
-A request's own fields say what a model is to do. Beside them LiteLLM obeys fields that say what
-LiteLLM is to do: answer by itself, with whose key, at which address, how often to try again, how
-long to wait. An operator sets those (in LiteLLM's own configuration, or in a tier's ``params``).
+Beside the fields that say what a model is to do, LiteLLM obeys fields that say what LiteLLM is to
+do: answer by itself, with whose key, at which address, how often to retry, how long to wait. Only
+the operator may set those (in LiteLLM's own configuration, or in a tier's ``params``).
 
 The names are LiteLLM 1.106.2's: ``all_litellm_params`` (``litellm/types/utils.py``), what its proxy
 refuses in a body (``_BANNED_REQUEST_BODY_PARAMS`` in ``litellm/proxy/auth/auth_utils.py``), and
@@ -20,7 +20,7 @@ from typing import Any
 _HEADERS = (b"x-litellm-", b"litellm-")
 TIMEOUT_HEADER = "x-litellm-timeout"
 
-# Families of names: by how they begin, and by what they have in them.
+# Families of names, by how the name begins and by what it contains.
 _BEGINNINGS = (
     "_",
     "anthropic_issuer_",
@@ -69,7 +69,7 @@ _PARTS = (
 )
 _NAMES = frozenset(
     {
-        # whose account, and where
+        # accounts, keys and addresses
         "agentcore_runtime_session_id",
         "api_base",
         "api_version",
@@ -99,7 +99,7 @@ _NAMES = frozenset(
         "use_ssl",
         "use_xai_oauth",
         "user_config",
-        # which deployment answers, and how
+        # the deployment that answers, and the way it is called
         "acompletion",
         "additional_drop_params",
         "aembedding",
@@ -155,7 +155,7 @@ _NAMES = frozenset(
         "tiered_pricing",
         "tpm",
         "ttl",
-        # what it adds to a prompt, or makes of a reply
+        # changes to the prompt or the reply
         "allow_client_keepalive_override",
         "assistant_continue_message",
         "bos_token",
@@ -179,7 +179,7 @@ _NAMES = frozenset(
         "stream_response",
         "supports_system_message",
         "user_continue_message",
-        # what it logs
+        # logging
         "completion_call_id",
         "id",
         "log_client_error_tracebacks",
@@ -199,24 +199,24 @@ _FAMILIES = re.compile(f"^(?:{'|'.join(_BEGINNINGS)})|{'|'.join(_PARTS)}")
 
 
 def is_control(name: str) -> bool:
-    """Whether a field of a body, or of its ``metadata``, is for LiteLLM itself."""
+    """Whether a field of a body, or of its ``metadata``, steers LiteLLM itself."""
     return name in _NAMES or _FAMILIES.search(name) is not None
 
 
 def is_control_header(name: bytes) -> bool:
-    """The same of a header; ``name`` in lower case."""
+    """Whether a header steers LiteLLM itself; ``name`` in lower case."""
     return name.startswith(_HEADERS)
 
 
 def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The body without what steers LiteLLM: itself, where there is nothing of that."""
+    """Return the body without what steers LiteLLM; the same object if nothing does."""
     kept = _kept(body)
     metadata, tools = body.get("metadata"), body.get("tools")
     if isinstance(metadata, dict) and (theirs := _kept(metadata)) is not metadata:
         kept = {**kept, "metadata": theirs}
     if isinstance(tools, list) and any(map(_is_run_by_litellm, tools)):
         kept = {**kept, "tools": [one for one in tools if not _is_run_by_litellm(one)]}
-        if not kept["tools"]:  # servers refuse an empty list, and a choice of nothing
+        if not kept["tools"]:  # servers refuse an empty list, and a tool_choice without tools
             kept = {name: kept[name] for name in kept if name not in ("tools", "tool_choice")}
     return kept
 
@@ -232,9 +232,9 @@ def _kept(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def patience(body: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    """How many seconds the client gives its whole request; None: as long as it takes.
+    """Return how many seconds the client gives its whole request; None: it sets no limit.
 
-    ``headers``: names in lower case. What is no number of seconds says nothing.
+    ``headers``: names in lower case. A value that is no positive number of seconds is ignored.
     """
     said = (_seconds(body.get("timeout")), _seconds(headers.get(TIMEOUT_HEADER)))
     found = [seconds for seconds in said if seconds is not None]

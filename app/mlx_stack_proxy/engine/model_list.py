@@ -1,4 +1,4 @@
-"""Which models LiteLLM lists, asked again when the answer is old."""
+"""Knows which models LiteLLM lists: keeps the answer, and asks again in the background when old."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .upstream import Upstream, UpstreamError
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0
 ASK_SECONDS = 3.0
-MAX_KEYS = 256  # whose answers are kept
+MAX_KEYS = 256  # client keys whose answers are kept
 
 
 @dataclass(slots=True)
 class _Answer:
-    names: frozenset[str] | None = None
-    next_ask: float = 0.0
+    names: frozenset[str] | None = None  # the last ones; None: never had
+    next_ask: float = 0.0  # when the names are old
     asking: asyncio.Task[None] | None = None
 
 
 class ModelList:
-    """LiteLLM's ``/v1/models``; ``clock`` gives seconds.
+    """The models at LiteLLM's ``/v1/models``; ``clock`` gives seconds.
 
-    Without a key of our own each client asks with its own, and gets what that key may see.
+    If we have no key for LiteLLM, each client's own key is used and sees its own list.
     """
 
     def __init__(self, upstream: Upstream, key: str | None, clock: Callable[[], float]) -> None:
@@ -40,9 +40,9 @@ class ModelList:
         self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
-        """The names, None where they can't be had; ``authorization``: the client's.
+        """Return the models' names, old ones while a background task asks anew; None: none known.
 
-        Those that are old are given once more, while they are asked for in the background.
+        ``authorization``: the client's header.
         """
         answer = self._answer(authorization)
         if answer.asking is None and self._clock() >= answer.next_ask:
@@ -75,18 +75,18 @@ class ModelList:
             answer.asking = None
 
     async def fetch(self, authorization: str | None) -> tuple[int, bytes]:
-        """LiteLLM's answer, now. Raises :class:`UpstreamError`, ``TimeoutError``."""
+        """Ask LiteLLM; return status and body. Raises :class:`UpstreamError`, ``TimeoutError``."""
         value = f"Bearer {self._key}" if self._key else authorization
         return await self.ask([(b"authorization", value.encode())] if value else [])
 
     async def ask(self, headers: RawHeaders) -> tuple[int, bytes]:
-        """The same for a client, with the headers that are sent up for it."""
+        """Ask as :meth:`fetch` does, with the headers that are sent upstream for a client."""
         async with asyncio.timeout(ASK_SECONDS):
             return await self._upstream.fetch("GET", "/v1/models", headers)
 
 
 def names_in(body: bytes) -> frozenset[str] | None:
-    """The model ids in a ``/v1/models`` body; None if it is none."""
+    """Return the model ids in a ``/v1/models`` body; None if the body is no such list."""
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,11 +1,11 @@
 """Every rule about what comes after an attempt: deliver it, try again, move on, or fail.
 
-:data:`ROWS` is the table. Each kind of failure has a row: what is tried, in order, and what the
-client gets where none of that can be. ``kind_of()`` says which row counts; ``tries.py`` has the
-rules, each a small function that gives a step or None.
+:data:`ROWS` is the table of rules. Each kind of failure has a row: the rules to try, in order, and
+what the client gets if no rule applies. :func:`kind_of` picks the row of a verdict. The rules are
+in ``tries.py``; each is a small function that returns a step, or None if it doesn't apply.
 
-All of it is a function of the exchange, the settings, what is known of the tiers, and the time.
-`docs/escalation.md` has the same rules in words.
+The result depends only on the exchange, the settings, the view of the tiers and the time; nothing
+here does I/O. ``docs/escalation.md`` has the same rules in words.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from .verdicts import (
 class Row:
     """What follows one kind of failure."""
 
-    rules: tuple[Callable[[Situation], Step | None], ...]  # the first that gives a step counts
-    at_last: Callable[[Situation], Step]  # where none does
+    rules: tuple[Callable[[Situation], Step | None], ...]  # the first step counts
+    at_last: Callable[[Situation], Step]  # gives the step if no rule does
 
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -72,7 +72,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "bad call": Row((retry_corrected, next_tier), deliver_if_wished),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
-    # The same tier has no more room than it had; an honest `length` is what is left at last.
+    # The next tier first, for this tier's limit stays the same. At last the client gets the cut
+    # reply, whose finish_reason `length` tells the truth.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_empty, next_tier), error),
@@ -97,7 +98,7 @@ ROWS: Final[Mapping[str, Row]] = {
 
 
 def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float) -> Step:
-    """What to do after the last outcome.
+    """Return the step that follows the exchange's last outcome.
 
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
@@ -113,7 +114,7 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
 
 
 def kind_of(at: Situation) -> str:
-    """The row of the failure."""
+    """Return the key in :data:`ROWS` for the situation's verdict."""
     match at.verdict:
         case _ if at.exchange.second_opinion_on is not None:
             return "no second opinion"

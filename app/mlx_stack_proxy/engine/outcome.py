@@ -1,4 +1,4 @@
-"""How one attempt ended, and what was said about it."""
+"""How one attempt ended, and what the stages remarked about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..frozen import frozen
 from ..wire.reply import Reply
 from .verdicts import UpstreamFailed, Verdict
 
-# What is kept for the post-mortem; docs/observability.md says when, and what each tells.
+# The kinds of events that are stored; docs/observability.md says when each comes and what it tells.
 EVENT_KINDS = (
     "loop_warning",
     "loop_break",
@@ -38,31 +38,31 @@ EVENT_KINDS = (
 class Incident:
     """Something a stage did or found, for the counters and the events."""
 
-    kind: str  # an event's name
-    labels: tuple[str, ...]  # bounded words for the counter
+    kind: str  # one of :data:`EVENT_KINDS`
+    labels: tuple[str, ...]  # the counter's labels, each from a bounded set
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @frozen
 class Inquiry:
-    """What a stage wants a model to be asked: beside the exchange, once that is over."""
+    """A question that a stage wants a model to be asked, after the exchange and apart from it."""
 
-    tier: str  # who is asked
+    tier: str  # the tier to ask
     body: Mapping[str, Any]  # the request, without its `model`
-    # Is given the answer's text, None where none came; says whether it could be read.
+    # Takes the answer's text (None: no answer came); returns whether the text could be read.
     take: Callable[[str | None], bool]
 
 
 @dataclass(slots=True)
 class Remarks:
-    """What was said about one attempt, beside the verdict.
+    """What stages and the loop say about one attempt, beside the verdict.
 
-    ``notes`` and ``reply_notes`` are response headers (docs/http.md) by their name without the
-    prefix, e.g. ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.
+    Notes are response headers (docs/http.md) by their name without the prefix, such as
+    ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.
     """
 
-    notes: dict[str, str] = field(default_factory=dict)  # of the exchange, from here on
-    reply_notes: dict[str, str] = field(default_factory=dict)  # of this attempt's reply alone
+    notes: dict[str, str] = field(default_factory=dict)  # hold for the exchange, from here on
+    reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
     incidents: list[Incident] = field(default_factory=list)
     inquiry: Inquiry | None = None
 
@@ -75,16 +75,16 @@ class Remarks:
 
 @frozen
 class Committed:
-    """What has reached the client of a reply that streams."""
+    """What the client has of a reply that streams."""
 
     text: str = ""
-    # The first chunk's `id` and `created`, which those of later attempts take on.
+    # The first chunk's `id` and `created`; the chunks of later attempts get the same.
     identity: Mapping[str, Any] = field(default_factory=dict)
-    other: bool = False  # something of a refusal, audio or an image
+    other: bool = False  # the client has something of a refusal, audio or an image
 
     @property
     def stays(self) -> bool:
-        """Whether the client has what no further attempt can take back, as it can reasoning."""
+        """Whether no later attempt can take back what the client has. Reasoning alone it can."""
         return self.other or bool(self.text)
 
 
@@ -93,17 +93,17 @@ class Outcome:
     """How one attempt ended."""
 
     tier: str
-    verdict: Verdict | None = None  # None: nothing is wrong with it
-    reason: str | None = None  # why it failed, in the words of metrics; None: it did not
-    called: bool = True  # an upstream call was made, else it ended before
-    status: int | None = 200  # the upstream answer's; None: there was none
-    seconds: float = 0.0  # that the call took
-    silent: float = 0.0  # … until the first byte of its reply
-    waited: float = 0.0  # seconds for a place on the tier
-    placed: bool = True  # that place came
-    tokens_in: int = 0  # of the prompt, as they count in budgets
-    tokens_out: int = 0
-    committed: Committed | None = None  # what it let out to the client
+    verdict: Verdict | None = None  # None: nothing is wrong with the reply
+    reason: str | None = None  # why the attempt failed, in the words of metrics; None: it didn't
+    called: bool = True  # an upstream call was made; False: the attempt ended before
+    status: int | None = 200  # HTTP status of upstream's answer; None: there was no answer
+    seconds: float = 0.0  # duration of the call
+    silent: float = 0.0  # seconds from the call's start to the first byte of its reply
+    waited: float = 0.0  # seconds waited for a place on the tier
+    placed: bool = True  # whether the tier gave that place
+    tokens_in: int = 0  # prompt tokens, as they count in budgets
+    tokens_out: int = 0  # output tokens, as they count in budgets
+    committed: Committed | None = None  # what the attempt let out to the client
     remarks: Remarks = field(default_factory=Remarks)
     reply: Reply | None = None
 
@@ -122,7 +122,7 @@ class Outcome:
 
 
 def all_committed(outcomes: Sequence[Outcome]) -> Committed | None:
-    """What several attempts have let out together."""
+    """Join what several attempts have let out; None if nothing."""
     found = [outcome.committed for outcome in outcomes if outcome.committed is not None]
     if len(found) < 2:
         return found[0] if found else None

@@ -1,4 +1,7 @@
-"""What a body that passes through asks, read as LiteLLM reads it; what steers LiteLLM taken out."""
+"""Reads a body that passes through, as LiteLLM reads it, and takes out what steers LiteLLM.
+
+JSON with half characters, which parsers read differently, is written anew.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,20 @@ from ..wire.forms import BadForm, fields_of
 from .litellm_controls import is_control, patience, without_controls
 
 _FORM = "multipart/form-data"
-# LiteLLM takes these for no JSON, whatever is in them.
+# LiteLLM never reads these as JSON, whatever they contain.
 _UNREAD = frozenset(
     {"application/x-www-form-urlencoded", "application/x-protobuf", "application/protobuf"}
 )
-_IN_FORMS = "metadata"  # JSON in a field; no form of OpenAI's has it
+_IN_FORMS = "metadata"  # a form field with JSON inside; no form of OpenAI's has it
 
 
 @frozen
 class Asked:
-    """``content``: what goes on. ``model``: None where it can't be told. ``patience``: seconds that
-    the client gives the whole request, None: as long as it takes."""
+    """What a body asks for."""
 
-    content: bytes
-    model: str | None
-    patience: float | None
+    content: bytes  # the body to send on
+    model: str | None  # None: no model, or not a single one
+    patience: float | None  # seconds that the client gives the whole request; None: no limit
 
 
 def read(headers: Mapping[str, str], body: bytes) -> Asked:
@@ -59,7 +61,7 @@ def _json(headers: Mapping[str, str], body: bytes) -> Asked:
 
 
 def _parsed(body: bytes) -> tuple[object, bool]:
-    """What is in a body; and whether all readers of JSON read the same: no half characters."""
+    """Return the parsed body, and whether it has no half characters, which readers differ on."""
     try:
         return orjson.loads(body), True
     except orjson.JSONDecodeError as error:

@@ -1,9 +1,9 @@
-"""Which of LiteLLM's paths a client may use with a key that isn't its own.
+"""Knows which of LiteLLM's paths a client may use with our key.
 
-Under ``/v1/`` LiteLLM has its administration, too: servers that it starts, its configuration, what
-others have stored. With our key in it, a request may go where a model is served, and where the
-operator says (``server.passthrough_paths``). Paths are compared as LiteLLM's router sees them:
-percent-decoded once, case as it is.
+Under ``/v1/`` LiteLLM also has its administration: servers that it starts, its configuration, what
+other users have stored. A request with our key may only go to paths that serve a model, and to
+those that the operator allows (``server.passthrough_paths``). Paths are compared as LiteLLM's
+router sees them: percent-decoded once, and with their case.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from ..errors import invalid
 
-# Method and path; a part in braces is any one word.
+# Method and path; a part in braces stands for any one word.
 _SERVING = (
     "POST /v1/embeddings",
     "POST /v1/completions",
@@ -27,7 +27,7 @@ _SERVING = (
 )
 _ENCODED_SLASH = re.compile(r"%2f|%5c", re.IGNORECASE)
 _BRACES = re.compile(r"\{[^{}/]*\}")
-# One part of a path. What would still be decoded by somebody else is in none.
+# One segment of a path, without characters that another server could decode once more.
 _WORD = r"[^/%?#\s\\]+"
 
 
@@ -51,17 +51,17 @@ _SERVES = [_pattern(entry) for entry in _SERVING]
 
 
 def serves_models(method: str, path: str) -> bool:
-    """Whether a model is asked there, by what the body says. ``path``: percent-decoded."""
+    """Whether a request there asks the model that its body names. ``path``: percent-decoded."""
     return any(known.fullmatch(f"{method} {path}") for known in _SERVES)
 
 
 class AllowedPaths:
-    """What may be asked with our key. ``opened``: the operator's entries, as ``GET /v1/files``."""
+    """The requests allowed with our key. ``opened``: the operator's, like ``GET /v1/files``."""
 
     def __init__(self, opened: Iterable[str]) -> None:
         self._opened = [_pattern(entry) for entry in opened]
 
     def has(self, method: str, path: str) -> bool:
-        """``path``: percent-decoded."""
+        """Whether a request is allowed. ``path``: percent-decoded."""
         asked = f"{method} {path}"
         return any(known.fullmatch(asked) for known in (*_SERVES, *self._opened))

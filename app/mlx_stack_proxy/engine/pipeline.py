@@ -1,7 +1,8 @@
-"""The stages of one attempt, in order, and what a stage is.
+"""What a stage is, and the pipeline that runs the stages of one attempt in order.
 
-A fault in a stage must never break a reply that was fine: it is reported, the stage is left out for
-the rest of the attempt, and the reply goes on.
+A stage may rewrite the request, watch the reply's events, and mend and judge the reply at its end.
+A fault in a stage must never break a good reply: the pipeline reports the exception, leaves the
+stage out for the rest of the attempt, and goes on.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ FaultReport = Callable[[str, Exception], None]
 
 
 class StageState:
-    """What a stage keeps during one attempt. Override what the stage needs.
+    """A stage's state during one attempt. A stage overrides the methods it needs.
 
     A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`. In
-    :meth:`judge` it may only take text and calls out of the reply, for not before then are all
-    calls known. What it has to say beside a verdict it adds to :attr:`remarks`, which the loop
-    reads when a header is due, and when the attempt has ended.
+    :meth:`judge`, where all stages have mended and all calls are known, it may only take text and
+    calls out of the reply. Headers, incidents and questions go into :attr:`remarks`, which the loop
+    reads when the response headers are due and when the attempt has ended.
     """
 
     @cached_property
@@ -36,26 +37,26 @@ class StageState:
         return Remarks()
 
     def on_request(self, request: UpstreamRequest) -> Verdict | None:
-        """Before the upstream call; may rewrite ``request.body``."""
+        """Before the upstream call: may rewrite ``request.body``. A verdict prevents the call."""
         return None
 
     def on_event(self, event: Event) -> Verdict | None:
-        """While the reply comes; a verdict ends the attempt at once."""
+        """While the reply comes: see one event. A verdict ends the attempt at once."""
         return None
 
     def text_hold(self) -> TextHold | None:
-        """What knows how much of the reply's text may flow while it comes; None: all."""
+        """Return what decides how much text may flow while the reply comes; None: all may."""
         return None
 
     def hold_whole(self) -> bool:
-        """Whether nothing of this reply may go out before it is judged; asked before it begins."""
+        """Whether to hold the whole reply until it is judged; asked before the reply begins."""
         return False
 
     def mend(self, reply: Reply) -> None:
-        """At the end, before any stage judges. Choices that it changes go in ``reply.mended``."""
+        """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
 
     def judge(self, reply: Reply) -> Verdict | None:
-        """After all stages have mended. Choices that it shortens go in ``reply.mended``."""
+        """After all stages have mended: judge; note shortened choices in ``reply.mended``."""
         return None
 
 
@@ -63,7 +64,7 @@ class Stage(Protocol):
     """A stage's configuration, shared by all exchanges."""
 
     name: str
-    bypass: str  # the word in X-MLX-Stack-Bypass that leaves it out; empty: can't be
+    bypass: str  # the word in X-MLX-Stack-Bypass that leaves the stage out; "": there is none
 
     def open(self, exchange: Exchange) -> StageState: ...
 
@@ -83,8 +84,8 @@ class Pipeline:
                 self._states.append((stage.name, stage.open(exchange)))
             except Exception as error:
                 report(stage.name, error)
-        self._opened = self._states  # also those that were left out later
-        # A stage that doesn't watch the stream costs nothing a chunk.
+        self._opened = self._states  # keeps the stages that are left out later, for their remarks
+        # A stage that doesn't watch events costs nothing per event.
         self._event_handlers = [
             (name, state)
             for name, state in self._states
@@ -121,7 +122,7 @@ class Pipeline:
         return None
 
     def text_hold(self) -> TextHold | None:
-        """The first stage's that has one."""
+        """Return the text hold of the first stage that has one; None: no stage has."""
         return next(filter(None, self._each(lambda state: state.text_hold())), None)
 
     def hold_whole(self) -> bool:
@@ -129,13 +130,13 @@ class Pipeline:
         return any(self._each(lambda state: state.hold_whole()))
 
     def end(self, reply: Reply) -> Verdict | None:
-        """Mend, then judge; the severest verdict counts."""
+        """Let all stages mend, then judge; return the severest verdict."""
         for _ in self._each(lambda state: state.mend(reply)):
             pass
         return severest(list(filter(None, self._each(lambda state: state.judge(reply)))))
 
     def _each(self, ask: Callable[[StageState], T]) -> Iterator[T]:
-        """What each stage answers; one that raises is left out from then on."""
+        """Yield each stage's answer; a stage that raises is left out from then on."""
         for name, state in list(self._states):
             try:
                 answer = ask(state)
@@ -145,7 +146,7 @@ class Pipeline:
                 yield answer
 
     def remarks(self) -> Remarks:
-        """What all stages have said so far."""
+        """Join the remarks of all opened stages so far."""
         said = Remarks()
         for _, state in self._opened:
             if "remarks" in vars(state):

@@ -1,4 +1,4 @@
-"""What is worth saying once a while only, for it may be so for each request."""
+"""Limits messages that could come with every request to one a minute."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 SECONDS: Final = 60.0
-MOST: Final = 10_000  # things remembered, the newest
+MOST: Final = 10_000  # messages remembered; the oldest are forgotten first
 
 
 class RateLimit:
-    """``clock``: seconds, monotonic."""
+    """Remembers when each message was last allowed. ``clock``: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: OrderedDict[Hashable, float] = OrderedDict()  # the oldest first
+        self._said: OrderedDict[Hashable, float] = OrderedDict()  # when it was said, oldest first
 
     def allows(self, what: Hashable) -> bool:
-        """Whether this was not said within the last minute; now it is."""
+        """Whether ``what`` was not said within the last minute; if so, note that it is said now."""
         now = self._clock()
         said = self._said.get(what)
         if said is not None and now < said + SECONDS:

@@ -1,7 +1,7 @@
-"""Whether LiteLLM takes connections, as the calls find out.
+"""Knows whether LiteLLM takes connections.
 
-While nobody calls, nobody asks. Once a connection was refused it is asked each second until it
-answers, so that its return is known, and when it was.
+The calls find that out, so that no extra requests are made while all is well. After a call that
+could not connect, a task asks LiteLLM each second until LiteLLM answers, and so notes its return.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ INTERVAL_SECONDS: Final = 1.0
 
 
 class Reachability:
-    """``ask``: whether it answers now. ``why``: why no connection can be made; "" while one can.
+    """Whether LiteLLM is reachable. ``ask`` returns whether LiteLLM answers now.
 
-    Does nothing until somebody cares: see :meth:`watch`.
+    It does nothing until :meth:`watch` has given the callbacks.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
         self._ask = ask
         self._on_down: Callable[[str], None] | None = None
         self._on_up: Callable[[float], None] | None = None
-        self.why = ""
-        self._since = 0.0
+        self.why = ""  # why no connection can be made; "": one can
+        self._since = 0.0  # when the connection was lost, monotonic seconds
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, on_down: Callable[[str], None], on_up: Callable[[float], None]) -> None:
-        """Tell ``on_down`` why it is gone, ``on_up`` after how many seconds it is back."""
+        """From now on tell ``on_down`` why LiteLLM is gone, ``on_up`` how many seconds it was."""
         self._on_down, self._on_up = on_down, on_up
 
     def lost(self, why: str) -> None:
-        """No connection could be made."""
+        """Note that a call could not connect, and ask until LiteLLM is back."""
         if self.why or self._on_down is None:
             return
         self.why, self._since = why, time.monotonic()
         self._on_down(why)
-        # It is no request's: its log lines are to name none.
+        # The task belongs to no request: in an empty context its log lines name none.
         self._task = contextvars.Context().run(asyncio.ensure_future, self._wait())
 
     def answered(self) -> None:
+        """Note that LiteLLM has answered."""
         if self.why and self._on_up is not None:
             self.why = ""
             self._on_up(time.monotonic() - self._since)

@@ -1,8 +1,8 @@
-"""What a client asks for, and what an attempt sends upstream of it.
+"""The client's request, and the request that an attempt sends upstream.
 
-The edge reads a body into a :class:`Request` (``client_request.py``) and adds who asks, and how
-(:meth:`Request.asked_by`). From then on nothing of it changes, however many attempts it takes; each
-attempt has an :class:`UpstreamRequest`, which the stages may rewrite.
+The edge reads a body into a :class:`Request` (``client_request.py``) and fills in who asks and with
+which controls (:meth:`Request.asked_by`). From then on the :class:`Request` stays as it is for all
+attempts. Each attempt has an :class:`UpstreamRequest`, which the stages may rewrite.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .session_id import SessionId
 
 @frozen
 class Route:
-    """Where an exchange may go."""
+    """The tiers that an exchange may use."""
 
-    tiers: tuple[str, ...]  # from the start on, forward only; none for a model that passes through
-    model: str = ""  # LiteLLM's model group for a pass-through
-    unknown_model: bool = False  # nobody lists the named model: the chain serves it
-    direct: frozenset[str] = frozenset()  # cloud tiers that LiteLLM doesn't list: called directly
-    # Where `policy: escalate` sends a session whose budget is used up: `downgrade_tier`, then the
-    # next cheapest.
+    tiers: tuple[str, ...]  # in order, the first one first; empty for a model that passes through
+    model: str = ""  # LiteLLM's model group for a model that passes through
+    unknown_model: bool = False  # neither we nor LiteLLM list the named model: the tiers serve it
+    direct: frozenset[str] = frozenset()  # cloud tiers called directly: LiteLLM doesn't list them
+    # The tiers for a session whose budget is used up, under `policy: escalate`: `downgrade_tier`,
+    # then the next cheapest.
     cheaper: tuple[str, ...] = ()
 
     @property
     def first(self) -> str:
-        """The tier asked for; or the model that passes through, which is its own tier."""
+        """The first tier; for a model that passes through, the model's name."""
         return self.tiers[0] if self.tiers else self.model
 
     def is_cloud(self, tier: str, settings: Settings) -> bool:
@@ -45,13 +45,13 @@ class Route:
 
 @frozen
 class Controls:
-    """What the client's ``X-MLX-Stack-*`` request headers ask for."""
+    """What the client's ``X-MLX-Stack-*`` request headers ask for (docs/http.md)."""
 
-    tier: str | None = None
-    escalation: bool = True
-    cloud: bool = True
-    stream: str | None = None
-    bypass: frozenset[str] = frozenset()
+    tier: str | None = None  # the tier to start on
+    escalation: bool = True  # whether other tiers may be asked
+    cloud: bool = True  # whether cloud tiers may be asked
+    stream: str | None = None  # "buffered": hold the whole reply until it is accepted
+    bypass: frozenset[str] = frozenset()  # stages to leave out
 
 
 _NOBODY = SessionId("derived", "", "")
@@ -61,41 +61,41 @@ _NOTHING_ASKED = Controls()
 
 @frozen_with_dict
 class Request:
-    """What the client asked for: in whose name, by which dialect, with which controls."""
+    """A client's request: its body, who asks, in which dialect, with which controls."""
 
-    body: Mapping[str, Any]  # as a chat completion; never changed, attempts work on copies
-    model: str  # that the client named; "" if none
+    body: Mapping[str, Any]  # as a chat completion; attempts change copies only
+    model: str  # the model that the client named; "" if none
     stream: bool
-    include_usage: bool  # a client that streams wants a chunk with the usage
-    # The client used `functions`/`function_call`: `body` has `tools` in their place, and the reply
-    # is turned back on its way out.
+    include_usage: bool  # the client wants a chunk with the usage at the end of a stream
+    # The client used `functions`/`function_call`. `body` has `tools` in their place, and the reply
+    # is turned back on its way to the client.
     legacy_functions: bool = False
     size: int = 0  # bytes of the body as it came
-    # Calls, by id, whose results are errors by a flag that chat completions have no place for.
+    # Ids of calls whose results the dialect flags as errors; chat completions have no such flag.
     failed: frozenset[str] = frozenset()
     id: str = ""  # as in `X-MLX-Stack-Request-Id`
     session: SessionId = _NOBODY
     route: Route = _NOWHERE
     controls: Controls = _NOTHING_ASKED
     owner: str = ""  # the API key that the client sent; "" if none
-    agent: str = ""  # the name under which it is counted
-    started: float = 0.0  # when it came, in seconds on the event loop's clock
-    patience: float | None = None  # seconds after which its client wants an end, by its `timeout`
-    client_timeout: float | None = None  # seconds that its client waits for a whole reply
+    agent: str = ""  # the client program's name, under which the exchange is counted
+    started: float = 0.0  # when the request came, in seconds on the event loop's clock
+    patience: float | None = None  # seconds after which the client wants an end (its `timeout`)
+    client_timeout: float | None = None  # seconds that the client waits for a whole reply
     dialect: Dialect | None = None  # None: chat completions
-    echo: Any = None  # what the dialect's encoder wants to know of the request
-    left_out: tuple[str, ...] = ()  # tools that the dialect doesn't offer to the model
+    echo: Any = None  # what the dialect's encoder needs from the client's request
+    left_out: tuple[str, ...] = ()  # the client's tools that the dialect left out
 
     def asked_by(self, **who: Any) -> Request:
-        """The same request with more fields filled in; ``who``: none that changes the body."""
+        """Return the request with the fields in ``who`` filled in; ``body`` must stay the same."""
         whole = object.__new__(Request)
-        # With what was worked out of the body: a long history is long to go through.
+        # Keep the cached properties: they depend on the body only, and a long one takes time.
         whole.__dict__ = {**self.__dict__, **who}
         return whole
 
     @property
     def due(self) -> float | None:
-        """When the client's patience is over, on the clock of ``started``."""
+        """When the client's patience is over, on the clock of ``started``; None: never."""
         return None if self.patience is None else self.started + self.patience
 
     @property
@@ -104,7 +104,7 @@ class Request:
         return tools if isinstance(tools, list) else []
 
     def offered(self) -> frozenset[str]:
-        """The names of the tools."""
+        """Return the names of the offered tools."""
         return self._offered
 
     @cached_property
@@ -115,22 +115,22 @@ class Request:
 
     @cached_property
     def prompt_tokens(self) -> int:
-        """An estimate; asked for by many, and a long history is long to go through."""
+        """The estimated tokens of the prompt; cached, for a long history takes time."""
         return estimate_prompt_tokens(self.body)
 
     def is_within(self, tokens: int) -> bool:
-        """Whether the prompt, as estimated, has no more tokens than that."""
-        # A body's bytes bound its tokens from above: most requests need no closer look.
+        """Whether the prompt's estimate is at most ``tokens``."""
+        # A body has at most as many tokens as bytes, so most requests need no estimate.
         return self.size <= tokens or self.prompt_tokens <= tokens
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The messages, in blocks that are recognised when they come again."""
+        """The messages in blocks, which are recognised when they come again."""
         return Blocks(messages_in(self.body) or ())
 
     @cached_property
     def max_tokens(self) -> int | None:
-        """The client's own limit on the reply, in whichever spelling; the smaller if both."""
+        """The client's own limit in tokens, the smaller of both spellings; None if it gave none."""
         found = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
         limits = [limit for limit in found if isinstance(limit, int)]
         return min(limits) if limits else None
@@ -138,8 +138,8 @@ class Request:
 
 @dataclass(slots=True)
 class UpstreamRequest:
-    """One attempt's request, which stages may rewrite."""
+    """The request that one attempt sends; stages may rewrite it."""
 
     tier: str
-    body: dict[str, Any]  # a shallow copy of the client's
-    window: int = sys.maxsize  # the most tokens that its model can have read, or written per choice
+    body: dict[str, Any]  # a shallow copy of the client's body
+    window: int = sys.maxsize  # tokens that the model can read, or write per choice, at most

@@ -1,4 +1,4 @@
-"""The headers of a response: ours (docs/http.md), and those of LiteLLM's that pass."""
+"""The headers of a response to the client: our own (docs/http.md), and some of LiteLLM's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .headers import HOP_BY_HOP, RawHeaders, passed_on
 from .outcome import Remarks
 
 PREFIX = "X-MLX-Stack-"
-# A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.
+# LiteLLM's cookies and ids are not for the client; our own server says the date.
 _NOT_PASSED = HOP_BY_HOP | frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
-# The body is written anew or framed by our own server.
+# Headers that don't hold for a body that we write or frame ourselves.
 _REPLACED = _NOT_PASSED | {
     b"content-length",
     b"content-type",
@@ -24,22 +24,22 @@ _REPLACED = _NOT_PASSED | {
     b"x-should-retry",
     b"retry-after",
 }
-_ADDRESS = b"-api-base"
-# A model's name is the client's own text and may hold what no header can.
+_ADDRESS = b"-api-base"  # ends the names of headers with LiteLLM's internal addresses
+# Characters that no header may hold. A model's name is the client's own text and may have them.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# Our server refuses to write these, and the whole reply with it; aiohttp reads some of them.
+# With such a byte our server would refuse the whole response; aiohttp lets some of them in.
 _BAD_BYTE = re.compile(_NOT_IN_A_HEADER.pattern.encode())
 MAX_VALUE = 512
-_CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
+_CORS = b"access-control-"  # no web page may read a reply, whatever LiteLLM allows
 
 
 def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
-    """LiteLLM's headers that a client may see."""
+    """Return LiteLLM's headers that a client may see with LiteLLM's own body."""
     return _without(_NOT_PASSED, headers)
 
 
 def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
-    """Those of them that go with a body of ours."""
+    """Return LiteLLM's headers that a client may see with a body of ours."""
     return _without(_REPLACED, headers)
 
 
@@ -56,16 +56,16 @@ def _without(
 
 
 def of_pressure(pressure: Pressure) -> RawHeaders:
-    """The header that every response has while memory is short."""
+    """Return the header that every response has while memory is short."""
     if not pressure.level:
         return []
     return [(b"x-mlx-stack-memory-pressure", pressure.level.word.encode())]
 
 
 def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> dict[str, str]:
-    """What our headers say, by name without the prefix.
+    """Return our headers' values, by name without the prefix.
 
-    ``running``: what is said so far of the attempt that runs; None: the exchange is over.
+    ``running``: the remarks so far on the running attempt; None: the exchange is over.
     """
     said = {
         "Request-Id": exchange.id,
@@ -85,7 +85,7 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
 
 
 def encode(said: dict[str, str]) -> RawHeaders:
-    """Our headers as they go out; ``x-request-id`` equals ours."""
+    """Return our headers as they go out, and ``x-request-id`` with the same id."""
     together = "".join(said.values())
     plain = len(together) <= MAX_VALUE and together.isascii() and together.isprintable()  # mostly
     encoded = str.encode if plain else _header_value
@@ -104,7 +104,7 @@ def _header_value(value: str) -> bytes:
 
 
 def as_fields(said: dict[str, str]) -> dict[str, str | int]:
-    """The same as JSON fields, for the closing comment and ``mlx_stack``: ``request_id``, ….
+    """Return the values as JSON fields (``request_id``, …) for closing comment and ``mlx_stack``.
 
     Counts are numbers.
     """

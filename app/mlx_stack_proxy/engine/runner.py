@@ -1,8 +1,10 @@
 """One exchange, from its first attempt to its last byte: the only loop that makes attempts.
 
-It reads top-down: :meth:`Run.run` begins and ends it, :meth:`Run._to_last_step` goes round.
-``next_step.py`` decides what follows an attempt, ``calls.py`` waits and calls, ``answer.py`` writes
-to the client. The loop alone adds to the exchange's outcomes and steps.
+:meth:`Run.run` opens and closes the exchange; :meth:`Run._to_last_step` is the loop. Each round
+builds an attempt, makes its upstream call (``calls.py``), appends the outcome, and asks for the
+step that follows (``decisions.py``, by the rules of ``next_step.py``). A retry or a move starts the
+next round. Any other step ends the loop, and ``answer.py`` writes to the client. Only this loop
+appends to the exchange's outcomes and steps.
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ from .watch import ClientLeft, Watch
 
 
 class Run:
-    """One exchange on its way."""
+    """Runs one exchange. The edge makes one for each chat completion and awaits :meth:`run`."""
 
     def __init__(
         self,
         services: Services,
         exchange: Exchange,
         *,
-        headers: RawHeaders,  # for LiteLLM
-        our_key: bool,  # the key in them is ours
+        headers: RawHeaders,  # to send to LiteLLM
+        our_key: bool,  # the API key in the headers is ours, not the client's
         downstream: Downstream,
         watch: Watch,
-        arrived: float,  # when the request was whole
+        arrived: float,  # when the whole request was there, on the event loop's clock
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -75,19 +77,19 @@ class Run:
             observer=self._observer,
             clock=self._clock,
         )
-        self._closed = False
-        self._attempt: Attempt | None = None  # the one of now
-        self._doubted: Attempt | None = None  # an earlier one, whose reply may be delivered yet
-        self.outcome = "error"  # how it ended, in a word for metrics
+        self._closed = False  # whether the books are closed
+        self._attempt: Attempt | None = None  # the newest attempt
+        self._doubted: Attempt | None = None  # an earlier one, whose reply may still be delivered
+        self.outcome = "error"  # how the exchange ended, as one word for metrics
 
     async def run(self) -> None:
-        """From the first attempt to the last byte."""
+        """Run the exchange until the client has its last byte or has left."""
         self._watch.start(self._calls.timers.tick)
         self._services.exchanges.add(self)
         try:
             try:
                 step = await self._to_last_step()
-            except asyncio.CancelledError:  # not within a call: while it waits for the store, say
+            except asyncio.CancelledError:  # outside a call, such as while the store is awaited
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
             delivers = isinstance(step, (Deliver, DeliverEarlier))
@@ -113,7 +115,7 @@ class Run:
                 self._observer.ended(self.outcome)
 
     async def _to_last_step(self) -> LastStep:
-        """Be let in, choose a tier, and make attempts until there is a last step."""
+        """Choose a tier and make attempts; return the step that ends the exchange."""
         exchange = self._exchange
         if refusal := await self._start():
             return Fail(error_of(exchange, refusal))
@@ -132,6 +134,7 @@ class Run:
             after = step.after * random.uniform(1.0, 1.0 + JITTER) if isinstance(step, Retry) else 0
 
     async def _start(self) -> Rejected | None:
+        """Read the session and choose the first tier; return the refusal if no tier may be used."""
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
@@ -146,7 +149,7 @@ class Run:
         return None
 
     async def _make_attempt(self, after: float) -> Verdict | None:
-        """One attempt, from the request that it sends to the verdict on its reply."""
+        """Build an attempt, make its call, and return the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
             exchange, build(exchange, settings), self._services.stages, self._report
@@ -158,7 +161,7 @@ class Run:
         return attempt.settle() if verdict is None or isinstance(verdict, Cut) else verdict
 
     def _note_outcome(self, verdict: Verdict | None) -> None:
-        """An attempt has ended: add its outcome, and tell whoever counts."""
+        """Append the outcome of the attempt that ended; update the breaker, metrics and events."""
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         outcome = self._add_outcome(verdict, reason_of(verdict), status)
         if (call := self._calls.of_tier) is not None:
@@ -167,12 +170,13 @@ class Run:
         accounts.settle_incidents(self._services, self._exchange, outcome.remarks.incidents)
 
     def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
-        """Tell the tier's breaker how a call ended; from a failure on its recovery is watched."""
+        """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
         services, exchange = self._services, self._exchange
         event = services.tier_states.note(call, verdict, exchange.request)
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
-        elif exchange.hint_in_tool_result:  # so the call before was refused for our words
+        elif exchange.hint_in_tool_result:
+            # With our words in a tool result upstream took the request: it had refused the words.
             accounts.note_hint_refused(services, exchange)
         if event is not None:
             accounts.keep(services, exchange, [event])
@@ -210,14 +214,14 @@ class Run:
         return outcome
 
     async def _close_books(self, outcome: str, *, delivered: bool) -> None:
-        """Before the client has its last byte; only the first time."""
+        """Count the exchange and settle its budgets, before the client's last byte; only once."""
         if not self._closed:
             self._closed = True
             counts = accounts.count_end(self._services, self._exchange, outcome)
             await self._books.close(counts, delivered=delivered)
 
     async def _carry_out(self, step: LastStep) -> None:
-        """Do the last step."""
+        """Write what the last step says to the client: a reply or an error."""
         if isinstance(step, (PassOn, Fail)):
             await self._answer.send_error(step)
             return
@@ -237,12 +241,15 @@ class Run:
     # For the process
 
     def writing(self) -> Writing | None:
-        """The upstream call that runs, if one does."""
+        """Return the running call's tier label, estimated output tokens so far, and start time.
+
+        None: no upstream call runs.
+        """
         if self._calls.began is None or self._attempt is None:
             return None
         tokens = self._attempt.reply.written() // BYTES_PER_OUTPUT_TOKEN
         return accounts.tier_label(self._exchange), tokens, self._calls.began
 
     def end(self) -> None:
-        """The process ends: the client is told, in the stream if one has begun."""
+        """End the exchange because the process stops; the client gets an error that says so."""
         self._watch.end(Rejected(shutting_down()))

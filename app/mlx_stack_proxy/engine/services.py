@@ -1,4 +1,4 @@
-"""What all exchanges share, wired once in ``main.py``."""
+"""The services that all exchanges share, wired once in ``main.py``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .upstream import Upstream
 
 
 class Traces(Protocol):
-    """What ``traces.py`` has; it is imported only where it is wanted."""
+    """The interface of ``traces.py``, which is imported only if traces are configured."""
 
     name: str
 
@@ -41,7 +41,7 @@ class Traces(Protocol):
 
 
 class Notifies(Protocol):
-    """What ``server/notifications.py`` has."""
+    """The interface of ``server/notifications.py``."""
 
     def told(self, event: Mapping[str, Any]) -> None: ...
 
@@ -51,39 +51,35 @@ class Notifies(Protocol):
 
 
 class RunningExchange(Protocol):
-    """A chat completion that is on its way."""
+    """A chat completion that is on its way (:class:`~.runner.Run`)."""
 
     def end(self) -> None:
-        """The process ends: the client is to be told."""
+        """End the exchange because the process stops, and tell the client."""
 
     def writing(self) -> Writing | None:
-        """The upstream call that runs, if one does."""
+        """Return tier label, tokens so far and start time of the running call, if any."""
 
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``followers``: streams of events;
-    ``started``: by the wall clock.
-
-    ``bad_settings``: what is wrong with the configuration that was given last, if it can't be used.
-    ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
-    memory's pressure came to where it is, by the wall clock.
-    """
+    """The state of the process itself. Times are by the wall clock."""
 
     stopping: bool = False
-    running: int = 0
-    followers: int = 0
+    running: int = 0  # requests on their way
+    followers: int = 0  # clients that follow the stream of events
     started: float = field(default_factory=time.time)
+    # What is wrong with the newest configuration, if it can't be used.
     bad_settings: list[str] = field(default_factory=list)
-    restart_due: list[str] = field(default_factory=list)
+    restart_due: list[str] = field(default_factory=list)  # changed settings that wait for a restart
+    # When memory pressure reached its present level.
     pressure_since: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
 class Services:
-    """``settings``, ``stages`` and ``cloud`` are replaced when the settings change.
+    """The shared services. A reload replaces ``settings``, ``stages`` and ``cloud``.
 
-    An exchange works with :meth:`in_force` of its beginning, and so with one set of them.
+    An exchange works with the :meth:`in_force` of its beginning, and so with one set of those.
     """
 
     settings: Settings
@@ -107,24 +103,24 @@ class Services:
     notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
-    exchanges: set[RunningExchange] = field(default_factory=set)
+    exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
     rate_limit: RateLimit = field(default_factory=RateLimit)
-    retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
-    _in_force: Services | None = None
+    retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
+    _in_force: Services | None = None  # the copy since the last change; None: not made yet
 
     def in_force(self) -> Services:
-        """These as they are now, for whom no later change of the settings may reach."""
+        """Return a copy that no later change of the settings reaches."""
         if self._in_force is None:
             self._in_force = copy.copy(self)
         return self._in_force
 
     def change(self, settings: Settings, stages: Sequence[Stage], cloud: Cloud | None) -> None:
-        """What begins from now on works with these."""
+        """Replace these for all exchanges that begin from now on."""
         self.settings, self.stages, self.cloud = settings, stages, cloud
         self._in_force = None
 
 
 def upstream_key(settings: Settings) -> str | None:
-    """The key that we send to LiteLLM, from the environment variable that the settings name."""
+    """Return the key that we send to LiteLLM, from the variable that the settings name, if any."""
     name = settings.upstream.api_key_env
     return os.environ.get(name) or None if name else None

@@ -1,4 +1,9 @@
-"""Which session a request belongs to (the order of the sources: docs/sessions.md)."""
+"""Tells to which session a request belongs (docs/sessions.md has the order of the sources).
+
+A client may name its session in a header or a field of the body. If it doesn't, the session is
+derived from the beginning of the conversation, without the times, paths and ids in it. Only a hash
+of the session's name is stored and logged.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +36,16 @@ _NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
 _LAST_NAME = re.compile(r"(?<![A-Za-z0-9_.:-])[A-Za-z0-9_.:-]++$")
 _MAX_LENGTH = 512
-_MAX_USER_ID = 4_096  # characters; what is longer names no session
+_MAX_USER_ID = 4_096  # characters; a longer user id is not searched for a session
 
 
 @frozen
 class SessionId:
-    """``hash``: hex, what is stored and logged. ``source``: where the name came from.
+    """A request's session."""
 
-    ``budget_hash``: the session whose budget is spent, the parent's for a sub-agent that names one.
-    """
-
-    source: str
-    hash: str
-    budget_hash: str
+    source: str  # where the name came from: a header, a field of the body, or "derived"
+    hash: str  # the session's name as hex digest, which is stored and logged
+    budget_hash: str  # the session whose budget is spent: the parent's, if a sub-agent names one
 
     @property
     def derived(self) -> bool:
@@ -61,11 +63,11 @@ def identify(
     messages: Sequence[Any],
     named: SessionName | None = None,
 ) -> SessionId:
-    """The session of a request.
+    """Return the session of a request.
 
-    ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: what keeps the
-    sessions of different API keys apart; empty where keys are not told apart. ``messages``: the
-    request's messages. ``named``: what its dialect says; only our own header is stronger.
+    ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: keeps the sessions
+    of different API keys apart; "" if keys are not told apart. ``messages``: the request's
+    messages. ``named``: the session that the dialect names; only our own header is stronger.
     """
     if named is not None and not _usable(headers.get("x-mlx-stack-session")):
         own = digest(owner, named.name)
@@ -84,12 +86,12 @@ def identify(
 
 
 def digest(owner: str, name: str) -> str:
-    """The stored form of a session's name: 128 bits, hex."""
+    """Return the stored form of a session's name: 128 bits as hex."""
     return blake2b(f"{owner}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    named = not _NAMED.isdisjoint(headers)  # mostly none is there
+    named = not _NAMED.isdisjoint(headers)  # most requests have none of them
     for name in ("x-mlx-stack-session", *_LITELLM) if named else ():
         if value := _usable(headers.get(name)):
             return name, value
@@ -167,8 +169,8 @@ _DATE = (  # in words
     r",?[ -]\d{4}\b"
 )
 _PATH = r"[^\s\"'`<>)]*"
-# What changes from one run of the same agent to the next, without making it another agent. By what
-# it begins with, for most characters of a text begin none of it.
+# Parts of a prompt that change from one run of the same agent to the next: ids, times, dates,
+# paths. Grouped by their first character, for most characters of a text begin none of them.
 _OF_HEX_DIGITS = (  # uuid
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
@@ -199,16 +201,18 @@ _VOLATILE = re.compile(
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
-_MAX_STEADIED = 64_000  # characters of a text; behind them all of it counts as it is
+_MAX_STEADIED = 64_000  # characters of a text; the text behind them counts unchanged
 _KNOWN_TEXTS = 512
-_steady: OrderedDict[int, bytes] = OrderedDict()  # hash of a text → digest of what of it stays
+_steady: OrderedDict[int, bytes] = (
+    OrderedDict()
+)  # hash of a text → digest of the text without volatile parts
 
 
 def _steady_digest(text: str) -> bytes:
-    """A digest of a text without what is volatile in it."""
+    """Return a digest of a text without its volatile parts."""
     known = hash(text)
     found = _steady.get(known)
-    if found is None:  # an agent sends the same prompt with every turn, so this is rare
+    if found is None:  # rare, for an agent sends the same prompt with every turn
         steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
         found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         while len(_steady) >= _KNOWN_TEXTS:
@@ -218,7 +222,7 @@ def _steady_digest(text: str) -> bytes:
 
 
 def _derived(messages: Sequence[Any], key: str) -> str:
-    """Of what the system and the user say, up to the user's first message."""
+    """Derive a session from the system and user messages up to the first of the user, and a key."""
     whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None

@@ -1,4 +1,4 @@
-"""What can follow an attempt. ``next_step.py`` decides which of these it is; the runner obeys."""
+"""The steps that can follow an attempt. ``next_step.py`` decides; ``runner.py`` carries out."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from ..frozen import frozen
 
 @frozen
 class Start:
-    """The tier to start on."""
+    """The tier on which an exchange starts."""
 
     tier: str
-    reason: str = ""  # why it isn't the route's first; "" if that needs no reason
-    stays: bool = False  # the exchange may go nowhere else
+    reason: str = ""  # why the tier isn't the route's first; "" if it is, or needs no reason
+    stays: bool = False  # the exchange may use no other tier
 
 
 @frozen
 class Deliver:
-    """What the gate holds goes out, and the exchange is over."""
+    """Deliver the newest attempt's reply: what the gate holds goes out."""
 
 
 @frozen
 class DeliverEarlier:
-    """The same of an earlier attempt, whose reply was doubted and for which no better came."""
+    """Deliver an earlier attempt's reply, which was doubted, because no better reply came."""
 
-    index: int  # of its outcome
+    index: int  # of the earlier attempt's outcome
 
 
 @frozen
@@ -32,17 +32,17 @@ class Retry:
     """Try again on the same tier."""
 
     reason: str
-    number: int  # which retry for this reason, from 1
+    number: int  # counts the retries for this reason on this tier, from 1
     correct: bool = False  # tell the model what was wrong
-    last: bool = False  # no other retry will follow this one
-    hint: str = ""  # a sentence that goes to the end of the request
-    hint_in_tool_result: bool = False  # from here on the tier gets words of ours in a tool result
+    last: bool = False  # the last retry for this reason on this tier
+    hint: str = ""  # a sentence to add at the end of the request
+    hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
     after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
 
 
 @frozen
 class Move:
-    """Go on with another tier, further up. ``hint``, ``correct`` as in :class:`Retry`."""
+    """Escalate to another tier. ``hint`` and ``correct`` are as in :class:`Retry`."""
 
     tier: str
     reason: str
@@ -52,9 +52,9 @@ class Move:
 
 @frozen
 class PassOn:
-    """Upstream's own answer goes to the client as it came: the fault is in the request.
+    """Send upstream's own answer to the client as it came, for it refuses the client's request.
 
-    Where the stream has begun, an error says the same.
+    In a stream that has begun, and in other dialects, an error with the same message goes out.
     """
 
     status: int
@@ -64,7 +64,7 @@ class PassOn:
 
 @frozen
 class Fail:
-    """The client gets this error: as the response, or in the stream if one has begun."""
+    """Send the client this error: as the response, or in the stream if one has begun."""
 
     error: ProxyError
 
@@ -74,7 +74,7 @@ LastStep = Deliver | DeliverEarlier | PassOn | Fail
 
 
 def outcome_of(step: LastStep) -> str:
-    """What a last step makes of the exchange, in a word for metrics, counters and log."""
+    """Return a last step's result as one word for metrics, counters and log."""
     match step:
         case Deliver() | DeliverEarlier():
             return "ok"

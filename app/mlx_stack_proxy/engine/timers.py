@@ -1,4 +1,9 @@
-"""What time brings to one exchange: limits on silence, and signs of life."""
+"""Applies the time limits to one exchange, and sends signs of life.
+
+``watch.py`` calls :meth:`Timers.tick` several times a second. A tick returns the verdict of a limit
+that has been reached, starts a question about a silent server's health, and sends a keep-alive if
+the client has had no bytes for long.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ _DEFAULTS = StreamSettings()
 
 @dataclass(slots=True, eq=False)
 class Timers:
-    """Those of one exchange; a call of upstream :meth:`begin` s and :meth:`end` s in between.
+    """The timers of one exchange, told when each upstream call begins and ends.
 
     Times are in seconds on ``clock``, which is the event loop's.
     """
@@ -32,17 +37,17 @@ class Timers:
     answer: Answer
     decisions: Decisions
     clock: Callable[[], float]
-    opinion_until: float = math.inf  # when the attempt that runs is given up
-    _question: asyncio.Task[None] | None = None  # whether a silent server is alive
-    _attempt: Attempt | None = None
-    _deadlines: Deadlines | None = None  # of the call that is running
+    opinion_until: float = math.inf  # when an attempt that asks for a second opinion is given up
+    _question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
+    _attempt: Attempt | None = None  # the attempt of the newest call
+    _deadlines: Deadlines | None = None  # the running call's; None: no call runs
 
     def close(self) -> None:
         if self._question is not None:
             self._question.cancel()
 
     def begin(self, attempt: Attempt, now: float) -> None:
-        """An upstream call is made."""
+        """Note that an attempt's upstream call begins."""
         self._attempt = attempt
         self._deadlines = Deadlines(
             self.services.settings.tiers.get(attempt.request.tier),
@@ -53,19 +58,19 @@ class Timers:
         )
 
     def end(self) -> None:
-        """It is over."""
+        """Note that the call, or the wait for its turn, is over."""
         self._deadlines = None
         self.opinion_until = math.inf
         self.close()
 
     def heard(self, now: float) -> None:
-        """Bytes came, and the attempt has taken them."""
+        """Note that bytes came, and that the attempt has taken them."""
         attempt, deadlines = self._attempt, self._deadlines
         if attempt is not None and deadlines is not None:
             deadlines.heard(now, begun=bool(attempt.reply.choices), finished=attempt.finished)
 
     def tick(self, now: float) -> Verdict | None:
-        """Do what is due; the verdict that ends what is going on."""
+        """Do what is due; return the verdict that interrupts the exchange, None: go on."""
         deadlines, attempt = self._deadlines, self._attempt
         if impatient := out_of_patience(self.exchange, now):
             finished = deadlines is not None and attempt is not None and attempt.finished
@@ -84,7 +89,7 @@ class Timers:
         return None
 
     def _next_sign(self) -> float:
-        """When a sign of life is due."""
+        """Return when the next sign of life to the client is due; infinity: never."""
         stream, request = self.services.settings.stream, self.exchange.request
         if not stream.keepalive_seconds or not request.stream:
             return math.inf
@@ -93,10 +98,10 @@ class Timers:
         by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
         if first is None or by_hand or self.answer.downstream.started:
             return due
-        return max(due, request.started + first)  # in this dialect the first one has a price
+        return max(due, request.started + first)  # the first one fixes the status
 
     def _hangs(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
-        """A server that answers, and a model that says nothing: the next tier may do better."""
+        """Return the timeout of a hanging model, if the client has no text and a step follows."""
         hung = deadlines.hangs(now)
         if hung is None:
             return None
@@ -105,7 +110,10 @@ class Timers:
         return hung if not out and self.decisions.leaves_silent(hung, now) else None
 
     def _client_is_slow(self, now: float) -> Verdict | None:
-        """Neither the model nor we are silent; but a place of a tier is not kept for ever."""
+        """While the client takes no bytes, count no silence, only the call's total time.
+
+        That limit stays, so that the call doesn't keep its place on the tier for ever.
+        """
         self.answer.last_write = now
         if self._deadlines is None:
             return None
@@ -116,7 +124,7 @@ class Timers:
         return timeout
 
     async def _ask_health(self, deadlines: Deadlines) -> None:
-        """Ask a silent tier's server whether it is alive, and LiteLLM, which may hang before it."""
+        """Ask a silent tier's server whether it is alive, then LiteLLM, which may hang itself."""
         tier, upstream = self.exchange.tier, self.services.upstream
         url = self.services.settings.tiers[tier].health_url
         assert url is not None

@@ -1,7 +1,8 @@
-"""What can be tried after a failure, and what the client gets at last.
+"""The rules that the rows of ``next_step.py`` are made of.
 
-Each function here looks at a :class:`Situation` and gives a step, or None where the bounds, the
-settings or what is out already forbid it. ``next_step.py`` says which are asked after what.
+Each rule takes a :class:`Situation` and returns a step. A rule that tries something returns None if
+the limits, the settings or the text that the client already has forbid it. The functions at the end
+say what the client gets when nothing more can be tried; they always return a step.
 """
 
 from __future__ import annotations
@@ -25,46 +26,45 @@ from .verdicts import (
 )
 
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
-JITTER = 0.25  # of a back-off, at most, added to it
-MAX_OBEYED_RETRY_AFTER = 5.0  # a tier that asks for more is left
-# A call that has hung is not worth another one where less is left. Judgement: a short reply's time.
+JITTER = 0.25  # the largest share of a back-off that is added to it by chance
+MAX_OBEYED_RETRY_AFTER = 5.0  # seconds; if a tier asks for more, the next tier is tried
+# A retry after a call that hung needs at least this much time. Judgement: a short reply's time.
 LEAST_SECONDS = 10.0
-# Failures that a tier's model is to blame for, not its server.
+# Failure reasons for which the model is to blame, not its server.
 MODELS_OWN = LASTING - {"timeout", "server_error"}
-# Reasons for which a tier is left whatever `escalate_on` says: it is closed, and not to blame.
+# Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
+# to blame.
 _ALWAYS = ("tier_degraded", "budget_exceeded")
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 
 @frozen
 class Situation:
-    """What a rule looks at: an exchange whose last attempt ended with this verdict.
-
-    ``view``: what is known of the tiers. ``now``: on the clock of ``exchange.started``.
-    """
+    """What a rule decides on: an exchange and the verdict with which its last attempt ended."""
 
     exchange: Exchange
     verdict: Verdict
     settings: Settings
-    view: TierView
-    now: float
+    view: TierView  # what is known of the tiers
+    now: float  # seconds, on the clock of ``exchange.started``
 
     @property
     def reason(self) -> str:
-        """Why the attempt failed, as `escalate_on` has it."""
+        """Why the attempt failed, in the words of ``escalate_on``."""
         verdict = self.verdict
         return verdict.reason if isinstance(verdict, UpstreamFailed) else reason_of(verdict) or ""
 
     @property
     def retried(self) -> int:
-        """Retries so far on this tier for the same reason."""
+        """The number of retries so far on this tier for the same reason."""
         return self.exchange.retried.get(self.reason, 0)
 
     @property
     def may_add(self) -> bool:
-        """Whether what another attempt brings can join what the client has.
+        """Whether another attempt's reply can follow what the client already has.
 
-        After text only a better ending of it can, which a bad call or a loop may still get; once.
+        After text has gone out, one more attempt may replace a bad tool call or a loop at its end;
+        after any other failure none may.
         """
         if not self.exchange.text_is_out:
             return True
@@ -72,25 +72,25 @@ class Situation:
         return may_end_better and not self.exchange.text_retried
 
     def in_time(self, later: float = 0.0) -> bool:
-        """Whether an upstream call may still begin, ``later`` seconds from now."""
+        """Whether there is time for an upstream call to begin ``later`` seconds from now."""
         return later < time_left(self.exchange, self.settings, self.now)
 
     def within_bounds(self, kept: int = 0) -> bool:
-        """Whether another upstream call is allowed that leaves ``kept`` more."""
+        """Whether time and ``max_attempts`` allow another call, and ``kept`` more after it."""
         most = self.settings.reliability.escalation.max_attempts
         return self.in_time() and len(self.exchange.attempts) + kept < most
 
     def may_retry(self) -> bool:
-        """Same-tier retries leave one call for each tier still to come."""
+        """Whether this tier may be tried again, with one call left for each tier still to come."""
         closed = self.exchange.tier in self.view.closed
         return not closed and self.within_bounds(kept=len(self.later()))
 
     def later(self, *, local: bool = False) -> list[str]:
-        """The tiers that could take the request, in order."""
+        """The later tiers that could take the request, in order; ``local``: only this machine's."""
         return ladder.following(self.exchange, self.settings, self.view, local=local)
 
     def may_leave(self, reason: str = "") -> bool:
-        """Whether another tier may be asked at all."""
+        """Whether another tier may be asked for this reason (default: the verdict's)."""
         reason = reason or self.reason
         wanted = self.settings.reliability.escalation.escalate_on
         return (reason in _ALWAYS or reason in wanted) and self.within_bounds()
@@ -99,17 +99,18 @@ class Situation:
         return next(iter(self.later(local=local)), None) if self.may_leave(reason) else None
 
     def move(self, tier: str | None, reason: str = "") -> Move | None:
-        """On to a tier, with what it has to be told; None where there is none."""
+        """Return a move to ``tier``, with the hint that it needs; None if ``tier`` is None."""
         if tier is None:
             return None
-        # A fresh tier needs no correction, but what the client has already read it must know.
+        # The next tier needs a correction only if the client already has text of the bad reply,
+        # for its own reply follows that text.
         invalid = isinstance(self.verdict, InvalidToolCall)
         correct = invalid and self.exchange.text_is_out
         return Move(tier, reason or self.reason, hint=self.hint, correct=correct)
 
     @property
     def hint(self) -> str:
-        """What the next tier is told: a loop's hint, also where a server failed after it."""
+        """The hint for the next tier: that of the loop, even if a server failed after the loop."""
         match self.verdict:
             case LoopDetected(doubt=False):
                 return self.verdict.hint
@@ -123,7 +124,7 @@ class Situation:
 
     @property
     def failed(self) -> UpstreamFailed:
-        """The verdict, in the rows of failures of upstream."""
+        """The verdict. Only for rules in rows where upstream failed."""
         assert isinstance(self.verdict, UpstreamFailed)
         return self.verdict
 
@@ -132,7 +133,7 @@ class Situation:
 
 
 def retry_corrected(at: Situation) -> Retry | None:
-    """The same tier, told what was wrong with its call."""
+    """Retry, and tell the model what was wrong with its call."""
     rules, number = at.settings.reliability.tool_validation, at.retried + 1
     if number > rules.max_retries or not at.may_add or not at.may_retry():
         return None
@@ -141,7 +142,7 @@ def retry_corrected(at: Situation) -> Retry | None:
 
 
 def retry_asking(at: Situation) -> Retry | None:
-    """The same tier, asked whether it meant what it said; if no retry was needed before."""
+    """Retry, and ask the model whether it meant its reply; only as this tier's first retry."""
     rules = at.settings.reliability.tool_validation
     if at.exchange.retried or not rules.max_retries or not at.may_retry():
         return None
@@ -149,29 +150,29 @@ def retry_asking(at: Situation) -> Retry | None:
 
 
 def retry_once(at: Situation, hint: str = "") -> Retry | None:
-    """The same tier, for another sampling may end better."""
+    """Retry once: another sampling may end better."""
     if at.retried or not at.may_add or not at.may_retry():
         return None
     return Retry(at.reason, 1, last=True, hint=hint or at.hint)
 
 
 def retry_for_answer(at: Situation) -> Retry | None:
-    """The same tier, told to think no more."""
+    """Retry once, and tell the model to answer without further reasoning."""
     return retry_once(at, ANSWER_DIRECTLY)
 
 
 def retry_empty(at: Situation) -> Retry | None:
-    """The same tier, unless the settings know no retries."""
+    """Retry once, unless ``max_retries_before_escalate`` is 0."""
     return retry_once(at) if _most_retries(at) else None
 
 
 def retry_later(at: Situation) -> Retry | None:
-    """The same tier after a back-off, or as long as its server asks for, if that is short."""
+    """Retry after a back-off, or after the server's Retry-After if that is longer, but short."""
     failed, done = at.failed, at.retried
     if failed.final or not at.may_add or done >= _most_retries(at) or not at.may_retry():
         return None
     if at.exchange.tier in at.view.passed_over and at.next_tier():
-        return None  # its breaker has opened meanwhile: nobody has to wait for it
+        return None  # the tier's breaker has opened: the next tier needs no back-off
     asked = failed.retry_after or 0.0
     after = max(BACKOFF_SECONDS * 2**done, asked)
     if asked > MAX_OBEYED_RETRY_AFTER or not at.in_time(after * (1 + JITTER)):
@@ -180,9 +181,10 @@ def retry_later(at: Situation) -> Retry | None:
 
 
 def retry_hung(at: Situation) -> Retry | None:
-    """The same tier once more, if it has answered before and failed only now.
+    """Retry once after a timeout, if the tier is known to answer.
 
-    Then that call hung, not the server. A dead server costs the client one timeout, not two.
+    Then the call hung, not the server. For a server that may be dead there is no retry, so that it
+    costs the client one timeout, not two.
     """
     failed = at.failed
     if failed.blameless or failed.final or at.exchange.tier not in at.view.proven:
@@ -191,7 +193,7 @@ def retry_hung(at: Situation) -> Retry | None:
 
 
 def retry_in_tool_result(at: Situation) -> Retry | None:
-    """The same tier, with words of ours in a tool's result, where any template takes them."""
+    """Retry with our words inside a tool's result, where every chat template takes them."""
     tier = at.settings.tiers.get(at.exchange.tier)
     in_tool_result = at.exchange.hint_in_tool_result
     may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
@@ -201,9 +203,10 @@ def retry_in_tool_result(at: Situation) -> Retry | None:
 
 
 def leave_for_first_failure(at: Situation) -> Move | Fail | None:
-    """The next tier, or the error, of the failure before.
+    """Go on as after the failure before: move to the next tier, or fail.
 
-    The tier took this request before: it refuses what the retry added to it.
+    For a retry that upstream refuses. The tier took the request itself before, so that the refusal
+    is about what the retry added.
     """
     reason = next((one for one in at.exchange.retried if one in MODELS_OWN), "")
     if not reason:
@@ -217,12 +220,15 @@ def next_tier(at: Situation) -> Move | None:
 
 
 def next_local_tier(at: Situation) -> Move | None:
-    """Never the cloud: what a queue or a budget is to save is not to be spent there."""
+    """Move to a tier of this machine: a full queue or a spent budget must not cost cloud money."""
     return at.move(at.next_tier(local=True)) if at.may_add else None
 
 
 def next_tier_at_a_guess(at: Situation) -> Move | None:
-    """One of this machine that isn't degraded, before any text: the failure is but a guess."""
+    """Move to this machine's next tier, if it is not degraded and no text is out.
+
+    The conditions are strict because the failure is only a guess.
+    """
     if at.exchange.text_is_out:
         return None
     tier = at.next_tier(local=True)
@@ -236,7 +242,7 @@ def larger_tier(at: Situation) -> Move | None:
 
 
 def tier_elsewhere(at: Situation) -> Move | None:
-    """A cloud tier that is called directly: all others are behind the same LiteLLM."""
+    """Move to a cloud tier that is called directly; the others are behind the same LiteLLM."""
     route = at.exchange.route
     if at.exchange.tier in route.direct:
         return next_tier(at)
@@ -245,14 +251,14 @@ def tier_elsewhere(at: Situation) -> Move | None:
 
 
 def deliver_confirmed(at: Situation) -> Deliver | None:
-    """Two tiers agreed on this loop before: the one that is left needs no other's word."""
+    """Deliver a repetition that two tiers agreed on before, in an earlier request of the run."""
     loop = at.verdict
     agreed = isinstance(loop, LoopDetected) and loop.confirmable and loop.confirmed
     return Deliver() if agreed else None
 
 
 def deliver_agreed(at: Situation) -> Deliver | None:
-    """Two tiers want the very same calls: it may be a rightful wait."""
+    """Deliver if two tiers want the same calls: the model may have a reason to wait and repeat."""
     loop, before = at.verdict, at.exchange.model_failure
     if not isinstance(loop, LoopDetected) or not isinstance(before, LoopDetected):
         return None
@@ -289,9 +295,9 @@ def error(at: Situation) -> Fail:
 
 def upstreams_answer(at: Situation) -> PassOn | Fail:
     failed = at.failed
-    if failed.status is None:  # it came within a stream
+    if failed.status is None:  # the error came within a stream
         text = failed.body.decode("utf-8", "replace") or failed.message
         return Fail(refusal(at.exchange, 400, failed.message, text))
-    # A server that says so with a 500 means the request all the same.
+    # Some servers report a fault of the request with a 500; the client gets a 400.
     status = failed.status if failed.status < 500 else 400
     return PassOn(status, failed.headers, failed.body)

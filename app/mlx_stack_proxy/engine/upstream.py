@@ -1,16 +1,16 @@
 """LiteLLM over HTTP: the only module that imports aiohttp.
 
-A server closes a connection that was idle for too long, and may do so at the moment at which the
-next request is sent on it. Four things keep that from the client:
+A server closes a connection that was idle for too long, and may do so just when we send the next
+request on it. Four rules keep that from the client:
 
 - We keep an idle connection for a shorter time than usual servers do (``IDLE_SECONDS``).
-- A connection that the server has closed, or written to, while it was idle is not taken again.
-- A request that could not be written to its end is sent once more: no server can have acted on it.
-- What was written to its end may have been acted on, and is not sent again. (For methods that are
-  idempotent aiohttp does so once, as RFC 9110, 9.2.2 lets it.)
+- We don't reuse a connection that the server has closed, or written to, while it was idle.
+- We send a request once more if it could not be written to its end: no server can have acted on it.
+- We don't resend a request that was written to its end, for the server may have acted on it. (For
+  idempotent methods aiohttp resends once, as RFC 9110, 9.2.2 allows.)
 
-Redirects, cookies and the environment's proxies have no place here. aiohttp's errors become
-:class:`UpstreamError` at this edge.
+Redirects are not followed; cookies and the environment's proxies are not used. aiohttp's errors
+become :class:`UpstreamError` here.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .headers import RawHeaders
 from .reachability import Reachability
 
 CHAT_PATH = "/v1/chat/completions"
-CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
+CALL_ID = "x-litellm-call-id"  # LiteLLM takes this id over, up to 256 characters, and returns it
 _LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
-# What every chat completion says of its own body, and of what it takes.
+# The headers of every chat completion about its body and the answers that it accepts.
 CHAT_HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
-# What aiohttp says where nobody else does; then it is not to be said at all.
+# Headers that aiohttp would add if a request lacks them; it must not.
 _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-# Transfer codings; what is packed by one is not to be taken as it is.
+# Transfer codings of an answer that we can read; with any other the body would be garbage.
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
-HEALTH_SECONDS = 3.0  # for the answer of a server that is asked whether it is alive
+HEALTH_SECONDS = 3.0  # for a server's answer when it is asked whether it is alive
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
 READ_BUFFER = 64 * 1024
@@ -60,10 +60,10 @@ _FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
 
 @dataclass
 class UpstreamError(Exception):
-    """No answer, or a broken one. ``unreachable``: no connection could be made at all."""
+    """Upstream gave no answer, or a broken one."""
 
     message: str
-    unreachable: bool = False
+    unreachable: bool = False  # no connection could be made at all
 
     def __str__(self) -> str:
         return self.message
@@ -73,11 +73,11 @@ Health = Literal["well", "unwell", "silent", "gone"]
 
 
 class BadTarget(ValueError):
-    """A path and query that no URL can hold: too long, or with bytes that may not be there."""
+    """A path and query that no URL can hold: too long, or with bytes that a URL must not have."""
 
 
 class Response:
-    """An upstream answer whose body is still to be read. Close it in any case."""
+    """An upstream answer whose body is still to be read. The caller must close it."""
 
     __slots__ = ("_next", "_response", "headers", "status")
 
@@ -94,7 +94,7 @@ class Response:
         return b""
 
     def tap(self, take: Callable[[bytes], None]) -> None:
-        """Have ``take`` see every piece of the body that is read."""
+        """Call ``take`` with every piece of the body that is read."""
         read = self._next
 
         async def tapped() -> bytes:
@@ -105,14 +105,17 @@ class Response:
         self._next = tapped
 
     async def next_bytes(self) -> bytes:
-        """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
+        """Return the next bytes of the body; b"" at its end. Raises :class:`UpstreamError`."""
         try:
             return await self._next()
         except _FAILURES as error:
             raise translated(error) from error
 
     async def read(self, limit: int = MAX_BODY, *, cut: bool = False) -> bytes:
-        """The body, or with ``cut`` its first ``limit`` bytes. Raises :class:`UpstreamError`."""
+        """Return the body. Raises :class:`UpstreamError`, also if it has over ``limit`` bytes.
+
+        With ``cut``, return the first ``limit`` bytes of a longer body instead.
+        """
         body = bytearray()
         while data := await self.next_bytes():
             body += data
@@ -123,7 +126,7 @@ class Response:
         return bytes(body)
 
     async def drain(self) -> None:
-        """Read what little is left, so that the connection can serve the next request."""
+        """Read the little that is left, so that the connection can serve the next request."""
         if self._response.content.at_eof():
             return
         with suppress(UpstreamError, TimeoutError):
@@ -132,14 +135,14 @@ class Response:
                     pass
 
     async def aclose(self) -> None:
-        """Give the connection back, or end it where the body was not read to its end."""
+        """Give the connection back, or close it if the body was not read to its end."""
         with suppress(*_FAILURES):
             self._response.release()
             await self._response.wait_for_close()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's, which takes no idle connection that the server has closed, or written to."""
+    """aiohttp's connector, without idle connections that the server has closed or written to."""
 
     async def _get(self, key: Any, traces: Any) -> Connection | None:
         while (found := await super()._get(key, traces)) is not None:
@@ -150,7 +153,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_news(connection: Connection) -> bool:
-    """Whether something has come on an idle connection that the event loop has not seen yet."""
+    """Whether an idle connection has bytes, or an end, that the event loop has not seen yet."""
     transport = connection.transport
     socket = transport.get_extra_info("socket") if transport is not None else None
     if socket is None:
@@ -170,7 +173,7 @@ class Upstream:
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
-        """Made at its first use, for it belongs to the event loop that runs then."""
+        """Return the session; made at first use, for it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=_Connector(limit=self._limit, keepalive_timeout=IDLE_SECONDS),
@@ -191,9 +194,9 @@ class Upstream:
         *,
         call_id: str | None = None,
     ) -> Response:
-        """Send a request; the answer as soon as its headers are there.
+        """Send a request; return the answer as soon as its headers are there.
 
-        ``target``: path and query. ``call_id``: what LiteLLM is to call it in its logs. Raises
+        ``target``: path and query. ``call_id``: the call's id in LiteLLM's logs. Raises
         :class:`UpstreamError`, :class:`BadTarget`.
         """
         if not _TARGET.fullmatch(target):
@@ -205,7 +208,7 @@ class Upstream:
         try:
             response = Response(await self._ask(method, url, said, content))
         except (aiohttp.ClientError, OSError) as error:
-            # In no variable of this frame, or the two would hold each other: see test_garbage.py.
+            # In a variable, the error and this frame would refer to each other: test_garbage.py.
             raise self._failure(error) from error
         if self.reach.why:
             self.reach.answered()
@@ -217,7 +220,7 @@ class Upstream:
     async def fetch(
         self, method: str, target: str, headers: RawHeaders, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of a whole answer. Raises as :meth:`send`."""
+        """Send a request; return status and body of the answer. Raises as :meth:`send`."""
         response = await self.send(method, target, headers, content)
         try:
             return response.status, await response.read()
@@ -233,7 +236,7 @@ class Upstream:
     async def _ask(
         self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | None
     ) -> aiohttp.ClientResponse:
-        """Ask, and once more where the request can't have arrived whole."""
+        """Send a request, and once more if it can't have arrived whole."""
         ask = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
         sent = aiohttp.UploadTracker()
         try:
@@ -250,12 +253,12 @@ class Upstream:
         return await self.health(url, seconds) in ("well", "unwell")
 
     async def health(self, url: str, seconds: float) -> Health:
-        """Of the server at ``url``: "unwell" says so, by a 5xx; "gone" takes no connection."""
+        """Ask a server how it is. "unwell": a 5xx; "silent": no answer; "gone": no connection."""
         try:
             async with asyncio.timeout(seconds):
                 async with self._open().get(url, allow_redirects=False) as response:
                     return "well" if response.status < 500 else "unwell"
-        except ValueError:  # a port, or a host, that can't be
+        except ValueError:  # an impossible port or host
             return "silent"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return "gone" if translated(error).unreachable else "silent"
@@ -271,7 +274,7 @@ class Upstream:
 
 
 def _is_written(sent: aiohttp.UploadTracker) -> bool:
-    """Whether all of a request that failed was given to the system."""
+    """Whether a failed request was handed to the operating system whole."""
     written = sent.upload_complete
     return written.done() and written.exception() is None
 
@@ -284,7 +287,7 @@ _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
 
 
 def _unconnected(error: Exception, cause: BaseException) -> str:
-    """Why there is no connection: a server that is off, a network that is gone, a bad name."""
+    """Return why there is no connection: server off, no network, a bad name, TLS."""
     for kind, said in _NO_CONNECTION:
         if isinstance(error, kind) or isinstance(cause, kind):
             return said
@@ -294,9 +297,9 @@ def _unconnected(error: Exception, cause: BaseException) -> str:
 
 
 def translated(error: Exception) -> UpstreamError:
-    """What an error of aiohttp's, or of the system's, means for who asked."""
+    """Turn an error of aiohttp or the system into an :class:`UpstreamError`."""
     cause = error.__cause__ or error
-    # aiohttp keeps its errors where they were raised: with a traceback, all of the request, too.
+    # aiohttp keeps its errors; a traceback would keep the whole request alive, too.
     error.__traceback__ = cause.__traceback__ = None
     if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
         return UpstreamError(_unconnected(error, cause), unreachable=True)
@@ -304,7 +307,7 @@ def translated(error: Exception) -> UpstreamError:
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(error, aiohttp.ServerTimeoutError):
         return UpstreamError("no connection within the time limit", unreachable=True)
-    # A RuntimeError is aiohttp's, where nobody waited for the body while its connection closed.
+    # aiohttp raises RuntimeError if the connection closed while nobody waited for the body.
     if isinstance(error, (aiohttp.ClientPayloadError, RuntimeError)):
         return UpstreamError("the connection broke off inside the answer")
     return UpstreamError(f"the connection failed ({type(cause).__name__})")

@@ -1,8 +1,8 @@
-"""What LiteLLM's answers mean: whose fault a status is, and what an error says.
+"""Interprets LiteLLM's answers: whose fault an error status is, and what the error's text says.
 
-The wordings of a prompt that is too long are those of OpenAI, LiteLLM, vLLM, llama.cpp, LM Studio,
-Ollama, Anthropic and Gemini, and of the MLX servers that have a limit at all (mlx-lm's own has
-none).
+The patterns for a prompt that is too long are from the wordings of OpenAI, LiteLLM, vLLM,
+llama.cpp, LM Studio, Ollama, Anthropic and Gemini, and of the MLX servers that have a limit at all
+(mlx-lm's own has none).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _LACKING = {
         rf"|\b(?:response_format|json_schema|structured outputs?)\b{_CANNOT}"
     ),
 }
-# What chat templates say of roles that they don't take there, and servers of such a template.
+# What chat templates, and the servers that run them, say of roles in a place they don't accept.
 _OF_TEMPLATE = re.compile(
     r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
     r"|\bunexpected role\b"
 )
-# LiteLLM's `raise_on_model_repetition`, at 100 equal pieces of a stream.
+# LiteLLM's `raise_on_model_repetition` says so after 100 equal pieces of a stream.
 _REPETITION = "the model is repeating the same chunk"
 _OVERFLOW = re.compile(
     r"context_length_exceeded|contextwindowexceeded|context_window_exceeded|exceed_context_size"
@@ -72,9 +72,9 @@ _WINDOW = (
     re.compile(r"tokens allowed \(?(\d{3,8})"),
     re.compile(r"context (?:length|window|limit|size) (?:of |is |= ?|\()(?:only )?(\d{3,8})"),
 )
-MAX_READ = 4000  # characters of an answer
+MAX_READ = 4000  # characters of an answer that are searched
 _MAX_QUOTED = 300
-# LiteLLM and clouds quote keys in their errors.
+# LiteLLM and clouds quote API keys in their errors; these are not passed on.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
 
 
@@ -84,7 +84,7 @@ def is_overflow(text: str) -> bool:
 
 
 def window_in(text: str) -> int | None:
-    """The context window in tokens that such a text speaks of, if it does."""
+    """Return the context window in tokens that an overflow error names; None: it names none."""
     lower = text[:MAX_READ].lower().replace(",", "")
     for pattern in _WINDOW:
         if found := pattern.search(lower):
@@ -102,12 +102,13 @@ def failure_of_status(
     needs: frozenset[str],
     speaks_behind_result: bool = False,
 ) -> UpstreamFailed:
-    """The failure behind an answer of status 300 and above.
+    """Return the failure behind an answer of status 300 and above.
 
-    ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
-    about the key or the model is the tier's failure and not the client's. ``needs``: the abilities
-    that the request asks for (``ladder.needs``); only one of them can be what a model lacks.
-    ``speaks_behind_result``: words of ours stood where a strict chat template takes none.
+    ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
+    the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
+    request asks for (``ladder.needs``); the model can lack only one of these.
+    ``speaks_behind_result``: our words stood behind a tool result, where a strict chat template
+    takes none.
     """
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
@@ -117,10 +118,10 @@ def failure_of_status(
         said, window = f"the prompt does not fit: {message}", window_in(text)
         return replace(came, reason="context_overflow", message=said, window=window)
     came = replace(came, message=_with(status, message), retry_after=_retry_after(headers))
-    if status < 400:  # to https, or to another path than `upstream.base_url` has
+    if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
         return replace(came, message=_with(status, "a redirect, and none is followed"), final=True)
     if status in (401, 403) or _WRONG_KEY in text:
-        said = _with(status, "LiteLLM refused the API key")  # its own words may quote the key
+        said = _with(status, "LiteLLM refused the API key")  # LiteLLM's message may quote the key
         return replace(came, message=said, client_fault=not our_key, final=True)
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
@@ -128,7 +129,7 @@ def failure_of_status(
     if final := about_model or bool(lacks):
         client_fault = not our_choice
     about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
-    if about_ours and _OF_TEMPLATE.search(lower):  # else it may yet be about the client's request
+    if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
         client_fault = False
     return replace(came, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks)
 
@@ -138,7 +139,7 @@ def _with(status: int, message: str) -> str:
 
 
 def _is_about_messages(status: int, message: str) -> bool:
-    """Whether an answer may be about what stands in the messages.
+    """Whether an answer may be about the messages of the request.
 
     mlx-lm says so with 404, llama.cpp with 500, others with 400 or 422.
     """
@@ -148,7 +149,7 @@ def _is_about_messages(status: int, message: str) -> bool:
 
 
 def _lacking(message: str, needs: frozenset[str]) -> str:
-    """The needed ability that an error says the model has not; "" if it says no such thing."""
+    """Return the needed ability that the model lacks by an error's words; "" if none."""
     for ability, pattern in _LACKING.items():
         if ability in needs and pattern.search(message):
             return ability
@@ -158,7 +159,7 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
 def completion_in(
     body: bytes, *, speaks_behind_result: bool = False
 ) -> dict[str, Any] | UpstreamFailed:
-    """The chat completion in a whole answer of status 200; or what is wrong with it.
+    """Return the chat completion in a whole answer of status 200, or the failure in it.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`.
     """
@@ -173,14 +174,14 @@ def completion_in(
 
 
 def repetition_inside(what: str) -> LoopDetected | None:
-    """The loop for which LiteLLM ended a stream with this error; None: it speaks of another."""
+    """Return the loop for which LiteLLM ended a stream with this error; None: another error."""
     if _REPETITION not in what.lower():
         return None
     return LoopDetected("generation", 100, f"LiteLLM ended the reply: {_one_line(what)}")
 
 
 def failure_inside(what: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
-    """The failure behind an error that came inside an answer of status 200.
+    """Return the failure behind an error inside an answer of status 200.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`.
     """
@@ -194,7 +195,7 @@ def failure_inside(what: str, *, speaks_behind_result: bool = False) -> Upstream
 
 
 def quoted_error(body: bytes) -> str:
-    """The sentence in an error body, shortened to one line; empty if there is none."""
+    """Return the message in an error body, shortened to one line; "" if there is none."""
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:

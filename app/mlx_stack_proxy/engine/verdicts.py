@@ -1,4 +1,8 @@
-"""What a stage, or the wire, can say about an attempt. Nothing said means: go on."""
+"""The verdicts: what a stage or the engine can find wrong with an attempt. None means: go on.
+
+``next_step.py`` decides by an attempt's verdict what follows. A verdict with ``doubt`` says that
+the reply may well be right; the reply then goes out if a second one is no better.
+"""
 
 from __future__ import annotations
 
@@ -25,102 +29,103 @@ FailureReason = Literal[
 
 @frozen
 class LoopDetected:
-    """The reply would close a loop, or is one."""
+    """The reply would repeat a loop of turns, or is itself a loop."""
 
     detector: str
-    repeats: int  # laps
-    message: str
-    hint: str = ""  # what to tell the next try
-    pattern: str = ""  # a digest that stays the same as long as what repeats does
-    confirmable: bool = False  # it is no loop if a second tier wants the very same calls
-    confirmed: bool = False  # two tiers agreed on it before, in an earlier request of this run
-    calls: tuple[tuple[str, str], ...] = ()  # the reply's: name, canonical arguments
-    generated: bool = False  # found while the reply was being written
-    doubt: bool = False  # it may well be right: it goes out where no other tier can be asked
-    place: int = 0  # of the turn after which it came
+    repeats: int  # how often the pattern came
+    message: str  # a sentence for the client
+    hint: str = ""  # a sentence for the model in the next attempt
+    pattern: str = ""  # a digest of what repeats, the same in each round of the loop
+    confirmable: bool = False  # it counts as no loop if a second tier wants the same calls
+    confirmed: bool = False  # two tiers wanted the same calls in an earlier request of this run
+    calls: tuple[tuple[str, str], ...] = ()  # the reply's calls: name, canonical arguments
+    generated: bool = False  # found while the model was writing the reply
+    doubt: bool = False  # the reply may well be right: it goes out if no other tier can be asked
+    place: int = 0  # position in the history of the turn after which the reply came
 
 
 @frozen
 class CallFailure:
-    """What is wrong with a call."""
+    """What is wrong with one tool call."""
 
     tool: str
-    kind: str  # a bounded label
+    kind: str  # a label from a bounded set, for metrics
     error: str  # a sentence for the model
-    choice: int = 0
-    position: int = -1  # of the call in its choice; -1: the reply as a whole
+    choice: int = 0  # the choice's index
+    position: int = -1  # the call's position in its choice; -1: the reply as a whole is wrong
 
 
 @frozen
 class InvalidToolCall:
-    """At least one call of the reply, or its JSON, can't be delivered."""
+    """At least one tool call of the reply, or its JSON, is invalid."""
 
     failures: tuple[CallFailure, ...]
-    # It may well be right: the model is asked once more, and what comes then goes out.
+    # The reply may well be right: the model is asked once more, and that reply goes out.
     doubt: bool = False
-    # The next tier is asked, told nothing, for the same one would make the same slip again.
+    # Ask the next tier, without a hint, for the same tier would make the same mistake again.
     ask_next: bool = False
-    # The reply as a message, for the error's `last_response`.
+    # The reply as an assistant message, for the error's `last_response`.
     response: dict[str, Any] | None = field(default=None, compare=False)
 
 
 @frozen
 class OutputTruncated:
-    """A limit that was not the client's cut the reply before anything usable came."""
+    """A limit that the client didn't set cut the reply before anything usable came."""
 
-    limit: Literal["reasoning", "unseen"]  # `unseen`: next to all that the model wrote is lost
+    # "reasoning": while the model was thinking; "unseen": nearly all that it wrote is lost.
+    limit: Literal["reasoning", "unseen"]
 
 
 @frozen
 class EmptyResponse:
-    """The reply has nothing that a client could use."""
+    """The reply has neither text nor calls that a client could use."""
 
 
 @frozen
 class Cut:
-    """Stop generating here, and deliver what there is."""
+    """Stop generating here, and deliver the reply so far."""
 
-    # As in X-MLX-Stack-Truncated, or `loop_detected` where `on_break` is `stop`.
+    # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`.
     kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected"]
     finish_reason: str
 
 
 @frozen
 class Rejected:
-    """The request is refused before an upstream call, with this error."""
+    """We refuse the request before an upstream call."""
 
-    error: ProxyError
-    tier_only: bool = False  # it is the tier's affair alone: another one may take the request
+    error: ProxyError  # for the client
+    tier_only: bool = False  # only this tier refuses: another tier may take the request
 
 
 @frozen
 class UpstreamFailed:
-    """The attempt brought no reply.
+    """The attempt brought no whole reply.
 
-    The engine finds it; and the stage of escalation, where LiteLLM made up a reply's end.
+    The engine finds it, or the escalation stage if LiteLLM made up a reply's end.
     """
 
     reason: FailureReason
     message: str
-    status: int | None = None  # with `headers` and `body`: upstream's answer, where it gave one
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    body: bytes = b""
+    status: int | None = None  # upstream's HTTP status; None: no answer, or an error in a stream
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # upstream's
+    body: bytes = b""  # upstream's
     unreachable: bool = False  # no connection could be made
-    client_fault: bool = False  # the answer is about the client's request
-    about_ours: bool = False  # it may be about words of ours, which stood behind a tool's result
-    blameless: bool = False  # it says nothing about the tier's server
+    client_fault: bool = False  # upstream refuses the client's request
+    about_ours: bool = False  # upstream may refuse our words, which stood behind a tool's result
+    blameless: bool = False  # the failure says nothing about the tier's server
     retry_after: float | None = None  # seconds
-    final: bool = False  # the tier would say the same again
-    silent: bool = False  # nothing came, though the server answers: a guess that its model hangs
-    lacks: str = ""  # what the tier says it can't do, of `ladder.ABILITIES`
-    window: int | None = None  # the context window in tokens that the answer speaks of
+    final: bool = False  # the tier would fail the same way again: no retry
+    silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
+    lacks: str = ""  # the ability (of `ladder.ABILITIES`) that the tier says it lacks
+    window: int | None = None  # the context window in tokens that upstream's error names
 
 
 @frozen
 class LeftOpen:
-    """The reply is finished, and upstream neither ends the stream nor sends anything more.
+    """The reply has its finish_reason, but upstream leaves the stream open and sends nothing more.
 
-    Found by the engine; the reply is judged and delivered as if the stream had ended.
+    The engine finds it; the reply is judged and delivered as if the stream had ended.
     """
 
 
@@ -147,10 +152,10 @@ _SEVERITY: tuple[type, ...] = (
 
 
 def severest(verdicts: list[Verdict]) -> Verdict | None:
-    """The verdict that counts when several stages judged one reply.
+    """Return the verdict that counts when several stages judged one reply; None: there is none.
 
-    What is surely wrong comes before any doubt, with which a reply may go out as it is. So may one
-    that goes round, on another tier's word; but not where something else is wrong with it, too.
+    A sure verdict comes before a doubt, with which the reply may still go out. A loop that a second
+    tier could confirm loses that chance if something else is wrong with the reply, too.
     """
     if not verdicts:
         return None
@@ -162,10 +167,10 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
-    """Why an attempt failed, in the words of metrics and ``escalate_on``; None if it was delivered.
+    """Return why an attempt failed, in the words of metrics and ``escalate_on``; None: it didn't.
 
-    ``client_error``: upstream refuses what the client asks, or what we added to it, which is no
-    tier's failure.
+    "client_error": upstream refuses the client's request, or what we added to it; no tier has
+    failed then.
     """
     match verdict:
         case None | Cut() | LeftOpen():
@@ -187,5 +192,5 @@ def reason_of(verdict: Verdict | None) -> str | None:
 
 
 def is_doubt(verdict: Verdict | None) -> bool:
-    """Whether the reply may well be right: it goes out if a second one is no better."""
+    """Whether the verdict is a doubt: the reply goes out if a second one is no better."""
     return isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt

@@ -1,7 +1,9 @@
-"""What can end a wait early: the client leaves, or a time is reached.
+"""Interrupts an exchange that waits: because the client leaves, or a time limit is reached.
 
-One listener task and one timer an exchange, which looks several times a second; nothing a chunk,
-and nothing but the timer for an exchange that is over at once.
+Each exchange has one task that listens for the client's disconnect, and one timer that ticks
+several times a second. Either can cancel the exchange's task; the code that waited catches the
+cancellation and asks :meth:`Watch.interruption` what it means. No chunk costs anything here, and an
+exchange that is over at once costs only the first timer.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any
 
 from .verdicts import Verdict
 
-# A client that leaves is to be noticed within a second; to look at once would cost every request.
+# Seconds. A client that leaves must be noticed within a second; a listener from the first moment on
+# would cost every request.
 BEGIN_SECONDS = 0.1
 TICK_SECONDS = 0.2
 
@@ -24,31 +27,32 @@ class ClientLeft(Exception):
 
 
 class Watch:
-    """Watches over the current task.
+    """Watches over the task that makes it.
 
-    ``tick(now)`` does what is due, and may give a verdict, which then interrupts the task: catch
-    :class:`asyncio.CancelledError` and ask :meth:`interruption`.
+    An interruption reaches that task as :class:`asyncio.CancelledError`; catch it and ask
+    :meth:`interruption`.
     """
 
     def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+        self._receive = receive  # ASGI's: the next message from the client
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task()  # the exchange's, which is interrupted
         self._listener: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick: Callable[[float], Verdict | None] | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: Verdict | None = None  # why the task is being interrupted
         self._stopped = False
         self.client_left = False
 
     def start(self, tick: Callable[[float], Verdict | None]) -> None:
+        """Begin to watch. ``tick(now)`` does what is due; its verdict interrupts the task."""
         if not self._stopped:
             self._tick = tick
             self._timer = self._loop.call_later(BEGIN_SECONDS, self._begin)
 
     def stop(self) -> None:
-        """Before the last bytes go out: a server reports a finished response as a disconnect."""
-        # Each of these holds all of the exchange, which holds this: no cycle is to be left.
+        """Stop before the last bytes go out: ASGI reports a finished response as a disconnect."""
+        # Listener, timer and tick refer to the exchange, which refers to this: leave no cycle.
         if self._listener is not None:
             self._listener.cancel()
             self._listener = None
@@ -59,13 +63,17 @@ class Watch:
         self._stopped = True
 
     def end(self, verdict: Verdict) -> None:
-        """Interrupt the task with a verdict from outside, if it still is on its way."""
+        """Interrupt the task with a verdict from outside, if it is still being watched."""
         if self._tick is not None and self._verdict is None and not self.client_left:
             self._verdict = verdict
             self._interrupt()
 
     def interruption(self) -> Verdict:
-        """What a CancelledError means. Raises :class:`ClientLeft`, or CancelledError again."""
+        """Return the verdict behind a cancellation that was caught.
+
+        Raises :class:`ClientLeft` if the client left, and ``CancelledError`` again if the
+        cancellation came from elsewhere.
+        """
         if self._task is not None and (self.client_left or self._verdict is not None):
             self._task.uncancel()
         if self.client_left:
@@ -76,7 +84,7 @@ class Watch:
         return verdict
 
     async def settle(self) -> None:
-        """Let an interruption that has been asked for arrive here, where it can be caught."""
+        """Let an interruption that has been requested arrive here, where it can be caught."""
         if self._verdict is not None or self.client_left:
             await asyncio.sleep(0)
 
