@@ -2,7 +2,7 @@
 
 OpenAI's SDKs, and the frameworks on them, take the form of a chunk on trust: one without
 ``choices``, a ``message`` in place of a ``delta`` or a role in every chunk ends an agent, or spoils
-its history. `ChunkForm` spells a field as OpenAI does where another spelling can mean only one
+its history. ``ChunkForm`` spells a field as OpenAI does where another spelling can mean only one
 thing, and drops a chunk that says nothing in any spelling. A chunk that has its form comes out
 equal, the order of its fields included, so the relay can send the bytes that came.
 """
@@ -21,7 +21,7 @@ MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
-    """The choices of a chunk or a completion; some servers send a single one without a list."""
+    """Return the choices of a chunk or a completion; some servers send one without a list."""
     choices = payload.get("choices")
     if isinstance(choices, dict):
         return [choices]
@@ -29,7 +29,7 @@ def choices_of(payload: Mapping[str, Any]) -> list[Any]:
 
 
 def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """What a choice says: its delta, its message, or the text of an older completion."""
+    """Return a choice's delta, its message, or the text of an older completion as a message."""
     for said in (choice.get("delta"), choice.get("message")):
         if isinstance(said, dict):
             return said
