@@ -35,7 +35,7 @@ class Finding:
     detector: str
     repeats: int  # laps, or calls
     tool: str  # empty where there is none
-    pattern: str  # a digest (hex) that stays the same as long as what repeats does
+    pattern: str  # a digest (hex) that names the loop, the same as long as the loop goes on
     hint: str  # what to tell the model
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
     certain: bool = True  # False: results changed in their numbers, so it may be a poll
@@ -51,7 +51,7 @@ class Detector:
     name: str  # as in docs/loops.md
     compared: runs.Compared  # what of a turn's results has to be equal
     patience: int  # the settings' laps are multiplied by this
-    certain: bool  # what is found is a loop, and no poll that gets on
+    certain: bool  # whether a finding is surely a loop, not a poll that makes progress
 
 
 # Each row can be left out by itself. The first one that finds a loop describes it.

@@ -1,6 +1,6 @@
 """The loop model is asked now and then whether an agent is stuck. Users know it as the judge.
 
-The detectors catch what repeats; a model may see that an agent tries the same in ever new words.
+The detectors catch repetition; a model may see that an agent tries the same in ever new words.
 The schedule and the question follow gemini-cli's design: the model is first asked after
 ``after_turns`` and ``first_interval`` turns of one task, and then the less often the surer it is
 that the agent gets on. This module does no I/O: ``ask_loop_model.py`` sends :func:`question` once

@@ -38,7 +38,7 @@ def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def index_of(one: Mapping[str, Any], position: int) -> int:
-    """The index that a choice or a call gives itself, else its position in the list."""
+    """Return the index that a choice or a call gives itself, else its position in the list."""
     index = one.get("index")
     return index if type(index) is int else position
 
@@ -64,7 +64,7 @@ class ChunkForm:
         self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
-        """The chunk in form, equal to what came if that was in form; None if it says nothing."""
+        """Return the chunk in form, unchanged if it was in form; None if it says nothing."""
         given = choices_of(payload)
         if error := _error_in(payload, given):
             return {"error": error}
@@ -81,12 +81,12 @@ class ChunkForm:
         return formed if says_something else None
 
     def _usage(self, said: Any) -> dict[str, Any] | None:
-        """The usage with all its counts; None if it has none, or can't be true."""
+        """Return the usage with all its counts; None if it has none, or can't be true."""
         usage = field_forms.usage(said)
         return usage if usage is None or self._believes(said) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The shared fields: the chunk's own, and for those it lacks, the chunk's before it."""
+        """Return the shared fields: the chunk's own, and the last known ones that it lacks."""
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":
@@ -115,7 +115,7 @@ class ChunkForm:
 
 
 def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:
-    """The error that a chunk brings; None if it brings none."""
+    """Return the error that a chunk brings; None if it brings none."""
     if error := payload.get("error"):
         return error
     for choice in choices:

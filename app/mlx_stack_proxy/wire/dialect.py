@@ -1,7 +1,7 @@
 """The interface of a client protocol, so that the engine has to know only one protocol.
 
 The engine speaks chat completions, to LiteLLM and inside. A :class:`Dialect` is one more protocol
-that clients may speak at our edge: its module turns a request's body into that of a chat completion
+that clients may speak. Its module turns a request's body into that of a chat completion
 (``to_chat``), the chunks of the reply into its own stream (``encoder``) or the whole reply into its
 own object (``whole``), and an error into its own shape with the status that its clients take best
 (``error``). A dialect reads no clock, does no I/O and uses nothing random, so equal requests become

@@ -64,7 +64,7 @@ class _Coming:
 class NativeCalls:
     """Counts one choice's ``tool_calls`` as they come. A call is complete when the next begins.
 
-    Pieces that come for a complete call are ignored; no server is known to send such.
+    Pieces that come for a complete call are ignored; no server is known to send any.
     """
 
     __slots__ = ("_coming", "_repeats", "_seen")
