@@ -1,10 +1,10 @@
-"""Replies that no server meant to give: empty ones, and ends that LiteLLM made up.
+"""Finds replies that no server meant to give: empty ones, and ends that LiteLLM made up.
 
-A stream whose model server dies reaches us with an invented ``finish_reason: "stop"`` and
-``[DONE]``. Often it has no text. Where it has some, its one tell is the usage, which LiteLLM then
-counts itself: it has ``completion_tokens_details`` and no ``cached_tokens``, or comes too late to
-be waited for. A server that sends no usage of its own looks the same in every good reply, so the
-tell counts only for local tiers that have shown that they do.
+If a model server dies, LiteLLM ends its stream with an invented ``finish_reason: "stop"`` and
+``[DONE]``. Often the reply has no text. If it has some, only the usage gives the death away, which
+LiteLLM then counts itself: that usage has ``completion_tokens_details`` and no ``cached_tokens``,
+or comes too late to be waited for. Good replies of a server that never sends a usage look the same,
+so the sign counts only for local tiers whose server has shown that it sends its own.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from ..settings import Settings
 from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
 
-# Replies with a usage of the server's own before one without it says anything; how many of them
-# for each run of replies without; and the run that is too long for a server's death, which ends
-# the replies of all its clients at once: such a server sends no usage any more.
+# A missing usage means something after so many replies with the server's own usage,
 MIN_OWN = 10
+# and after so many for each run of replies without it.
 OWN_FOR_EACH_RUN = 10
+# A server's death ends the replies of all its clients, which makes a run. A longer run than this
+# means that the server sends no usage any more.
 LONGEST_RUN = 32
 _CUT = ("length", "max_tokens", "content_filter")
 
 
 class BrokenReplies:
-    """Finds empty replies and made-up ends; one for all exchanges."""
+    """Finds empty replies and made-up ends. All exchanges share one instance."""
 
     name = "escalation"
     bypass = ""
@@ -39,25 +40,28 @@ class BrokenReplies:
         return _State(self, exchange)
 
     def record_end(self, tier: str, reply: Reply) -> bool:
-        """Record a reply's end, once; True where LiteLLM made it up."""
+        """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
         if tier not in self._local or reply.cut:
             return False
         usage = reply.usage
-        # None: LiteLLM may take seconds to count, and nobody waits for it after the finish_reason.
+        # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.
         return self._seen[tier].record(usage is None or usage.counted_by_litellm)
 
 
 class _Usages:
-    """Who counted the tokens of a tier's replies. ``runs``: of replies that LiteLLM counted."""
+    """Records who counted the tokens of a tier's replies: the server itself, or LiteLLM."""
 
     def __init__(self) -> None:
+        # Replies that the server counted; runs of replies that LiteLLM counted, and the length of
+        # the current run; replies in this run that the server counted.
         self._own = self._runs = self._run = self._between = 0
 
     def record(self, counted_by_litellm: bool) -> bool:
+        """Record a reply. Return whether its usage shows that the server has died."""
         if not counted_by_litellm:
             self._own += 1
             self._between += 1
-            if self._between >= self._run:  # some of the clients still get a good reply, not most
+            if self._between >= self._run:  # a death leaves fewer good replies than bad ones
                 self._run = self._between = 0
             return False
         self._run += 1
@@ -75,7 +79,7 @@ class _State(StageState):
 
     def judge(self, reply: Reply) -> EmptyResponse | UpstreamFailed | None:
         made_up = self._stage.record_end(self._exchange.tier, reply)
-        # With a stop sequence of the client's, nothing may well be all that comes before it.
+        # The reply may begin with a stop sequence of the client's, and is then rightly empty.
         if not self._exchange.request.body.get("stop"):
             for choice in reply.choices.values():
                 if _is_empty(choice, reply.flowed):
@@ -86,7 +90,10 @@ class _State(StageState):
 
 
 def _is_empty(choice: ChoiceReply, flowed: int) -> bool:
-    """``flowed``: characters of the text that the client has; a thought among them is out."""
+    """Whether a choice says nothing. ``flowed``: characters of its text that the client has.
+
+    Reasoning inside the text counts only if the client has some of it.
+    """
     if choice.finish_reason in _CUT or choice.tool_calls or choice.refusal or choice.has_other:
         return False
     text = choice.text.strip()

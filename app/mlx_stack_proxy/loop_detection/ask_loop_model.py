@@ -1,8 +1,8 @@
-"""Sends the question for the loop model (:class:`Inquiry`) after its exchange has ended.
+"""Sends the question for the loop model (:class:`Inquiry`) once its exchange has ended.
 
 A background task sends the question through the tier's queue, within ``SECONDS`` and within the
-budgets of the session and the hour. It delays no exchange. If anything goes wrong, the stage gets
-None for an answer.
+budgets of the session and the hour, so the question delays no exchange. If anything goes wrong,
+the stage gets None for an answer.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ..token_budget import budgets
 from ..token_budget.budgets import Spent
 from ..token_budget.reservation import Reservation
 
-SECONDS: Final = 120.0  # for a question, with the wait for a place in the tier's queue
-# In the tier's queue all questions are one more client, which takes turns with the others.
+SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
+# The queue takes turns between clients; all questions together count as one client.
 _IN_QUEUE: Final = "judge"
 
 
 def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
-    """Begin to ask what a stage left on an exchange, which is over; nothing is waited for.
+    """Start the question that a stage left on a finished exchange, and return at once.
 
-    ``headers``: those that went upstream with the exchange.
+    ``headers``: the request headers that went upstream with the exchange.
     """
     inquiry = exchange.inquiry
     if inquiry is None or services.life.stopping:
@@ -51,7 +51,7 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
 
 
 def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
-    """The question as an exchange of its own, in the same session."""
+    """Make the question an exchange of its own, in the session of ``exchange``."""
     tier = inquiry.tier
     body = {**inquiry.body, "model": tier}
     size = len(orjson.dumps(body))
@@ -73,11 +73,11 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
 
 
 def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
-    """Whether the tier is there to be asked, and the transcript may go where it is."""
+    """Whether the tier is available, and the transcript may be sent to it."""
     settings = services.settings
     if settings.tiers[tier].local:
         if services.memory.pressure.level is Level.CRITICAL:
-            return False  # what there is room for is the clients'
+            return False  # the memory that is left is for the clients' requests
     elif not cloud_allowed(exchange.controls.cloud, settings):
         return False
     return tier not in services.tier_states.view().passed_over
@@ -111,7 +111,7 @@ class _Question:
         self._spent: Spent | None = None
 
     async def run(self) -> None:
-        """Ask, and hand the answer over."""
+        """Ask the model, hand its answer to the stage, and count the result."""
         text: str | None = None
         result = "failed"
         try:
@@ -123,16 +123,16 @@ class _Question:
             pass
         except StoreError as error:
             accounts.store_failed(self._services, error)
-        except Exception as error:  # nobody waits for this task: it has to say so itself
+        except Exception as error:  # nobody awaits this task, so it logs its own fault
             log.fault("judge_fault", error, request_id=self._asked.id)
         readable = self._inquiry.take(text)
         _count(self._services, result if readable or text is None else "no_answer")
 
     async def _within_budget(self) -> tuple[str | None, str]:
-        """The answer's text, and what came of the question, in a word.
+        """Ask with tokens reserved. Return the answer's text, and the result as a metric's label.
 
-        Tokens are set aside under every policy: what we ask for ourselves is never what takes a
-        session over its budget.
+        Tokens are reserved under every budget policy, so that the proxy's own question never takes
+        a session over its budget.
         """
         if not self._limits:
             return await self._in_turn()

@@ -1,7 +1,7 @@
 """Two tool calls are the same if a digest of tool name and arguments is the same.
 
-All arguments count, as canonical JSON. Only its name could tell that a parameter is free text about
-the call, and a name proves nothing.
+All arguments count, as canonical JSON. A parameter that only comments on the call could be told by
+its name alone, and a name proves nothing.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import orjson
 
 from ..wire.blocks import walked
 
-_LONG = 19  # digits: perhaps more than orjson's 64 bits
+_LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson keeps exactly
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
 _DIGIT: Final = re.compile(r"\d")
 _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """One call."""
+    """A tool call, reduced to what is compared."""
 
     name: str
     key: int  # the digest of name and arguments
 
 
 def read(name: str, arguments: Any) -> Call:
-    """A call; ``arguments``: JSON text as on the wire, or what it holds."""
+    """Return the call to compare. ``arguments``: JSON text as on the wire, or the parsed value."""
     return Call(name, digest(name, _canonical(_parsed(arguments))))
 
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:
-    """The call with its schema's defaults filled in; None if there are none to fill in."""
+    """Return the call with its schema's defaults filled in; None if it lacks none of them."""
     given = _parsed(arguments)
     defaults = _defaults(name, tools)
     if not isinstance(given, dict) or defaults.keys() <= given.keys():
@@ -59,12 +59,15 @@ def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:
 
 
 def canonical(arguments: Any) -> str:
-    """The arguments as canonical JSON: sorted keys, no blanks. What is no JSON stays text."""
+    """Return the arguments as JSON with sorted keys and no blanks.
+
+    Text that is not JSON becomes one JSON string, its whitespace collapsed.
+    """
     return _canonical(_parsed(arguments)).decode("utf-8", "replace")
 
 
 def digest(*parts: str | bytes) -> int:
-    """A stable 64-bit digest, the same in every process."""
+    """Return a 64-bit digest of the parts, the same in every process."""
     data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
     if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
         data = [b",".join([b"%d" % len(one) for one in data] + data)]
@@ -75,7 +78,7 @@ def _parsed(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        # One of so many digits in a row is at an index that this slice holds.
+        # Any run of _LONG digits has a digit in this slice, so the slice is a quick test.
         if _DIGIT.search(arguments[_LONG - 1 :: _LONG]) and _LONG_NUMBER.search(arguments):
             return json.loads(arguments)  # keeps every digit
         return orjson.loads(arguments) if arguments.strip() else {}

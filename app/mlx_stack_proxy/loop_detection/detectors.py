@@ -35,7 +35,7 @@ class Finding:
     detector: str
     repeats: int  # laps, or calls
     tool: str  # empty where there is none
-    pattern: str  # a digest (hex) that stays the same as long as what repeats does
+    pattern: str  # a digest (hex) that names the loop, the same as long as the loop goes on
     hint: str  # what to tell the model
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
     certain: bool = True  # False: results changed in their numbers, so it may be a poll
@@ -51,7 +51,7 @@ class Detector:
     name: str  # as in docs/loops.md
     compared: runs.Compared  # what of a turn's results has to be equal
     patience: int  # the settings' laps are multiplied by this
-    certain: bool  # what is found is a loop, and no poll that gets on
+    certain: bool  # whether a finding is surely a loop, not a poll that makes progress
 
 
 # Each row can be left out by itself. The first one that finds a loop describes it.
@@ -62,14 +62,14 @@ DETECTORS: tuple[Detector, ...] = (
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
-    """The loops that the newest turn is part of."""
+    """Yield the loops that the newest turn is part of, at most one per detector."""
     for detector in DETECTORS if history.turns else ():
         if (found := _going_round(history, detector, rules)) is not None:
             yield found
 
 
 def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
-    """The loop to break, if the newest turn, a reply, closes one."""
+    """Return the loop to break if the newest turn, a reply, closes one."""
     return next(findings(closed, rules), None)
 
 
@@ -131,24 +131,24 @@ def _hint(circle: runs.Circle, laps: int) -> str:
     )
 
 
-# A tool's own numbers replace the settings'. Of several tools the most patient one's numbers count.
-
-
 class Laps(NamedTuple):
-    """How many laps are too many."""
+    """How many laps are too many.
+
+    A tool's own limits replace the common ones. Of several tools, the highest limit counts.
+    """
 
     to_warn: int
     to_break: int
 
 
 def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> Laps:
-    """The limits for a run that calls these tools."""
+    """Return the limits for a run that calls these tools."""
     warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
     return Laps(warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
-    """From this many same calls with the same result on, a second tier can't confirm them."""
+    """Return how many same calls with the same result a second tier can no longer confirm."""
     return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
@@ -159,10 +159,11 @@ def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common:
 
 
 def second_opinion(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
-    """A finding, if the newest turn only repeats the last turn's calls, which all have results.
+    """Return a finding if the newest turn makes the last turn's calls again, and all have results.
 
-    None if the user has spoken since, if the results of the run differ, or if a short call brought
-    a long page, for the next page may follow. ``written``: characters of the calls' arguments.
+    Return None if the user has spoken since, if the results of the run differ, or if a short call
+    brought a long page, for the next page may follow. ``written``: characters of the calls'
+    arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
         return None

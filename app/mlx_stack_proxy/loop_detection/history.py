@@ -44,20 +44,20 @@ class History:
 
     @property
     def repeats(self) -> bool:
-        """Whether the newest turn does what was done before in this task."""
+        """Whether the newest turn's action occurred earlier in this task."""
         if self._repeats is None:
             actions = [turn.action for turn in self.turns[self.task_start :]]
             self._repeats = bool(actions) and actions.index(actions[-1]) < len(actions) - 1
         return self._repeats
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
-        """The history with a reply as its newest turn."""
+        """Return the history with a reply as its newest turn."""
         reply = output(text, [(call, "") for call in calls])
         turn = reply.turn(self.pending, self.turns[-1] if self.turns else None)
         return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start)
 
     def behind(self, turns: tuple[Turn, ...]) -> History:
-        """This history with the session's last turns before it: its client sends no transcript.
+        """Return this history behind the session's last turns, for a client without transcripts.
 
         A request with another input than the one before starts a new task.
         """
@@ -75,7 +75,7 @@ class HistoryReader:
         self._sessions: Recent[str, Seen] = Recent(MAX_SESSIONS)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
-        """The history that the messages of a request tell. ``session``: its hash.
+        """Return the history that a request's messages tell. ``session``: the session's hash.
 
         ``failed``: the ids of calls whose results are errors.
         """
@@ -93,7 +93,7 @@ class HistoryReader:
         self._sessions.pop(session, None)
 
     def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
-        """The steps of each block, and of the messages after the last block."""
+        """Yield the steps of each block, then those of the messages after the last block."""
         said, names = blocks.said, blocks.names
         for at, name in enumerate(names):
             known = self._blocks.get(name)
@@ -108,7 +108,7 @@ class HistoryReader:
 
 
 def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) -> list[Turn]:
-    """The remembered turns before a transcript that begins in the midst of a task."""
+    """Return the remembered turns before a transcript that begins in the midst of a task."""
     first = steps[1].output if len(steps) > 1 else None
     if first is not None and (
         turns := seen.before_calls(zip(first.calls, first.ids, strict=False))
@@ -120,7 +120,7 @@ def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) ->
 
 
 class _Reading:
-    """Puts the turns together. What an input means depends on the turns before it."""
+    """Puts the turns together in order, for an input's meaning depends on the turns before it."""
 
     def __init__(self, seen: Seen, before: list[Turn]) -> None:
         self._seen = seen
@@ -145,7 +145,7 @@ class _Reading:
         return History(tuple(turns), inputs, hash((place, inputs.digest)), self._task_start)
 
     def _as_shown(self, inputs: Inputs) -> Inputs:
-        """The inputs that followed the newest turn, even if the client has cleared them since."""
+        """Return the inputs as they first came, for a client may clear results later."""
         inputs = self._in_context(inputs)
         return self._seen.at(self._turns[-1].place, inputs) if self._turns else inputs
 

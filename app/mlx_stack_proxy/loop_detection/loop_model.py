@@ -1,6 +1,6 @@
 """The loop model is asked now and then whether an agent is stuck. Users know it as the judge.
 
-The detectors catch what repeats; a model may see that an agent tries the same in ever new words.
+The detectors catch repetition; a model may see that an agent tries the same in ever new words.
 The schedule and the question follow gemini-cli's design: the model is first asked after
 ``after_turns`` and ``first_interval`` turns of one task, and then the less often the surer it is
 that the agent gets on. This module does no I/O: ``ask_loop_model.py`` sends :func:`question` once
@@ -58,7 +58,7 @@ class Answer:
 
 
 def task_of(history: History) -> int:
-    """Names the task at hand by where it began; 0 where its beginning is not known."""
+    """Return the place of the turn that began the task at hand; 0 if that turn is not known."""
     first = history.turns[history.task_start] if _length(history) else None
     return first.place if first is not None and first.inputs.starts_task else 0
 
@@ -66,14 +66,14 @@ def task_of(history: History) -> int:
 def is_due(history: History, at: int | None, rules: JudgeSettings) -> bool:
     """Whether to ask about the task now. ``at``: the turn that :func:`next_look` named, if any.
 
-    A task is asked about no more once it is so long that its beginning is forgotten.
+    Once a task is so long that its beginning is forgotten, no more questions are due.
     """
     first = rules.after_turns + rules.first_interval
     return task_of(history) != 0 and _length(history) >= (first if at is None else at)
 
 
 def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
-    """The turn of the task at which to ask again: the surer the model was of a loop, the sooner.
+    """Return the turn of the task at which to ask again: the surer of a loop, the sooner.
 
     Without an answer the model is asked as late as the settings allow.
     """
@@ -85,7 +85,7 @@ def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> 
 def question(
     messages: Sequence[Mapping[str, Any]], rules: JudgeSettings, *, reasons: bool = False
 ) -> dict[str, Any]:
-    """The request body that asks about a client's messages, without its ``model``.
+    """Return the request body that asks about a client's messages, without its ``model``.
 
     ``reasons``: the model thinks before it answers, and gets more tokens for that.
     """
@@ -109,7 +109,7 @@ def question(
 
 
 def read_answer(text: str) -> Answer | None:
-    """The model's answer, or None if it can't be read. Text around the JSON object is ignored."""
+    """Return the model's answer, None if it can't be read. Text around the object is ignored."""
     text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
     try:
@@ -129,7 +129,7 @@ def read_answer(text: str) -> Answer | None:
 def to_finding(
     answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
 ) -> Finding | None:
-    """The loop, if the model is surer than the settings ask: the next turn is then broken.
+    """Return a finding if the answer's confidence exceeds the settings': the next turn breaks it.
 
     ``quotes``: the finding may keep the model's reasoning.
     """
@@ -153,13 +153,13 @@ def to_finding(
 
 
 def ends_it(closed: History) -> bool:
-    """Whether the newest turn is an agent's last word: no calls, where the one before made some."""
+    """Whether the newest turn, a reply without calls after a turn with calls, is the last word."""
     turns = closed.turns
     return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)
 
 
 def _length(history: History) -> int:
-    """Turns of the task at hand."""
+    """Return the number of turns of the task at hand."""
     return len(history.turns) - history.task_start
 
 

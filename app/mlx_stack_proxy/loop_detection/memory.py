@@ -1,8 +1,8 @@
 """Remembers between a session's exchanges which hints were given and which loops were broken.
 
-The keys are places of turns, so of what the assistant has said. So parallel sub-agents of a session
-don't disturb each other, nor does a client that clears old results. If the memory is lost (a
-restart, too many sessions), a hint is given twice.
+The keys are places of turns (``Turn.place``), which depend only on what the assistant has said. So
+neither a session's parallel sub-agents nor a client that clears old results disturb the memory. If
+the memory is lost (a restart, too many sessions), a hint is given twice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .turn import Turn
 
 @dataclass(slots=True)
 class SessionMemory:
-    """One session."""
+    """The memory of one session."""
 
-    has_transcript: bool = False  # its client resends the transcript
+    has_transcript: bool = False  # the client resends the transcript
     # By exchange: its turn, if it made calls. Kept only if the client sends no transcript.
     turns: dict[str, Turn] = field(default_factory=dict)
-    began: float | None = None  # when the store first saw it; None: not known yet
+    began: float | None = None  # when the store first saw the session; None: not known yet
     # By detector and turn of the run: `History.place` when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By turn of the run: the run's length when it was broken.
@@ -36,18 +36,18 @@ class SessionMemory:
     model_findings: Recent[int, Finding] = field(default_factory=Recent)
 
     def keep(self, exchange: str, turn: Turn, most: int) -> None:
-        """Keep the turn of an exchange's last attempt; of the session's turns the last ``most``."""
+        """Keep the turn of an exchange's last attempt, and drop all but the last ``most`` turns."""
         self.turns.pop(exchange, None)
         self.turns[exchange] = turn
         while len(self.turns) > most:
             del self.turns[next(iter(self.turns))]
 
     def turns_before(self, exchange: str) -> tuple[Turn, ...]:
-        """The turns of the exchanges before this one."""
+        """Return the turns of the session's other exchanges, oldest first."""
         return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
     def note_hint(self, found: Finding, history: History) -> tuple[bool, bool]:
-        """Note a hint. Returns whether it is the run's first, and whether to give it at all.
+        """Note a hint. Return whether it is the run's first, and whether to give it at all.
 
         A run gets one hint. The same request again (a retry, a client's second try) gets the hint
         again.
@@ -59,7 +59,7 @@ class SessionMemory:
         return told is None, told in (None, history.place)
 
     def note_run(self, found: Finding) -> bool:
-        """Note that a run goes on. Returns whether two tiers have confirmed it.
+        """Note that a run goes on. Return whether two tiers have confirmed it.
 
         If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
@@ -68,15 +68,16 @@ class SessionMemory:
 
 
 class Sessions:
-    """What is remembered, by session hash; the least recently used go first."""
+    """The memories of all sessions, by session hash; the least recently used are dropped."""
 
     def __init__(self, most: int) -> None:
         self._sessions: Recent[str, SessionMemory] = Recent(most)
 
     def get(self, session: str, began: Began | None = None) -> SessionMemory:
-        """What is remembered. ``began``: the session's begin in the store; None: no answer.
+        """Return a session's memory. ``began``: its begin in the store; None: no answer.
 
-        If the session began anew in the store, another process has forgotten it: so does this one.
+        If the session began anew in the store, another process has forgotten it. Then this process
+        forgets it, too.
         """
         found = self._sessions.get(session)
         if found and began and found.began is not None and began.time > found.began:

@@ -1,4 +1,4 @@
-"""Counts how many of the newest turns only repeat earlier ones: the one question of the detectors.
+"""Counts how many of the newest turns only repeat earlier ones, which is all the detectors ask.
 
 A turn repeats if the same action had the same result before in this task. Another action or another
 result is news, and so is a turn with an exempt tool or after a user's interjection. If an agent
@@ -17,19 +17,19 @@ from .turn import Inputs, Turn
 
 
 class Circle(NamedTuple):
-    """Turns that go round."""
+    """The newest turns, seen as laps of equal length."""
 
     period: int  # turns of one lap
     turns: Sequence[Turn]  # those that repeat, so all but the first lap
 
     @property
     def begun(self) -> int:
-        """Laps that were begun, without the first one, in which all was new."""
+        """How many laps were begun, without the first one, in which all was new."""
         return -(-len(self.turns) // self.period)
 
     @property
     def made(self) -> int:
-        """Laps that are done, with the first one."""
+        """How many laps are complete, the first one included."""
         return len(self.turns) // self.period + 1
 
 
@@ -38,7 +38,7 @@ class Repeats:
     """The newest turns that only repeat."""
 
     task: Sequence[Turn]  # all turns of the task at hand
-    # The action of each and its result; None for a reply that is being judged.
+    # Each turn's action and result; the result is None for a reply that is being judged.
     keys: Sequence[tuple[int, int | None]]
     start: int  # the first turn that repeats; one past the end if none does
 
@@ -48,9 +48,9 @@ class Repeats:
         return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
     def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
-        """The circle that the newest turn continues after ``laps`` laps, the first included.
+        """Return the circle that has reached ``laps`` laps, the first included; None if none has.
 
-        ``foreseen``: assume that the next reply continues it, too.
+        ``foreseen``: assume that the next reply continues the circle, too.
         """
         most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
@@ -60,7 +60,7 @@ class Repeats:
         return None
 
     def _matching(self, period: int, most: int) -> int:
-        """How many of the newest turns equal the turn a period before; at most ``most``."""
+        """Count the newest turns that equal the turn one period earlier, up to ``most``."""
         keys, count = self.keys, 0
         while count < most:
             (action, brought), before = keys[-1 - count], keys[-1 - count - period]
@@ -75,9 +75,9 @@ Compared = Callable[[Inputs], int]
 
 
 def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -> Repeats:
-    """The run that the newest turn is part of. ``compared``: what of results has to be equal."""
+    """Return the run that the newest turn is part of. ``compared``: reads the value to compare."""
     if not history.repeats or history.pending.interjected:
-        return NOTHING  # nearly always; and nobody knows yet what an interjection changes
+        return NOTHING  # the usual case; and what an interjection changes is not known yet
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))

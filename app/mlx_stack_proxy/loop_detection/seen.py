@@ -3,7 +3,8 @@
 If the client clears a result, :meth:`Seen.at` finds it by its turn's place. If the transcript
 begins in the midst of a task (the client compacted it, or sends only its end), the turns before it
 are found by its first reply: by the id of a call in that reply, or by a text of the model's that
-the user's message quotes, as compaction does with a summary. All is bounded: the oldest go first.
+the user's message quotes, as compaction does with a summary. Each memory is bounded, and drops its
+oldest entries.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Recent(OrderedDict[_K, _V]):
             self.popitem(last=False)
 
     def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
-        """The value of the run's newest turn that has one; it is also set for the last turn.
+        """Return the value of the run's newest key that has one, and set it for the run's last key.
 
         So the value outlives the oldest turns of a long run, which are forgotten.
         """
@@ -67,7 +68,7 @@ class Seen:
         self._inputs[place] = inputs
 
     def at(self, place: int, inputs: Inputs) -> Inputs:
-        """What came after this turn at first; ``inputs``: what the transcript now has there."""
+        """Return the inputs that first came after this turn; ``inputs`` if none are known."""
         return self._inputs.get(place, inputs)
 
     def replied(
@@ -91,7 +92,7 @@ class Seen:
             self._texts.append((lines, place))
 
     def before_calls(self, calls: Iterable[tuple[Call, str]]) -> list[Turn]:
-        """The turns before the reply that made one of these calls."""
+        """Return the turns before the reply that made one of these calls."""
         for call, id in calls:
             key = hash((id, call.key))
             if (place := self._replies.get(key)) is not None:
@@ -100,7 +101,7 @@ class Seen:
         return []
 
     def before_text(self, text: str) -> list[Turn]:
-        """The turns before the reply that this text quotes: it holds most of the reply's lines."""
+        """Return the turns before the reply that this text quotes: most of its lines are here."""
         if self._texts:
             lines = _lines(text)
             for quoted, place in reversed(self._texts):

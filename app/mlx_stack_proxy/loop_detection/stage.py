@@ -81,13 +81,13 @@ class LoopDetection:
         return history.behind(turns)
 
     def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
-        """The loop that the loop model has found in the task at hand."""
+        """Return the loop that the loop model has found in the task at hand."""
         if not self._model_rules.enabled:
             return None
         return self.remembered(exchange).model_findings.get(loop_model.task_of(history))
 
     def begin_inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
-        """A question to the loop model, if it is due; then the next one is put off."""
+        """Return a question to the loop model if one is due, and put the next one off."""
         rules = self._model_rules
         if not rules.enabled or not _has_assistant(exchange):
             return None
@@ -121,9 +121,9 @@ class _State(StageState):
         self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One turn before a possible break nothing may go out that would have to be taken back.
+        """Whether to hold the whole reply: it may close a loop, and sent text can't be taken back.
 
-        This is foreseen for every reply with one call at most.
+        Every break by a reply with one call at most is foreseen.
         """
         return bool(self._history.turns) and (
             self._model_finding is not None or detectors.could_break(self._history, self._rules)
@@ -181,7 +181,7 @@ class _State(StageState):
     # The hint
 
     def _note_hints(self) -> list[Finding]:
-        """Note all loops in the history. Returns those to give a hint for, the gravest first."""
+        """Note all loops in the history. Return those to give a hint for, the gravest first."""
         found = list(detectors.findings(self._history, self._rules))
         if self._model_finding is not None:
             found.insert(0, self._model_finding)
@@ -197,7 +197,7 @@ class _State(StageState):
     # The break
 
     def _record_reply(self, choice: ChoiceReply) -> History:
-        """Remember what the session needs of this reply; the history with it as newest turn."""
+        """Remember a reply, and return the history with this reply as its newest turn."""
         exchange = self._exchange
         calls = [self._as_told(call) for call in choice.tool_calls]
         given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
@@ -210,7 +210,7 @@ class _State(StageState):
         return closed
 
     def _as_told(self, call: ToolCall) -> Call:
-        """The call, with its schema's defaults if the client (Claude Code) has sent it back so."""
+        """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
         full = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
         if full is not None and any(full in turn.calls for turn in self._history.turns):
             return full
@@ -255,7 +255,7 @@ class _State(StageState):
         return found.certain and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
-        """A doubt about a call that is made again, unless another tier was asked about this run."""
+        """Return a doubt about a call made again, unless another tier was asked about its run."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
         found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
@@ -303,7 +303,8 @@ def _verdict(found: Finding, **more: Any) -> LoopDetected:
 def _replace_by_notice(choice: ChoiceReply, found: Finding) -> None:
     """Take the looping calls out, and say so in the text.
 
-    A text without calls goes as a whole: it was given before, and an agent may read calls in it.
+    A text without calls is replaced as a whole: it was given before, and an agent may read a
+    command in it.
     """
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""

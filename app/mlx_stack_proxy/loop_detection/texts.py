@@ -1,4 +1,4 @@
-"""Takes out of a text what is compared: an assistant's command, a result without its numbers."""
+"""Extracts from a text what is compared: an assistant's command, a result without its numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BEFORE_DIGITS: Final = string.ascii_letters + "_"
 
 
 def collapse(text: str) -> str:
-    """Whitespace collapsed to single blanks, none at the ends."""
+    """Collapse whitespace to single blanks, and strip it at the ends."""
     if text.isprintable() and "  " not in text:
         return text.strip(" ")  # a line of words: a blank is the only whitespace in print
     return " ".join(text.split())
 
 
 def without_numbers(text: str) -> str:
-    """The text with "#" for each word that holds a digit: 12, 0.3, a fresh id as 7c1f3a."""
+    """Replace each word that holds a digit by "#": 12, 0.3, a fresh id such as 7c1f3a."""
     if len(text) > MAX_TEXT:
         return text
     *words, last = _NUMBER.split(text)
@@ -33,16 +33,16 @@ def without_numbers(text: str) -> str:
 
 
 def brought_in(text: str) -> str:
-    """A result without the lines that Codex writes about this one run of the command."""
+    """Return a result without the lines that Codex writes about this one run of the command."""
     run = _OF_ITS_RUN.match(text)
     return text[run.end() :] if run else text
 
 
 def action_in(text: str) -> str:
-    """What an assistant's text does: the command it ends with, else all of it.
+    """Return the command that an assistant's text ends with, else the whole text.
 
-    An agent without tools writes its command into its text, after a thought that it words anew each
-    time. Lines are compared without their indentation, which models change.
+    An agent without tools writes its command into its text, after a thought whose words change
+    each time. Lines are compared without their indentation, which models change.
     """
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
@@ -52,9 +52,9 @@ def action_in(text: str) -> str:
 
 
 def told_calls(text: str) -> list[dict[str, Any]]:
-    """The calls that smolagents' ToolCallingAgent writes into its transcript as Python's text.
+    """Return the calls that smolagents' ToolCallingAgent writes into its transcript as Python.
 
-    Its model makes real calls, but the next request holds no `tool_calls`.
+    Its model makes real calls, but the next request holds no ``tool_calls``.
     """
     _, told, calls = text.rpartition("Calling tools:\n")
     if not told or len(calls) > MAX_TEXT:
@@ -77,7 +77,7 @@ def _last_fence(text: str) -> str:
 
 
 def _last_action(text: str) -> str:
-    """The last `Action:` line and its input, without an answer that the model made up."""
+    """Return the last ``Action:`` line and its input, without a result that the model made up."""
     if "Action" not in text:
         return ""
     begins = [match.start() for match in _ACTION.finditer(text)]
@@ -89,7 +89,7 @@ def _last_code(text: str) -> str:
     return text[begin:].partition("</code>")[0] if begin >= 0 else ""
 
 
-# The keys name the agents that write commands so, by recordings or by their public prompts.
+# Each key names the agents that write commands in this form, as recordings or public prompts show.
 _COMMANDS: Final[dict[str, Callable[[str], str]]] = {
     "SWE-agent, mini-swe-agent: the last fence": _last_fence,
     "ReAct, as in LangChain: Action, Action Input": _last_action,

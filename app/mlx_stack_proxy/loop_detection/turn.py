@@ -12,10 +12,10 @@ from .call_keys import Call
 
 
 class Result(NamedTuple):
-    """A tool's answer, or another message that is not the assistant's."""
+    """A tool's result, or another message that is not the assistant's."""
 
     digest: int
-    shape: int  # its digest without numbers
+    shape: int  # the digest of the message without numbers
     size: int = 0  # characters, with runs of whitespace counted as one
 
 
@@ -24,12 +24,12 @@ class Inputs:
     """The messages since the last assistant message."""
 
     digest: int = 0  # of the results of its calls; without results, of all messages
-    shape: int = 0  # the same without numbers
+    shape: int = 0  # the same digest, without numbers
     results: tuple[Result | None, ...] = ()  # in the order of its calls; None: no result came
     user: bool = False  # a user message is among them
     known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
-    interjected: bool = False  # the user speaks beside tool results, and did not the time before
+    interjected: bool = False  # the user speaks beside these results, but not beside the last ones
 
 
 NOTHING_YET: Final = Inputs(known=False)
@@ -37,7 +37,7 @@ NOTHING_YET: Final = Inputs(known=False)
 
 @frozen
 class Turn:
-    """One turn."""
+    """One turn of a session."""
 
     inputs: Inputs
     action: int  # a digest of the calls, else of the command in the text, else of the text

@@ -24,11 +24,11 @@ class Output(NamedTuple):
 
     action: int  # a digest of the calls, else of the command in the text, else of the text
     calls: tuple[Call, ...]  # sorted
-    ids: tuple[str, ...]  # of the calls; "" where there is none
-    name: int  # a digest of all that it says, in this process only
+    ids: tuple[str, ...]  # the calls' ids; "" for a call without one
+    name: int  # a digest of the whole message, in this process only
 
     def turn(self, inputs: Inputs, before: Turn | None) -> Turn:
-        """The turn that this makes. The first turn's place depends on what the user asked."""
+        """Return this message's turn. The first turn's place depends on what the user asked."""
         place = hash((before.place if before else inputs.digest, self.name))
         return Turn(inputs, self.action, self.calls, place, before.place if before else 0)
 
@@ -45,11 +45,11 @@ class Step(NamedTuple):
 
     output: Output | None
     given: tuple[Given, ...]
-    inputs: Inputs  # what `given` comes to
+    inputs: Inputs  # the messages in ``given``, taken together
 
 
 def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
-    """``made``: the calls, with their ids."""
+    """Reduce an assistant message to what is compared. ``made``: its calls, each with its id."""
     said = digest(action_in(text))
     pairs = sorted(made, key=lambda pair: pair[0])
     action = digest(*[call.key.to_bytes(8, "little") for call, _ in pairs]) if pairs else said
@@ -63,7 +63,7 @@ def is_given(message: Mapping[str, Any]) -> bool:
 
 
 def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
-    """The steps that the messages make."""
+    """Split messages into steps."""
     steps: list[Step] = []
     last: Output | None = None
     given: list[Given] = []
@@ -77,7 +77,7 @@ def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
 
 
 def joined(parts: Iterable[Sequence[Step]], failed: Collection[str]) -> list[Step]:
-    """The steps of a transcript. ``failed``: the ids of calls whose results are errors."""
+    """Join the steps of a transcript's blocks. ``failed``: ids of calls that ended in errors."""
     steps = [_step(None, ())]
     for part in parts:
         last = steps.pop()
@@ -89,7 +89,7 @@ def joined(parts: Iterable[Sequence[Step]], failed: Collection[str]) -> list[Ste
 
 
 def _with_errors(step: Step, failed: Collection[str]) -> Step:
-    """The step with errors compared without their numbers: another line or id is no news."""
+    """Compare errors in a step without numbers: a new line number or id in an error is no news."""
     if not any(one.call_id in failed for one in step.given):
         return step
     given = [

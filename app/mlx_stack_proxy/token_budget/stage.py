@@ -1,8 +1,9 @@
-"""How long a reply may get: a limit is always sent upstream.
+"""Limits the length of a reply: sends a limit upstream with every request, and enforces it.
 
-mlx-lm's own default is 512 tokens, which cuts whole files in two; no limit at all lets a small
-model write until its window is full. The limits for tool calls are not sent, for they would cut a
-call in the midst: beyond them loop detection cuts what goes round at the first sign.
+mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
+write until its window is full. If upstream ignores the limit, the stage counts a lower bound of the
+tokens as the reply comes, cuts the reply and shortens its text. The limits for tool calls are not
+sent, for they would cut a call in the midst; beyond them loop detection's own limits are stricter.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCa
 from ..wire.reply import Reply
 from .budgets import fitting, most_asked
 
-SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
+SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
 _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
-# No token holds parts of two words with a space between them; one of marks alone, as `);` and the
-# next line's `//`, may.
+# A token never holds parts of two words with a space between them. A token of marks alone may, such
+# as `);` and the next line's `//`.
 _WORD = re.compile(r"(?<!\S)\S*?\w")
 
 
@@ -42,13 +43,13 @@ class ReplyLength:
         return _State(self, exchange)
 
     def limit(self, exchange: Exchange, tier: str) -> int:
-        """The limit to send, in tokens."""
+        """Return the limit to send, in tokens."""
         most = most_asked(exchange, tier, self._budget)
         return fitting(most, self.tiers.get(tier), exchange.request)
 
 
 class _Count:
-    """At least so many tokens: as many as there are pieces, and as there are words."""
+    """Counts a lower bound of a text's tokens: the pieces or the words, whichever are more."""
 
     __slots__ = ("_in_word", "_pieces", "_unread", "_words", "chars", "tokens")
 
@@ -57,16 +58,16 @@ class _Count:
         self.chars = 0
         self._unread: list[str] = []  # pieces whose words are not counted yet
         self._words = 0
-        self._in_word = False  # the last piece that was read may have ended within one
+        self._in_word = False  # the last counted piece may have ended within a word
         self.tokens = 0
 
     def take(self, text: str, room: int) -> int | None:
-        """Count a piece; where in it there are more than ``room`` tokens, if there are."""
+        """Count a piece. Return where in it the tokens exceed ``room``; None if they don't."""
         self._pieces = self.tokens = self._pieces + 1
         self.chars += len(text)
         self._unread.append(text)
         if self._pieces <= room and self.chars < 2 * room:
-            return None  # a word is a character and a space, so there can't be more
+            return None  # a word takes a character and a space, so the words can't exceed `room`
         known, starts = self._read()
         self.tokens = max(self._pieces, self._words)
         if self.tokens <= room:
@@ -74,12 +75,12 @@ class _Count:
         return 0 if self._pieces > room or known > room else starts[room - known]
 
     def _read(self) -> tuple[int, list[int]]:
-        """The words before the last piece, and where in it some begin."""
+        """Return how many words precede the last piece, and where in that piece words begin."""
         known, starts = self._words, []
         for text in self._unread:
             starts = [found.start() for found in _WORD.finditer(text)]
             if self._in_word and starts and starts[0] == 0:
-                del starts[0]  # it goes on with the word before
+                del starts[0]  # the piece continues the word before it
             self._in_word = not text[-1].isspace()
             known = self._words
             self._words += len(starts)
@@ -88,7 +89,7 @@ class _Count:
 
 
 class _Written:
-    """What has come of one choice: at least so many tokens."""
+    """Counts a lower bound of the tokens of one choice."""
 
     __slots__ = ("_others", "_text", "_thoughts", "end")
 
@@ -108,7 +109,7 @@ class _Written:
         elif isinstance(event, ReasoningDelta):
             self._thoughts.take(event.text, limit)
         else:
-            # Who thinks beyond the limit and answers all the same is not to answer in vain.
+            # If the thinking alone exceeds the limit, the answer still gets the whole limit.
             before, thought = self._text.chars, self._thoughts.tokens
             found = self._text.take(event.text, limit - thought if thought < limit else limit)
             if found is not None and self.end is None:
@@ -125,7 +126,7 @@ class _State(StageState):
         self._is_over = False  # the reply was cut, or made shorter
 
     def on_event(self, event: Event) -> Cut | None:
-        """Cut what goes on beyond a limit that upstream was told and does not keep."""
+        """Cut a reply that goes on beyond the limit that upstream was told."""
         if not isinstance(event, _PIECES) or not self._sent:
             return None
         written = self._written.get(event.choice)
@@ -138,9 +139,9 @@ class _State(StageState):
         return Cut("max_output_tokens", "length") if over else None
 
     def mend(self, reply: Reply) -> None:
-        """Take out what is too much, as far as it is not out yet.
+        """Remove text beyond the limit, unless the client has it already.
 
-        A call that is whole stays, and what a model thought before the text does.
+        Complete calls stay, and so does the reasoning before the text.
         """
         if not self._sent:
             return
@@ -163,9 +164,9 @@ class _State(StageState):
         return sys.maxsize if written is None or written.end is None else written.end
 
     def _models_usage(self, reply: Reply) -> Usage | None:
-        """What a reply's own server has counted, where all that it counted is in the reply.
+        """Return the model server's own usage, if all tokens that it counts are in the reply.
 
-        A cloud's model may have thought in secret.
+        A cloud's usage may count reasoning that the reply doesn't show.
         """
         tier, usage = self._stage.tiers.get(self._exchange.tier), reply.usage
         if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
@@ -173,13 +174,13 @@ class _State(StageState):
         return usage
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
-        """A reply that a limit cut is worth another try where next to nothing came of it.
+        """Return a truncation if a limit cut the reply and next to nothing of it came.
 
-        mlx_lm.server says nothing of a tool call until it is whole, so that is one without an end,
-        most likely; the next tier may find one.
+        mlx_lm.server sends nothing of a tool call until the call is complete, so the model was most
+        likely writing a call without an end. The next tier may end it.
         """
         if self._is_over:
-            return None  # cut by us: it would go on again
+            return None  # cut here: another attempt would run on, too
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
         unseen = self._exchange.request.tools and self._is_unseen(reply)
@@ -188,7 +189,7 @@ class _State(StageState):
     def _is_unseen(self, reply: Reply) -> bool:
         """Whether next to nothing came of what the model wrote.
 
-        No token is shorter than a byte, so there were many of which none came.
+        A token has at least one byte, so a reply with fewer bytes than tokens has lost some.
         """
         written, usage = reply.written(), self._models_usage(reply)
         if not written:

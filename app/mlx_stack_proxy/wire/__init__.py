@@ -1,1 +1,1 @@
-"""Bytes and JSON of the protocols that clients speak; nothing here decides anything."""
+"""Reads and writes the protocols that clients speak, as bytes and JSON. Makes no decisions."""

@@ -1,9 +1,9 @@
-"""A request's messages in blocks that are known again by what they say.
+"""Splits a request's messages into blocks, and names each block by a hash of its content.
 
-A client sends its transcript anew with every turn, so that nearly all of a request's messages came
-with the one before. What was read of them (``loop_detection/history.py``) is found again by the
-names of their blocks. All of a transcript goes through here with every request, therefore: at about
-the speed of memory.
+A client sends its whole transcript with every turn, so nearly all messages of a request came with
+the request before. A reader (``loop_detection/history.py``) keeps what it has read of each block
+under the block's name, and reads only new blocks. The hashing alone runs over every whole
+transcript, so it has to be about as fast as memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import orjson
 
-BLOCK: Final = 32  # messages that are known again together
+BLOCK: Final = 32  # messages
 _SYSTEM: Final = ("system", "developer")
 
 
 class Blocks:
-    """``said``: the messages behind the system's first ones, into which some agents write the time.
+    """The blocks of one request.
 
-    ``names``: of their blocks, hashes of this process's own; what is left at the end is in none.
+    The system messages at the head belong to none, for some agents write the time into them.
     """
 
     __slots__ = ("names", "said")
@@ -29,8 +29,9 @@ class Blocks:
         lead = 0
         while lead < len(messages) and _is_systems(messages[lead]):
             lead += 1
-        self.said = messages[lead:] if lead else messages
+        self.said = messages[lead:] if lead else messages  # the messages behind those at the head
         starts = range(0, len(self.said) - BLOCK + 1, BLOCK)
+        # Hashes, valid in this process only. Messages after the last full block are in none.
         self.names = [hash(dumped(self.said[start : start + BLOCK])) for start in starts]
 
 
@@ -39,21 +40,24 @@ def _is_systems(message: Any) -> bool:
 
 
 def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | None:
-    """A request's messages, where it has a list of them."""
+    """Return a request's messages; None if the field is not a list."""
     found = body.get(field)
     return found if isinstance(found, list) else None
 
 
 def dumped(value: Any) -> bytes:
-    """JSON, or what stands for it."""
+    """Write a value as JSON, or as :func:`walked` does if orjson refuses it."""
     try:
         return orjson.dumps(value)
-    except (TypeError, ValueError):  # a lone surrogate, deep nesting, or what never came from JSON
+    except (TypeError, ValueError):  # a lone surrogate, deep nesting, a type that JSON lacks
         return walked(value)
 
 
 def walked(value: Any) -> bytes:
-    """The same for what orjson can't write: long numbers, lone surrogates, deep nesting."""
+    """Write a value that orjson refuses (long numbers, lone surrogates, deep nesting) as bytes.
+
+    Equal values give equal bytes. The bytes are not JSON.
+    """
     parts: list[str] = []
     left = [value]
     while left:

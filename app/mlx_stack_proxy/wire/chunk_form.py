@@ -2,7 +2,7 @@
 
 OpenAI's SDKs, and the frameworks on them, take the form of a chunk on trust: one without
 ``choices``, a ``message`` in place of a ``delta`` or a role in every chunk ends an agent, or spoils
-its history. `ChunkForm` spells a field as OpenAI does where another spelling can mean only one
+its history. ``ChunkForm`` spells a field as OpenAI does where another spelling can mean only one
 thing, and drops a chunk that says nothing in any spelling. A chunk that has its form comes out
 equal, the order of its fields included, so the relay can send the bytes that came.
 """
@@ -21,7 +21,7 @@ MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
-    """The choices of a chunk or a completion; some servers send a single one without a list."""
+    """Return the choices of a chunk or a completion; some servers send one without a list."""
     choices = payload.get("choices")
     if isinstance(choices, dict):
         return [choices]
@@ -29,7 +29,7 @@ def choices_of(payload: Mapping[str, Any]) -> list[Any]:
 
 
 def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """What a choice says: its delta, its message, or the text of an older completion."""
+    """Return a choice's delta, its message, or the text of an older completion as a message."""
     for said in (choice.get("delta"), choice.get("message")):
         if isinstance(said, dict):
             return said
@@ -38,7 +38,7 @@ def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def index_of(one: Mapping[str, Any], position: int) -> int:
-    """The index that a choice or a call gives itself, else its position in the list."""
+    """Return the index that a choice or a call gives itself, else its position in the list."""
     index = one.get("index")
     return index if type(index) is int else position
 
@@ -64,7 +64,7 @@ class ChunkForm:
         self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
-        """The chunk in form, equal to what came if that was in form; None if it says nothing."""
+        """Return the chunk in form, unchanged if it was in form; None if it says nothing."""
         given = choices_of(payload)
         if error := _error_in(payload, given):
             return {"error": error}
@@ -81,12 +81,12 @@ class ChunkForm:
         return formed if says_something else None
 
     def _usage(self, said: Any) -> dict[str, Any] | None:
-        """The usage with all its counts; None if it has none, or can't be true."""
+        """Return the usage with all its counts; None if it has none, or can't be true."""
         usage = field_forms.usage(said)
         return usage if usage is None or self._believes(said) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The shared fields: the chunk's own, and for those it lacks, the chunk's before it."""
+        """Return the shared fields: the chunk's own, and the last known ones that it lacks."""
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":
@@ -115,7 +115,7 @@ class ChunkForm:
 
 
 def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:
-    """The error that a chunk brings; None if it brings none."""
+    """Return the error that a chunk brings; None if it brings none."""
     if error := payload.get("error"):
         return error
     for choice in choices:

@@ -1,9 +1,9 @@
-"""Wire ⇄ events: what a chunk of ``/v1/chat/completions`` means, and chunks made by us.
+"""Reads chunks of ``/v1/chat/completions`` as events, and writes chunks of the proxy's own.
 
-Servers spell some things their own way; all spellings become the same events: reasoning as
+Servers spell some fields their own way, and all spellings become the same events: reasoning as
 ``reasoning_content`` (LiteLLM, vLLM, DeepSeek), ``reasoning`` (mlx-lm, OpenRouter) or ``thinking``;
-calls as ``tool_calls`` or the older ``function_call``. What clients would not understand is brought
-into form before (``chunk_form``).
+calls as ``tool_calls`` or the older ``function_call``. ``chunk_form`` first respells the fields
+that clients would not understand.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class MalformedChunk(ValueError):
 
 @dataclass(slots=True)
 class Chunk:
-    """One frame and what it means."""
+    """One frame of a stream, with its events."""
 
-    raw: bytes  # to relay as they are
+    raw: bytes  # the frame to relay; b"": nothing to relay
     payload: dict[str, Any] | None  # the parsed object; None for comments and ``[DONE]``
     events: Sequence[Event]
     done: bool = False  # the frame is ``[DONE]``
 
 
 def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
-    """The chunk in a frame, in the form that clients expect; where it has that, its bytes stay.
+    """Return a frame's chunk in the form that clients expect; one in form keeps its bytes.
 
     Raises :class:`MalformedChunk`.
     """
@@ -77,13 +77,13 @@ def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
         encoded = orjson.dumps(formed)
         if not raw or encoded != orjson.dumps(payload):
             raw = sse.data_frame(encoded)
-    except orjson.JSONEncodeError:  # nested too deeply to be written, and read it was
+    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
         raw = frame.raw
     return Chunk(raw, formed, read_events(formed))
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:
-    """The events of a chunk in its form, in the order in which a client would apply them."""
+    """Return the events of a chunk in form, in the order in which a client would apply them."""
     events: list[Event] = []
     for choice in payload.get("choices") or ():
         index = choice["index"]
@@ -98,7 +98,7 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
 
 
 def reasoning_of(said: Mapping[str, Any]) -> str:
-    """The reasoning in a delta or a message, in whichever of its fields."""
+    """Return the reasoning in a delta or a message, from the first field that has any."""
     for field in REASONING_FIELDS:
         reasoning = said.get(field)
         if reasoning and isinstance(reasoning, str):
@@ -138,7 +138,7 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
 
 
 def _is_whole(call: dict[str, Any], name: str) -> bool:
-    """Whether a piece of a call has what clients look for without asking whether it is there."""
+    """Whether a piece of a call has the fields that clients read without a check."""
     kind = call.get("type")
     typed = kind == "function" or (kind is None and not name)
     return typed and type(call.get("function")) is dict
@@ -167,7 +167,7 @@ def _read_error(error: Any) -> UpstreamErrorEvent:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's ``content``: a string, a list of parts, or nothing."""
+    """Return the text of a message's ``content``, which is a string, a list of parts, or None."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -181,20 +181,20 @@ def _string(value: Any) -> str:
 
 
 def count_of(value: Any) -> int:
-    """A number of something as it came; 0 for what is none."""
+    """Return a count from a usage; 0 if the value is not a positive integer."""
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def render(payload: Mapping[str, Any]) -> bytes:
-    """The frame of a chunk made or changed by us."""
+    """Write a chunk as a frame."""
     return sse.data_frame(orjson.dumps(payload))
 
 
 def chunks_of_completion(completion: Mapping[str, Any], form: ChunkForm) -> Iterable[Chunk]:
-    """A whole ``chat.completion`` as the chunks that a stream of it would have brought.
+    """Yield a whole ``chat.completion`` as chunks, for upstreams that don't stream when asked to.
 
-    For upstreams that answer a streamed request with JSON. Nothing is lost: unknown fields of the
-    message, the choice and the top travel on the first chunk that can carry them.
+    Nothing is lost: unknown fields of the message, the choice and the top level travel on the first
+    chunk that can carry them.
     """
     for payload in _payloads(completion):
         formed = form.formed(payload)
@@ -214,7 +214,7 @@ def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a completion as that of a chunk."""
+    """Turn a completion's choice into a chunk's."""
     delta = dict(said_in(choice))
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
@@ -225,14 +225,14 @@ def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
-    """What came whole has its end."""
+    """Make the choice of a last chunk, with a finish reason even if the completion has none."""
     calls = said_in(choice).get("tool_calls")
     finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
     return {"index": index_of(choice, position), "delta": {}, "finish_reason": finish}
 
 
 def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
-    """A chunk of one choice's text in two, after ``at`` characters of the text.
+    """Split a chunk of one choice's text in two, after ``at`` characters of the text.
 
     The first half keeps whatever else the chunk carries.
     """
@@ -245,7 +245,7 @@ def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
 
 
 def made(payload: dict[str, Any]) -> Chunk:
-    """A chunk of our own."""
+    """Make a chunk of the proxy's own."""
     return Chunk(render(payload), payload, read_events(payload))
 
 

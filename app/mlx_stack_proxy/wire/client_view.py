@@ -1,4 +1,4 @@
-"""A reply in the form this client asked for, and untouched where it already is."""
+"""Writes a reply in the form that its client asked for; a chunk in that form keeps its bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ClientView:
     """Turns chunks into the bytes for one client.
 
     ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
-    began. ``encoder``: of a client that speaks another dialect.
+    began. ``encoder``: the encoder for a client that speaks another dialect.
     """
 
     __slots__ = ("_encoder", "_identity", "_legacy", "_strip_usage")
@@ -33,16 +33,16 @@ class ClientView:
         self._legacy = legacy_functions
 
     def frame(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk; those that came in where nothing had to change, maybe none.
+        """Return the bytes to send for a chunk, maybe none; unchanged if nothing has to change.
 
-        They are given but once, and in order: an encoder goes on from what it was given before.
+        Call this once for each chunk, in order: an encoder keeps state.
         """
         if self._encoder is not None:
             return self._encoder.chunk(chunk.payload) if chunk.payload is not None else b""
         return self._as_chat(chunk)
 
     def end(self, done: bytes) -> bytes:
-        """The end of a stream; ``done``: its ``[DONE]``."""
+        """Return the bytes that end a stream. ``done``: the frame of its ``[DONE]``."""
         return done if self._encoder is None else self._encoder.end()
 
     def _as_chat(self, chunk: Chunk) -> bytes:
@@ -63,10 +63,10 @@ class ClientView:
         return chunk.payload is not None and bool(self._as_chat(chunk))
 
     def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
-        """A whole reply for a client that does not stream."""
+        """Return a whole reply for a client that does not stream."""
         return legacy.to_functions(whole, "message") if self._legacy else whole
 
 
 def _says_nothing(choices: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a chunk had only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
+    """Whether a chunk has only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
     return not any(choice[key] for choice in choices for key in choice if key != "index")

@@ -1,7 +1,7 @@
-"""Chunks → one ``chat.completion``, exactly as a server that does not stream would have sent it.
+"""Builds one ``chat.completion`` from chunks, as a server that does not stream would send it.
 
-Known fields follow OpenAI's meaning; unknown ones are kept by their shape: strings are joined,
-lists are extended, objects are merged, anything else takes the last value that came.
+Known fields are put together as OpenAI means them, unknown ones by their type: strings are joined,
+lists are extended, objects are merged, and of any other type the last value counts.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, Final
 from .chunk_form import index_of
 from .reply import Reply
 
-# Strings that name something: sent whole, perhaps more than once, and by some servers empty then.
+# Strings that are not joined: servers send them whole, perhaps more than once, and perhaps empty.
 _WHOLE_STRINGS: Final = frozenset(
     {"role", "id", "type", "object", "model", "format", "signature", "name", "finish_reason"}
 )
 _TOP_SKIPPED: Final = frozenset({"choices", "usage", "object"})
-_PIECES: Final = 256  # of a choice, after which they are put together
+_PIECES: Final = 256  # a choice's pieces are merged once there are more than this
 
 
 class CompletionBuilder:
-    """Takes the chunks of one reply in their form and order; :meth:`build` gives the whole."""
+    """Takes one reply's chunks, in form and in order; :meth:`build` returns the completion."""
 
     __slots__ = ("_choices", "_top", "_usage")
 
@@ -31,7 +31,7 @@ class CompletionBuilder:
         self._usage: Any = None
 
     def add(self, payload: dict[str, Any]) -> None:
-        """Take one chunk. It is not changed, but parts of it may be kept."""
+        """Take one chunk. The builder doesn't change the chunk, but may keep parts of it."""
         for key, value in payload.items():
             if value is not None or key not in self._top:
                 self._top[key] = value
@@ -43,7 +43,7 @@ class CompletionBuilder:
         self._usage = payload.get("usage") or self._usage
 
     def build(self) -> dict[str, Any]:
-        """The ``chat.completion`` object."""
+        """Return the ``chat.completion`` object."""
         top = {key: self._top[key] for key in self._top if key not in _TOP_SKIPPED}
         whole: dict[str, Any] = {"object": "chat.completion", **top}
         whole["choices"] = [_finished(merged(self._choices[i])) for i in sorted(self._choices)]
@@ -53,7 +53,7 @@ class CompletionBuilder:
 
 
 def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """An object that came in pieces."""
+    """Merge the pieces in which an object came."""
     values: dict[str, list[Any]] = {}
     for piece in pieces:
         for key, value in piece.items():
@@ -64,7 +64,7 @@ def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _joined(key: str, values: list[Any]) -> Any:
-    """What the values of a field come to, those of one kind with the last of them."""
+    """Join the values of a field; only those of the last value's type count."""
     if not values:
         return None
     kind = type(values[-1])
@@ -81,7 +81,7 @@ def _joined(key: str, values: list[Any]) -> Any:
 
 
 def _calls(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The calls of which these are the pieces, by their index."""
+    """Merge the pieces of calls by their index."""
     by_index: dict[int, list[dict[str, Any]]] = {}
     for pieces in lists:
         for place, piece in enumerate(pieces):
@@ -90,7 +90,7 @@ def _calls(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
-    """Put the text, calls and finish reason of mended choices in place of what came."""
+    """Replace text, calls and finish reason of each choice that stages mended."""
     for choice in whole["choices"]:
         if choice["index"] not in reply.mended:
             continue
@@ -112,14 +112,14 @@ def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
 
 
 def _finished(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice whose pieces were deltas as one with a message."""
+    """Turn a choice merged from deltas into one with a message."""
     message = choice.pop("delta")
     calls = message.pop("tool_calls", None)
     if calls:
         message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
     message.setdefault("role", "assistant")
     if not message.get("content"):
-        # OpenAI's own: null beside calls, a string otherwise.
+        # OpenAI sends null beside calls.
         called = calls or message.get("function_call")
         message["content"] = None if called else message.get("content")
     return {"index": choice["index"], "message": message, "finish_reason": None, **choice}

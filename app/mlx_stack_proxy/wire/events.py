@@ -1,7 +1,7 @@
-"""What a reply is made of, as the stages see it, whatever the wire it came over.
+"""The events that stages see of a reply, the same for every server.
 
-All events of a reply carry ``choice``, the index among ``n`` alternatives. They are values: nobody
-changes one.
+All events but usage and error carry ``choice``, the index among ``n`` alternatives. Events are
+immutable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ToolCallDelta:
     name: str
     arguments: str
     was_object: bool = False  # the arguments came as a JSON object, not as its text
-    odd: bool = False  # it lacks the index, the function, or the type beside a name
+    odd: bool = False  # the piece lacks the index, the function, or the type beside a name
 
 
 @frozen
@@ -55,15 +55,12 @@ class OtherDelta:
 
 @frozen
 class Usage:
-    """Token counts of the whole reply, as upstream gives them.
-
-    ``counted_by_litellm``: they look like LiteLLM's own, made where the server sent none.
-    """
+    """Token counts of the whole reply, as upstream gives them."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
-    counted_by_litellm: bool = False
+    counted_by_litellm: bool = False  # the counts look like LiteLLM's own, for want of a server's
 
 
 @frozen

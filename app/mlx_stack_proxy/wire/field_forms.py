@@ -1,4 +1,4 @@
-"""The fields of a chunk, each in the form that OpenAI gives it."""
+"""Brings the fields of a chunk into OpenAI's form, one function for each kind of field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
-# By these a server says that the reply broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+# Finish reasons of a reply that broke off: OpenRouter's, vLLM's and SGLang's, DeepSeek's.
 BROKEN: Final = ("error", "abort", "insufficient_system_resource")
 
 _BY_NAME: Final[Mapping[str, str]] = {
@@ -19,23 +19,23 @@ _BY_NAME: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(("safety", "recitation", "refusal"), "content_filter"),
 }
-_MOST: Final = 2**53  # what every client's numbers hold
+_MOST: Final = 2**53  # up to here every client's numbers are exact
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = ("prompt_tokens_details", "completion_tokens_details")
 OBJECT_OR_NONE: Final = (dict, type(None))
 
 
 def finish_reason(reason: Any) -> str | None:
-    """By OpenAI's name; one that nobody knows ends a reply like any other."""
+    """Return OpenAI's name for a finish reason; "stop" for an unknown one."""
     if reason is None or reason == "":
         return None
     return _BY_NAME.get(str(reason).lower(), "stop")
 
 
 def delta(said: Mapping[str, Any]) -> dict[str, Any]:
-    """All fields in their form, without those that can't be brought into it.
+    """Return a delta with its fields in form, without those that can't be brought into form.
 
-    Reasoning that came among the parts of a content is reasoning.
+    Reasoning among the parts of the content becomes ``reasoning_content``.
     """
     formed = {}
     for key, value in said.items():
@@ -52,7 +52,7 @@ def delta(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usage(said: Any) -> dict[str, Any] | None:
-    """With all its counts; None where it has none at all."""
+    """Return a usage with all its counts; None if it has no count at all."""
     if not isinstance(said, dict):
         return None
     prompt = whole_number(said.get("prompt_tokens", said.get("input_tokens")))
@@ -69,7 +69,7 @@ def usage(said: Any) -> dict[str, Any] | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """A number as an integer, also where it came as a float or as text; None for what is none."""
+    """Return a number as an integer, also from a float or text; None if the value is no number."""
     if isinstance(value, bool):
         return None
     try:
@@ -80,19 +80,19 @@ def whole_number(value: Any) -> int | None:
 
 
 def _text(value: Any) -> Any:
-    """A text; parts that are more than text stay as they are."""
+    """Return a content as text; parts that hold more than text stay as they are."""
     if isinstance(value, (str, bool)):
         return value if isinstance(value, str) else None
     text, _, more = _parts(value)
     if more:
         return value
     is_part = isinstance(value, list) or (isinstance(value, dict) and "type" in value)
-    # A number, or an object that the client asked for, which somebody parsed on the way.
+    # Else it is a number, or an object that the client asked for, parsed by a server on the way.
     return text if is_part else orjson.dumps(value).decode()
 
 
 def _parts(content: Any) -> tuple[str, str, bool]:
-    """The text and the reasoning in the parts of a content, and whether there is more in them."""
+    """Return the text and the reasoning in a content's parts, and whether the parts hold more."""
     text, thoughts, more = "", "", False
     parts = [content] if isinstance(content, dict) and "type" in content else content
     for part in parts if isinstance(parts, list) else ():
@@ -129,7 +129,7 @@ def _calls(calls: Any) -> list[dict[str, Any]] | None:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """A call; its name and arguments are its function's, where it has none."""
+    """Return a call with a function; a call without one has name and arguments at its top level."""
     if isinstance(call.get("function"), dict):
         return call
     function = {key: call[key] for key in ("name", "arguments") if key in call}

@@ -1,4 +1,4 @@
-"""Fields of a request's objects, read with the error that names what is wrong and where."""
+"""Reads fields of a request's objects; errors name what is wrong and where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import invalid
 
 
 def string(given: Mapping[str, Any], key: str, where: str) -> str:
-    """A text that must be there. Raises :class:`ProxyError` (400)."""
+    """Return a required string. Raises :class:`ProxyError` (400)."""
     value = given.get(key)
     if not isinstance(value, str):
         raise invalid(f"`{where}.{key}` must be a string", f"{where}.{key}")
@@ -17,7 +17,7 @@ def string(given: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def objects(value: Any, where: str) -> list[dict[str, Any]]:
-    """A list of objects, empty where nothing is given. Raises :class:`ProxyError` (400)."""
+    """Return a list of objects, empty for None. Raises :class:`ProxyError` (400)."""
     if value is None:
         return []
     if not isinstance(value, list):

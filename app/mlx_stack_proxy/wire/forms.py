@@ -1,7 +1,7 @@
-"""Forms as they are uploaded (``multipart/form-data``, RFC 7578), read strictly.
+"""Reads uploaded forms (``multipart/form-data``, RFC 7578) strictly.
 
-What is read here is judged by, and then read again by another server. So all that could be read in
-two ways is refused: what remains, everybody reads alike.
+The proxy decides by what it reads in a form, and upstream then reads the same bytes again. So this
+reader refuses every form that two readers could understand in two ways.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ _DISPOSITION = re.compile(
 
 
 class BadForm(ValueError):
-    """No form, or one that could be read in more than one way."""
+    """The body is not a form, or could be read in more than one way."""
 
 
 @frozen
 class Field:
-    """One field. ``value``: None for a file. ``start``, ``end``: of its part, with the delimiter
-    before it, in the body."""
+    """One field of a form."""
 
     name: str
-    value: str | None
-    start: int
+    value: str | None  # None: a file
+    start: int  # the field's part is ``body[start:end]``, with the delimiter before it
     end: int
 
 
 def fields_of(content_type: str, body: bytes) -> list[Field]:
-    """The fields of a form, in order. Raises :class:`BadForm`."""
+    """Return the fields of a form, in order. Raises :class:`BadForm`."""
     found = _TYPE.fullmatch(content_type.strip())
     if found is None:
         raise BadForm("its content type names no boundary, or more than that")
@@ -59,7 +58,7 @@ def fields_of(content_type: str, body: bytes) -> list[Field]:
 
 
 def _field(body: bytes, at: int, end: int, start: int) -> Field:
-    """The part between two delimiters: its headers, an empty line, its content."""
+    """Read the part between two delimiters: headers, an empty line, content."""
     if not body.startswith(b"\r\n", at):
         raise BadForm("something follows a boundary")
     blank = body.find(b"\r\n\r\n", at, end + 2)
@@ -75,7 +74,7 @@ def _field(body: bytes, at: int, end: int, start: int) -> Field:
 
 
 def _named(head: bytes) -> tuple[str, bool]:
-    """The name in a part's headers; whether it is a file's."""
+    """Return the field's name from a part's headers, and whether the part is a file."""
     dispositions = []
     for line in head.split(b"\r\n"):
         found = _LINE.fullmatch(line)

@@ -1,4 +1,8 @@
-"""Reading JSON strictly, within caps, and saying what is wrong in words that a model can use."""
+"""Reads JSON strictly and within caps; errors say what is wrong in words that a model can use.
+
+orjson reads first, because it is fast. If orjson refuses a text, or an object may give one key
+twice, Python's ``json`` reads the text again and finds what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from typing import Any, Final
 
 import orjson
 
-# A number longer than this is no number anyone computes with (Python itself stops at 4,300).
+# Nobody computes with a number longer than this. (Python's own limit is 4,300 digits.)
 MAX_DIGITS: Final = 1_000
-MAX_CHARS: Final = 1_000_000  # of one text
+MAX_CHARS: Final = 1_000_000  # characters of one text
 MAX_DEPTH: Final = 64  # levels of nesting
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
@@ -24,10 +28,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unreadable(Exception):
-    """A text that is not the JSON it should be.
+    """A text can't be read as JSON.
 
-    `kind` is a label for metrics (``invalid_json``, ``truncated``, ``too_large``, ``too_deep``,
-    ``duplicate_key``), `message` the rest of a sentence that begins with what the text is.
+    ``kind`` is a label for metrics (``invalid_json``, ``truncated``, ``too_large``, ``too_deep``,
+    ``duplicate_key``). ``message`` completes a sentence that begins with the name of the text, in
+    the plural: "The arguments …".
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -37,10 +42,10 @@ class Unreadable(Exception):
 
 
 def parse(text: str) -> Any:
-    """The value that `text` stands for, in linear time.
+    """Return the value of a JSON text, in linear time. Integers beyond 64 bits may become floats.
 
-    Integers beyond 64 bits may come back as floats. Raises `Unreadable`, also where an object
-    gives one key two different values: readers disagree about which of them counts.
+    Raises :class:`Unreadable`, also if an object gives one key two different values, for readers
+    disagree about which of them counts.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
@@ -50,13 +55,13 @@ def parse(text: str) -> Any:
         check_depth(text)
         return parse_exactly(text)
     check_depth(text)
-    if len(_KEY.findall(text)) != _count_keys(value):  # strings may hold more, never fewer
-        parse_exactly(text)  # raises, where one key has two values
+    if len(_KEY.findall(text)) != _count_keys(value):  # strings may add matches, never hide any
+        parse_exactly(text)  # raises if one key has two values
     return value
 
 
 def parse_exactly(text: str) -> Any:
-    """Like `parse`, slower and without caps, but integers of any size stay integers."""
+    """Parse like :func:`parse`, slower and without its caps, but keep integers of any size."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -66,7 +71,7 @@ def parse_exactly(text: str) -> Any:
 
 
 def check_depth(text: str) -> None:
-    """Raise `Unreadable` where brackets outside strings nest deeper than `MAX_DEPTH`."""
+    """Raise :class:`Unreadable` if brackets outside strings nest deeper than ``MAX_DEPTH``."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return
     brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
@@ -74,13 +79,13 @@ def check_depth(text: str) -> None:
 
 
 def check_levels(levels: int) -> None:
-    """Raise `Unreadable` for more than `MAX_DEPTH`."""
+    """Raise :class:`Unreadable` for more levels than ``MAX_DEPTH``."""
     if levels > MAX_DEPTH:
         raise Unreadable("too_deep", f"are nested more than {MAX_DEPTH} levels deep")
 
 
 def write(value: Any) -> str:
-    """`value` as JSON text; what has no UTF-8 (lone surrogates) is escaped."""
+    """Write a value as JSON text; with lone surrogates, which have no UTF-8, as ASCII escapes."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if _SURROGATE.search(text):
         return json.dumps(value, ensure_ascii=True, allow_nan=False)
@@ -96,7 +101,7 @@ def _explained(text: str, message: str, position: int) -> Unreadable:
 
 
 def not_json(text: str, what: str, position: int) -> Unreadable:
-    """The error that says what is wrong at this place."""
+    """Make the error that says what is wrong at an index of the text."""
     around = text[max(0, position - 20) : position + 20]
     return Unreadable(
         "invalid_json", f"are not valid JSON: {what} at character {position + 1}, near `{around}`"
@@ -114,7 +119,7 @@ def _count_keys(value: Any) -> int:
 
 
 def read_number(text: str) -> int | float:
-    """A finite number of sensible length; raises `Unreadable`."""
+    """Return a finite number of sensible length. Raises :class:`Unreadable` for any other."""
     if len(text) > MAX_DIGITS:
         raise Unreadable("invalid_json", f"hold a number of {len(text):,} digits")
     if text.lstrip("-").isdecimal():
@@ -130,7 +135,7 @@ def _no_constant(text: str) -> Any:
 
 
 def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object from its members; raises `Unreadable` where one key has two values."""
+    """Make an object of its members. Raises :class:`Unreadable` if one key has two values."""
     joined = dict(pairs)
     if len(joined) < len(pairs):
         for key, value in pairs:

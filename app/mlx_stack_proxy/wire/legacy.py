@@ -1,7 +1,7 @@
-"""``functions`` and ``function_call``, OpenAI's older spelling of tools, turned both ways.
+"""Translates OpenAI's older spelling of tools, ``functions`` and ``function_call``, both ways.
 
-Upstream and our stages only ever see ``tools``; a client that wrote the older form gets it back.
-The older form knows one call a reply, so further ones are left out on the way back.
+Upstream and the stages only ever see ``tools``; a client that used the older form gets its reply in
+the older form. That form has one call per reply, so a reply's further calls are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_used(body: Mapping[str, Any]) -> bool:
 
 
 def to_tools(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The same request with ``tools``, ``tool_choice`` and ``tool`` messages."""
+    """Return the request with ``tools``, ``tool_choice`` and ``tool`` messages instead."""
     new = {k: v for k, v in body.items() if k not in ("functions", "function_call")}
     new["tools"] = [{"type": "function", "function": f} for f in body["functions"]]
     choice = body.get("function_call")
@@ -52,7 +52,7 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
 
 
 def to_functions(payload: dict[str, Any], place: str) -> dict[str, Any]:
-    """A chunk (``place`` "delta") or a completion (``place`` "message") in the older form."""
+    """Return a chunk (``place`` "delta") or completion (``place`` "message") in the older form."""
     choices = [_to_function(one, place) for one in payload.get("choices") or ()]
     return {**payload, "choices": choices} if choices else payload
 

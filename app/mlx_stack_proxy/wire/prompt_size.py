@@ -1,4 +1,4 @@
-"""A quick estimate of how many tokens a prompt has, without its model's tokenizer."""
+"""Estimates how many tokens a prompt has from its bytes, without its model's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import orjson
 
 from .blocks import messages_in
 
-# English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
-# estimate that is a little high leaves room, one that is too low overflows.
+# English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers). A
+# high estimate leaves room in the context window, a low one overflows it.
 BYTES_PER_TOKEN = 3.5
-# Of what a model writes, English prose has about 4 (the same tokenizers) and code fewer: such an
-# estimate is rather low, so that a limit is not undercut.
+# For a model's output the estimate should rather be low, so that no reply is cut before its limit:
+# English prose has about 4 bytes a token (the same tokenizers), code fewer.
 BYTES_PER_OUTPUT_TOKEN = 4
-# Beside its text, a message costs the template's own marks.
+# Besides its text, a message costs the chat template's own marks.
 TOKENS_PER_MESSAGE = 4
-# A picture's size can't be told from its URL; 1,000 is the order of OpenAI's high-detail cost.
+# An image's size can't be told from its URL; OpenAI's high-detail images cost about 1,000.
 TOKENS_PER_IMAGE = 1000
 
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """Tokens of a request's messages and tools, estimated from their bytes."""
+    """Estimate the tokens of a request's messages and tools from their bytes."""
     messages = messages_in(body) or ()
     size = 0
     extra = TOKENS_PER_MESSAGE * len(messages)

@@ -1,4 +1,4 @@
-"""A reply as it stands so far, gathered from its events."""
+"""Gathers the events of a reply into the reply as it stands so far."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ToolCall:
     arguments: str  # as the model wrote them, meant to be a JSON object
     was_object: bool = False  # upstream sent an object, but clients need its text
     odd: bool = False  # a client that joins the pieces itself might get another call
-    # A piece without an id named this tool when the call was whole: arguments behind it begin
-    # another call of that name.
+    # Set if a piece without an id named this tool when the call was complete: arguments that follow
+    # begin another call of that tool.
     again: str = ""
 
     def ends_before(self, delta: ToolCallDelta) -> bool:

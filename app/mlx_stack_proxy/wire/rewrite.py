@@ -1,7 +1,8 @@
-"""Held chunks of a reply that stages mended, written anew where they must be.
+"""Rewrites the held chunks of a reply that stages mended.
 
-Everything else a chunk carries (reasoning, logprobs, unknown fields, usage) stays where it was; the
-mended text and calls go out whole, just before the choice's finish.
+The text and calls of a mended choice are taken out of its chunks, and the mended ones go out whole,
+just before the choice's finish. Everything else that a chunk carries (reasoning, logprobs, unknown
+fields, usage) stays in its place.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ _REPLACED = frozenset({"content", "tool_calls", "function_call"})
 
 
 def rewritten(held: Sequence[Chunk], reply: Reply, flowed: int) -> list[Chunk]:
-    """The chunks to deliver in place of ``held``.
+    """Return the chunks to deliver in place of ``held``.
 
-    ``flowed``: how many characters of the text went out already; a reply that flows has one choice.
+    ``flowed``: how many characters of the text the client has already. If it has any, the reply has
+    one choice.
     """
     writer = _Writer(reply, flowed)
     chunks: list[Chunk] = []
@@ -29,7 +31,7 @@ def rewritten(held: Sequence[Chunk], reply: Reply, flowed: int) -> list[Chunk]:
 
 
 def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
-    """The chunks without their reasoning and role: a client has seen those of another attempt."""
+    """Return the chunks without reasoning and role: the client has those of another attempt."""
     dropped = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
     chunks = []
     for chunk in held:

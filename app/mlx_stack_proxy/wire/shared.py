@@ -1,4 +1,4 @@
-"""What the dialects share: a reply's chunks taken apart, and the frame of a custom tool's text."""
+"""Code that the dialects share: it takes a reply's chunks apart into text, reasoning and calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 from .chunk_form import index_of
 from .chunks import reasoning_of, text_of
 
-# In a parameter's schema: the words with which its text begins and ends.
+# This keyword of a parameter's schema lists the words with which the text begins and ends.
 FRAME: Final = "x-frame"
 
 
 class Call:
-    """A call as far as it has come. ``id``, ``name``: "" while its server has said none."""
+    """A call as far as it has come."""
 
     __slots__ = ("_arguments", "id", "name")
 
     def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
+        self.id = ""  # "": the server has sent none yet
+        self.name = ""  # "": the server has sent none yet
         self._arguments: list[str] = []
 
     @property
@@ -34,25 +34,25 @@ class Call:
 
 
 class ReplyReader:
-    """Takes the chunks of one reply; an encoder goes on from what it has said.
+    """Takes the chunks of one reply apart for an encoder.
 
-    Text and thinking are given back as they come. Calls are gathered, and come last, in their
-    order: they are released together anyway, and servers may send the pieces of several in turn.
+    Text and reasoning are returned as they come. Calls are gathered until the end: they are
+    released together anyway, and a server may interleave the pieces of several calls.
     """
 
     def __init__(self) -> None:
         self.finish: Any = None
         self.usage: Any = None
-        self.more: dict[str, Any] = {}  # what the last event says beside
+        self.more: dict[str, Any] = {}  # further fields for the stream's last event
         self._calls: dict[int, Call] = {}
 
     def take(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The pieces of reasoning, text and refusals in a chunk, each with its kind."""
+        """Take a chunk. Yield pairs of a kind ("reasoning", "text", "refusal") and its text."""
         self.usage = payload.get("usage") or self.usage
         if "mlx_stack" in payload:
             self.more = {"mlx_stack": payload["mlx_stack"]}
         for choice in payload.get("choices") or ():
-            if choice.get("index"):  # one reply is asked for, and further ones have no place
+            if choice.get("index"):  # dialects ask for one choice, and have no place for more
                 continue
             self.finish = choice.get("finish_reason") or self.finish
             delta = choice.get("delta") or {}
@@ -61,7 +61,7 @@ class ReplyReader:
             yield from _texts(delta)
 
     def calls(self) -> list[tuple[int, Call]]:
-        """All calls in their order, each with its index."""
+        """Return all calls in their order, each with its index."""
         return sorted(self._calls.items())
 
 
@@ -75,6 +75,6 @@ def _texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def as_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole chat completion as one chunk."""
+    """Turn a whole chat completion into one chunk."""
     choices = [{**one, "delta": one.get("message")} for one in completion.get("choices") or ()]
     return {**completion, "choices": choices}

@@ -1,10 +1,9 @@
-"""Server-sent events, bytes to frames, in linear time and for any split of the bytes.
+"""Cuts server-sent events out of a byte stream, in linear time and for any split of the bytes.
 
 The framing follows the WHATWG HTML standard, section 9.2.6 (lines end in LF, CR LF or CR; a blank
 line ends an event; a line that begins with a colon is a comment), with one leniency: a last event
 that the end of the stream cuts off before its blank line is handed out too, and the reader of its
-data decides whether it is whole. Blank lines beyond the one that ends an event say nothing and are
-left out.
+data decides whether it is whole. Further blank lines after an event are left out.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ class FrameTooLong(ValueError):
 
 @frozen
 class Frame:
-    """One event. ``raw``: its bytes with the blank line; ``data``: None for mere comments."""
+    """One event."""
 
-    raw: bytes
-    data: bytes | None
+    raw: bytes  # the event's bytes, with its blank line
+    data: bytes | None  # None: the event has no data, as a comment
 
 
 class FrameReader:
@@ -45,12 +44,12 @@ class FrameReader:
         self._started = False
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes. Raises :class:`FrameTooLong`."""
+        """Return the frames that ``data`` completes. Raises :class:`FrameTooLong`."""
         if not self._started:
             data = self._skip_bom(data)
             if not self._started:
                 return []
-        # `find`, for `in` asks first whether bytes are a number, which raises and costs more.
+        # `find` is cheaper than `in`, which first tries to take the bytes for a number.
         plain = data.startswith(b"data: ") and data.endswith(b"\n\n") and data.find(b"\r") < 0
         if plain and not self._buffer:
             # Nearly every read of a real stream: whole events, LF only; mostly just one.
@@ -63,7 +62,7 @@ class FrameReader:
         return self._cut()
 
     def finish(self) -> Frame | None:
-        """What the end of the stream left, as if a blank line had followed; None if nothing."""
+        """Return the frame that the stream's end left without its blank line; None if none."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._scanned = 0
@@ -114,25 +113,25 @@ def _frame(raw: bytes) -> Frame:
 
 
 def ended(frame: Frame) -> Frame:
-    """A last event, with a blank line where it lacks that."""
+    """Return a last event, with a blank line added if it lacks one."""
     raw = frame.raw
     if _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None:
-        return frame  # perhaps in a CR, which might have been half of CR LF
+        return frame  # also after a last CR, which `feed` held back as half of a CR LF
     return Frame(raw.rstrip(b"\r\n") + b"\n\n", frame.data)
 
 
 def data_frame(payload: bytes) -> bytes:
-    """The bytes of an event with one line of data."""
+    """Return the bytes of an event with one line of data."""
     return b"data: " + payload + b"\n\n"
 
 
 def named_frame(name: str, payload: bytes) -> bytes:
-    """The bytes of an event with a name."""
+    """Return the bytes of an event with a name and one line of data."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
 
 
 def comment_frame(text: str) -> bytes:
-    """The bytes of a comment, which clients ignore. ``text`` is one line."""
+    """Return the bytes of a comment, which clients ignore. ``text``: one line."""
     return f": {text}\n\n".encode()
 
 

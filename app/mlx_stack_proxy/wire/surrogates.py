@@ -1,8 +1,8 @@
-"""JSON that orjson refuses, read as what was meant: half characters, numbers beyond all bounds.
+"""Reads two kinds of JSON that orjson refuses: half characters, and numbers beyond any float.
 
-Beyond U+FFFF JSON's escapes come in pairs (``\\ud83d\\ude00`` is one emoji). A server that cuts its
-text between them sends half of one, which orjson, like any strict reader, takes for no JSON at all.
-Nor does it take a number that no float holds, as a count of 400 digits in a usage.
+JSON escapes a character beyond U+FFFF as a pair (``\\ud83d\\ude00`` is one emoji). A server that
+cuts its text within a pair sends half a character, which orjson, like any strict reader, refuses.
+orjson also refuses a number that no float holds, such as a count of 400 digits in a usage.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 import orjson
 
 _HUGE = re.compile(rb"\d{300}|\d[eE]\+?\d{3}")
-# Of JSON's texts those that end in the first half of a character, or begin with the second.
+# A string in JSON that ends in the first half of a character, or begins with the second.
 _FIRST_HALF = re.compile('([\ud800-\udbff])"')
 _SECOND_HALF = re.compile('"([\udc00-\udfff])')
 
 
 def read(data: bytes, *, huge: bool = False) -> Any:
-    """Parse JSON, whether it has half characters or not. Raises ``ValueError``, orjson's own.
+    """Parse JSON, with or without half characters. Raises ``ValueError``, orjson's own.
 
-    ``huge``: numbers that no float holds become text, so that whoever wants a number refuses them.
+    ``huge``: accept numbers that no float holds, as text, so that a reader of numbers refuses them.
     """
     try:
         return orjson.loads(data)
@@ -36,10 +36,10 @@ def read(data: bytes, *, huge: bool = False) -> Any:
 
 
 def loads(data: bytes, *, huge: bool = True, join: Callable[[str], str] = str) -> Any:
-    """Parse JSON that orjson refused. Raises ``ValueError`` where it is none for another reason.
+    """Parse JSON that orjson refused. Raises ``ValueError`` if orjson had another reason.
 
-    ``join``: is given JSON with its halves, two of which that meet are one character. A half that
-    stays alone becomes U+FFFD.
+    ``join`` gets the JSON text with the halves unescaped, and returns it with halves put together.
+    Two halves side by side become one character; a half that stays alone becomes U+FFFD.
     """
     if b"\\u" not in data and not (huge and _HUGE.search(data)):
         raise ValueError("not JSON, and not for want of half a character")
@@ -53,7 +53,7 @@ def loads(data: bytes, *, huge: bool = True, join: Callable[[str], str] = str) -
 
 
 def _number(text: str) -> int | float | str:
-    """The number; its beginning as text for one that no float holds."""
+    """Return the number; for one that no float holds, its first 64 characters as text."""
     value = float(text)
     if not math.isfinite(value):
         return text[:64]
@@ -61,13 +61,13 @@ def _number(text: str) -> int | float | str:
 
 
 class Halves:
-    """Joins what the texts of one stream's events leave half; one text at a time is cut."""
+    """Joins characters that one stream's events cut in two. At most one half waits at a time."""
 
     def __init__(self) -> None:
         self._first = ""
 
     def join(self, text: str) -> str:
-        """JSON with the half that waits before its second; its own last one waits instead."""
+        """Put the waiting half before its second half, and keep the text's own first half back."""
         if self._first and (second := _SECOND_HALF.search(text)):
             text = f"{text[: second.start(1)]}{self._first}{text[second.start(1) :]}"
             self._first = ""

@@ -1,4 +1,4 @@
-"""The dialects that are served, beside chat completions, which need no translation."""
+"""Lists the dialects that are served besides chat completions, which need no translation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BY_COUNT_PATH = {path: dialect for dialect in DIALECTS for path in dialect.count
 
 
 def spoken_by(headers: Mapping[str, str]) -> Dialect | None:
-    """The dialect that a request for all paths' things, such as the models, is made in.
+    """Return the dialect of a request whose path all dialects share, such as the models' path.
 
-    None: it doesn't say. ``headers``: names in lower case.
+    None: the headers name no dialect. ``headers``: with names in lower case.
     """
     named = (d for d in DIALECTS if d.version_header)
     return next((d for d in named if d.version_header in headers), None)

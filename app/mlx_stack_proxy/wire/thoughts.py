@@ -1,10 +1,10 @@
-"""Where a reply's reasoning stands in its text, as servers without a parser for it leave it."""
+"""Finds the reasoning in a reply's text, where servers without a parser for it leave it."""
 
 from __future__ import annotations
 
 import re
 
-# What begins and ends reasoning: no calls between these.
+# The marks that begin and end reasoning. Text between them holds no calls.
 REASONING: dict[str, str] = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
@@ -24,8 +24,8 @@ REASONING: dict[str, str] = {
     "<|think|>": "<|end|>",
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",
 }
-# What closes reasoning that the prompt had opened. These close other things too, so they say
-# nothing on their own.
+# A prompt may open the reasoning, and then only its end is in the text. These ends close other
+# things, too, so they don't show on their own that reasoning came before.
 _CLOSE_MORE = ("<|end_message|>", "<channel|>", "<|end|>")
 REASONING_ENDS: tuple[str, ...] = tuple(end for end in REASONING.values() if end not in _CLOSE_MORE)
 
@@ -36,10 +36,10 @@ _ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that 
 
 
 def behind_thoughts(text: str) -> str:
-    """What a reply says behind the reasoning that it begins with; all of it where it has none.
+    """Return the text behind the reasoning that it begins with; the whole text if it has none.
 
-    Nothing, where the reasoning has no end. The prompt may have opened it: then only its end is in
-    the text, which begins with neither JSON nor a fence.
+    Return "" if the reasoning has no end. If the prompt opened the reasoning, only its end is in
+    the text; this is assumed of no text that begins with JSON or a fence.
     """
     start = _behind_space(text, 0)
     at = start
@@ -57,7 +57,7 @@ def behind_thoughts(text: str) -> str:
 
 
 def are_all(text: str) -> bool:
-    """Whether reasoning that has its end is all there is."""
+    """Whether a text is nothing but reasoning, with its end."""
     return text.startswith(_BEGINS) and text.endswith(_ENDS) and not behind_thoughts(text)
 
 

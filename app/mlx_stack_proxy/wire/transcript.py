@@ -1,13 +1,13 @@
-"""Chat messages as they grow from another dialect's transcript, piece by piece in its order.
+"""Builds chat messages from another dialect's transcript, piece by piece in the transcript's order.
 
-What one side says in a row is one message, for many chat templates take no two of one role. Results
-go right behind their calls: what else the user says meanwhile follows them, and so do the images
-of results, which chat completions take from users alone. System texts that come first make the one
-system message. Later ones stay where they are, as the user's: chat templates take them nowhere but
-at the head, and a head that grows each turn is read anew each turn.
+Consecutive pieces of one side become one message, for many chat templates refuse two messages of
+one role in a row. Results go right behind their calls; the user's other words and the results'
+images follow, for chat completions take images from users alone. System texts at the head make the
+one system message. Later system texts stay in their place, as the user's: chat templates accept a
+system message at the head only, and moving them there would change the prompt's head each turn.
 
-The messages depend on what came before them alone: those of a turn begin with those of the turn
-before, byte for byte, so that what was read of them stays of use (prompt caches, loop detection).
+A message depends only on pieces before it. So the messages of a turn begin with those of the turn
+before, byte for byte, and prompt caches and loop detection can reuse them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ _REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 
 
 def reminder(text: str) -> str:
-    """What isn't the user's own, said in the user's place."""
+    """Mark a text in the user's message that is not the user's own."""
     return _REMINDER.format(text)
 
 
 class Transcript:
-    """Takes what is said, and gives the messages."""
+    """Takes the pieces of a transcript in order; :meth:`messages` returns the chat messages."""
 
     def __init__(self) -> None:
-        self._head: list[str] = []
+        self._head: list[str] = []  # system texts before any other piece
         self._messages: list[Json] = []
-        self._said: list[Part] = []  # by the user, since the assistant spoke last
-        self._texts: list[str] = []  # the assistant's, as are these
+        self._said: list[Part] = []  # the user's pieces that are in no message yet
+        # The assistant's pieces that are in no message yet.
+        self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[Json] = []
 
@@ -59,7 +60,11 @@ class Transcript:
         self._said += images
 
     def assistant(self, text: str | None = None, thought: str = "") -> None:
-        """``text``: "" makes a message of a thought alone; None leaves that to what follows."""
+        """Take the assistant's text, its thought, or both.
+
+        A thought makes no message by itself: ``text=""`` makes one of it, with None the thought
+        waits for a text or call to follow.
+        """
         self._end_of_user()
         self._texts += [] if text is None else [text]
         self._thoughts += [thought] if thought else []
@@ -70,7 +75,7 @@ class Transcript:
         self._calls.append({"id": call_id, "type": "function", "function": function})
 
     def messages(self) -> list[Json]:
-        """All of them, the system's first."""
+        """Return all messages, the system message first."""
         self._end_of_assistant()
         self._end_of_user()
         if not self._head:
@@ -84,7 +89,7 @@ class Transcript:
 
     def _end_of_assistant(self) -> None:
         texts, thoughts, calls = self._texts, self._thoughts, self._calls
-        if texts or calls:  # a thought alone is no message
+        if texts or calls:  # a thought alone makes no message
             text = BETWEEN.join(filter(None, texts))
             message: Json = {"role": "assistant", "content": (text or None) if calls else text}
             if thoughts:
@@ -96,7 +101,7 @@ class Transcript:
 
 
 def _joined(parts: list[Part]) -> str | list[Json]:
-    """A user's content: a string where all of it is text, which every chat template takes."""
+    """Return a user's content: a string, as every chat template takes it, if all parts are text."""
     content: list[Json] = []
     texts: list[str] = []
     for part in parts:

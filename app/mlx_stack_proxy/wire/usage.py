@@ -1,7 +1,8 @@
-"""What upstream says of its tokens, checked once, where it enters.
+"""Checks upstream's token counts where they enter the proxy.
 
-A wrong count (an unsigned -1, say, is 2^64 - 1) would use up budgets that others share. A ``usage``
-of which one count can't be true is not believed at all, and our own estimate takes its place.
+A wrong count (such as an unsigned -1, which is 2^64 - 1) would use up budgets that others share. If
+one count of a ``usage`` can't be true, the whole usage is refused, and the proxy's own estimate
+takes its place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..settings import Settings, TierSettings
 from .field_forms import whole_number
 from .reply import Reply
 
-SLACK = 64  # tokens of a choice beyond its limit: marks that some servers count, drafts of others
+SLACK = 64  # tokens that a choice may exceed its limit by: some servers count marks, or drafts
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
 _CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
 _OUTPUT: Final = ("completion_tokens", "output_tokens")
@@ -23,14 +24,14 @@ _OF_OUTPUT: Final = ("completion_tokens_details", "output_tokens_details")
 
 
 class Bounds(NamedTuple):
-    """The most tokens that a call can have: of its prompt, and of all that it wrote."""
+    """The most tokens that a call's usage can have."""
 
     prompt: int
-    output: int
+    output: int  # of all choices
 
 
 def is_believable(usage: Mapping[str, Any], most: Bounds) -> bool:
-    """Whether each count is a whole number of tokens, and no more than there can be."""
+    """Whether each count of a usage is a whole number from 0 up to its bound."""
     if not _are_counts(usage, (*_PROMPT, *_CACHED), most.prompt):
         return False
     if not _are_counts(usage, _OUTPUT, most.output):
@@ -56,20 +57,20 @@ def _is_count(value: Any, most: int) -> bool:
 
 
 def window_of(tier: TierSettings | None, settings: Settings) -> int:
-    """A tier's context window in tokens; the widest there is for a model that is no tier."""
+    """Return a tier's context window in tokens; for a model that is no tier, the widest one."""
     return tier.context_window if tier else max(t.context_window for t in settings.tiers.values())
 
 
 class UsageCheck:
-    """Whether the usages of one reply can be true; after one that can't, it refuses all others."""
+    """Tells whether a reply's usages can be true; after one that can't, it refuses all others."""
 
     __slots__ = ("_body", "_reply", "_window", "failed")
 
     def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
         self._body = body  # the request that was sent
-        self._window = window  # the model's, in tokens
-        self._reply = reply  # what came before the usage that is checked
-        self.failed = False  # a usage could not be true
+        self._window = window  # the model's context window in tokens
+        self._reply = reply  # the reply as it stands before the usage
+        self.failed = False  # whether a usage could not be true
 
     def __call__(self, usage: Mapping[str, Any]) -> bool:
         if not self.failed:
@@ -80,9 +81,10 @@ class UsageCheck:
         return not self.failed
 
     def _bounds(self, written: int) -> Bounds:
-        """By the model's window, and by the limit that was sent.
+        """Return the bounds that the model's window and the request's limit set.
 
-        ``written``: bytes that came. A server that keeps no limit may have written so many tokens.
+        ``written``: bytes of the reply. A server that ignores the limit may have written as many
+        tokens.
         """
         body, window = self._body, self._window
         choices = body.get("n") or 1

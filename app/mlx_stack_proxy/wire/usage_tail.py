@@ -1,4 +1,7 @@
-"""The usage in a reply that passes through unread, and an estimate for one without."""
+"""Finds the usage in a reply that passes through unparsed; estimates one if there is none.
+
+Only the first and the last bytes of the body are kept, for servers send the usage there.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Any
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN
 from .usage import COUNTS, Bounds, is_believable
 
-MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams say first what the prompt was,
-MAX_TAIL = 64 * 1024  # and all write the rest last
+MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams begin with the prompt's tokens
+MAX_TAIL = 64 * 1024  # bytes; all servers send the other counts last
 _DECODER = json.JSONDecoder()
 _NAME = '"usage"'
-_EVENT = b"data:"  # begins each one of a stream
+_EVENT = b"data:"  # begins each event's data in a stream
 
 
 class UsageTail:
@@ -23,9 +26,9 @@ class UsageTail:
     def __init__(self) -> None:
         self._head = b""
         self._tail = b""
-        self._events = 0  # of a stream
-        self._size = 0  # bytes
-        self.disbelieved = False
+        self._events = 0  # events of a stream; 0 for other bodies
+        self._size = 0  # bytes of the whole body
+        self.disbelieved = False  # whether the usage could not be true
 
     def feed(self, data: bytes) -> None:
         if len(self._head) < MAX_HEAD:
@@ -35,28 +38,28 @@ class UsageTail:
         self._size += len(data)
 
     def usage(self, most: Bounds, *, count_cached: bool = True) -> tuple[int, int] | None:
-        """Input and output, as the last usage in the body has them; None if it has none.
+        """Return input and output tokens by the body's last usage; None if it has no usage.
 
-        ``most``: what is above it is not believed, whereupon :attr:`disbelieved` is set.
-        ``count_cached``: also the prompt's tokens that came from a cache.
+        ``most``: a usage with higher counts gives None, too, and sets :attr:`disbelieved`.
+        ``count_cached``: whether the prompt's tokens that came from a cache count.
         """
         first = _usage_in(self._head, last=False)
         last = _usage_in(self._tail, last=True) or first
         if last is None:
             return None
-        # Anthropic's streams say at first what the prompt was, and at last what was written.
+        # Anthropic's streams begin with the input's tokens, and end with the output's.
         usage = {**first, **last} if first is not None and "input_tokens" in first else last
         written = Bounds(most.prompt, max(most.output, self._size))
         self.disbelieved = not is_believable(usage, written)
         return None if self.disbelieved else _counted(usage, count_cached)
 
     def estimated_output(self) -> int:
-        """Tokens: about one for each event of a stream, else by the bytes."""
+        """Estimate the output's tokens: one for each event of a stream, else by the bytes."""
         return self._events or self._size // BYTES_PER_OUTPUT_TOKEN
 
 
 def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
-    """The first or last usage that counts any tokens."""
+    """Return the first or the last usage in the body that counts any tokens."""
     text = body.decode("utf-8", "replace")
     at = len(text) if last else -1
     while (at := text.rfind(_NAME, 0, at) if last else text.find(_NAME, at + 1)) >= 0:
@@ -85,7 +88,7 @@ def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
     if isinstance(details, dict):
         cached = min(_count(details, "cached_tokens"), prompt)
         return prompt - (0 if count_cached else cached), output
-    if not openai:  # Anthropic's count of the input leaves out what the cache had or got
+    if not openai:  # Anthropic's `input_tokens` leave out what the cache had or got
         prompt += _count(usage, "cache_creation_input_tokens")
         prompt += _count(usage, "cache_read_input_tokens") if count_cached else 0
     if not prompt + output:

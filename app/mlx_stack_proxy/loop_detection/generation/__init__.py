@@ -1,1 +1,1 @@
-"""One reply while it is being written: text that goes round, whitespace, repeated calls."""
+"""Watches one reply while it is written: for repeated text, endless whitespace, repeated calls."""

@@ -1,8 +1,9 @@
 """Counts equal calls in one reply: same tool and same arguments, whatever their ids.
 
 :class:`NativeCalls` counts ``tool_calls`` while they come. :class:`WrittenCalls` counts calls that
-the model writes as text: it reads a text for calls only once that repeats itself, and again once it
-is a quarter longer. At the end of the reply such calls have become ``tool_calls`` and count so.
+the model writes as text: it reads a text for calls only once the text repeats itself, and again
+once the text is a quarter longer. At the end of the reply such calls have become ``tool_calls``,
+and are counted as those.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ...wire.reply import ToolCall
 from ..call_keys import canonical
 from .limits import Found, RepeatedCall
 
-_GROWTH = 1.25  # of a text, until it is read for calls again
+_GROWTH = 1.25  # a text that has grown by this factor is read for calls again
 Key = tuple[str, str]  # name, canonical arguments
 
 
 class Repeats:
-    """Counts calls; the one after ``most`` equal ones is one too many, except of exempt tools."""
+    """Counts equal calls. Those after the first ``most`` are surplus, except of exempt tools."""
 
     __slots__ = ("_counts", "_exempt", "_most", "tool")
 
@@ -34,7 +35,7 @@ class Repeats:
         self.tool = ""  # the tool of the first surplus call; "": there is none
 
     def add(self, key: Key) -> bool:
-        """Count a call; whether it is one too many."""
+        """Count a call. Return whether it is surplus."""
         if key[0] in self._exempt:
             return False
         self._counts[key] += 1
@@ -44,12 +45,12 @@ class Repeats:
         return True
 
     def kept(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
-        """The calls without those that are too many."""
+        """Return the calls without the surplus ones."""
         return [call for call in calls if not self.add(key_of(call))]
 
 
 def key_of(call: ToolCall) -> Key:
-    """What equal calls share."""
+    """Return what equal calls have in common: the name and the canonical arguments."""
     return call.name, canonical(call.arguments)
 
 
@@ -61,9 +62,9 @@ class _Coming:
 
 
 class NativeCalls:
-    """The ``tool_calls`` of one choice, while they come. A call is complete when the next begins.
+    """Counts one choice's ``tool_calls`` as they come. A call is complete when the next begins.
 
-    Pieces that come for a complete call are ignored; no server is known to send such.
+    Pieces that come for a complete call are ignored; no server is known to send any.
     """
 
     __slots__ = ("_coming", "_repeats", "_seen")
@@ -74,7 +75,7 @@ class NativeCalls:
         self._seen: set[int] = set()
 
     def add(self, delta: ToolCallDelta) -> bool:
-        """Take in a piece; whether the call that it completes is one too many."""
+        """Take in a piece. Return whether the call that it completes is surplus."""
         coming = self._coming
         if coming is not None and coming.index == delta.index:
             coming.name = coming.name or delta.name
@@ -90,7 +91,7 @@ class NativeCalls:
 
 
 class WrittenCalls:
-    """The text of one choice. ``tools()``: the tools whose calls are read out of text."""
+    """Finds calls in one choice's text. ``tools()``: the tools whose calls are read out of text."""
 
     __slots__ = ("_due", "_exempt", "_most", "_tools", "is_open")
 
@@ -99,12 +100,12 @@ class WrittenCalls:
         self._exempt = exempt
         self._tools = tools
         self._due = 0  # the length of text at which it is read again
-        self.is_open = False  # the last repetition stands inside a call, not between calls
+        self.is_open = False  # whether the last repetition lies inside a call, not between calls
 
     def look(self, text: str, end: int, laps: int, found: Found | None) -> RepeatedCall | None:
-        """A repeated call in ``text[:end]``, whose end repeats itself ``laps`` times.
+        """Return a surplus call in ``text[:end]``, the end of which repeats itself ``laps`` times.
 
-        ``found``: the repetition that is long enough to end a text without calls.
+        ``found``: a repetition that is long enough to end a text without calls, if there is one.
         """
         if end < self._due and (self.is_open or found is None):
             return None
@@ -124,11 +125,11 @@ class WrittenCalls:
         return RepeatedCall(repeats.tool) if repeats.tool else None
 
     def before(self, text: str) -> str:
-        """The part of a text before its first call."""
+        """Return the part of a text before its first call."""
         return Holdback(self._tools()).feed(text)
 
     def closed(self, text: str) -> str:
-        """A text that was cut, with an open list of calls closed after its last complete call."""
+        """Close the open list of calls in a text that was cut, after its last complete call."""
         if not text.lstrip().startswith("[") or rescue_cut(text, self._tools()).calls:
             return text
         return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"

@@ -26,13 +26,13 @@ _OPENERS = tuple(REASONING)
 
 
 class Thinking:
-    """Finds reasoning that is too long: a reasoning text, or what an answer's first tag opens."""
+    """Finds reasoning that is too long, as a text of its own or behind an answer's first tag."""
 
     __slots__ = ("_closer", "_most", "_read", "_size", "_state")
 
     def __init__(self, about: About) -> None:
         self._most = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
-        self._closer = ""  # the tag that ends the reasoning; "": the end of the text does
+        self._closer = ""  # the tag that ends the reasoning; "": the text's end does
         self._state = "inside" if about.kind == "reasoning" else "before"
         self._read = 0
         self._size = 0  # UTF-8 bytes of reasoning
@@ -59,7 +59,7 @@ class Thinking:
 
 
 class Detector(Protocol):
-    """One rule."""
+    """One rule, applied to one text."""
 
     def look(self, text: str, end: int) -> Found | None: ...  # reads only ``text[:end]``
 
@@ -75,7 +75,7 @@ IN_ARGUMENTS: Final = ("period",)
 
 
 class Flow:
-    """One text.
+    """Watches one text.
 
     The caller appends each piece to ``waiting``, adds its size to ``length``, and calls
     :meth:`look` once ``length`` has reached ``due``.
@@ -98,7 +98,7 @@ class Flow:
         rules: GenerationSettings | None,  # None: the text is never looked at
         kind: Kind = "text",
         *,
-        late: int = sys.maxsize,  # the tool-call limit in characters: beyond it less is enough
+        late: int = sys.maxsize,  # the tool-call limit in characters: stricter limits beyond it
         calls: WrittenCalls | None = None,  # reads the calls in the text
     ) -> None:
         self._about = About(rules or GenerationSettings(), kind, late, Fences())
@@ -112,11 +112,11 @@ class Flow:
         self._text = ""
         self.waiting: list[str] = []  # pieces that are not in `_text` yet
         self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
-        self.length = 0  # characters, with those that wait
-        self.size = 0  # UTF-8 bytes, without those that wait
+        self.length = 0  # characters of the text, waiting pieces included
+        self.size = 0  # UTF-8 bytes of the text, without waiting pieces
 
     def look(self) -> Found | RepeatedCall | None:
-        """Take in the pieces that waited. The first thing found ends the watch of this text."""
+        """Take in the waiting pieces. Return the first finding, which ends this text's watch."""
         piece = "".join(self.waiting)
         self.waiting.clear()
         self.size += len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
@@ -130,7 +130,7 @@ class Flow:
         return found
 
     def _decide(self, upto: int) -> Found | RepeatedCall | None:
-        """What is found in the first ``upto`` characters; sets ``due``."""
+        """Return what the rules find in the first ``upto`` characters, and set ``due``."""
         found = None
         for detector in self._detectors:
             found = found or detector.look(self._text, upto)
@@ -145,10 +145,10 @@ class Flow:
     def _beside_calls(
         self, found: Found | None, upto: int, laps: int
     ) -> Found | RepeatedCall | None:
-        """What is found in a text that may hold calls.
+        """Return the finding for a text that may hold calls. ``found``: without regard to calls.
 
         Repeated calls are a repeating text, too, but the first of them can be delivered, so they
-        come first. A repetition inside a call is held to the limits for arguments.
+        take precedence. A repetition inside a call is held to the limits for arguments.
         """
         assert self._calls is not None
         repeated = self._calls.look(self._text, upto, laps, found)

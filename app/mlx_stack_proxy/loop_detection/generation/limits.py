@@ -1,8 +1,8 @@
-"""The limits of repetition in a reply, one row by where it stands; and the data that rules share.
+"""The limits of repetition in a reply, a row for each place; and the data that the rules share.
 
 A repetition is too long once it has both the row's ``laps`` and its ``characters``. Prose has the
 settings ``min_laps`` and ``min_chars``. Signs and code may repeat themselves for longer, and a
-file that a call writes for longer still. Beyond the tool-call limit less is enough.
+file that a call writes for longer still. Beyond the tool-call limit the limits are stricter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = Literal["text", "reasoning", "arguments"]
 
 @frozen
 class About:
-    """What all rules know of one text."""
+    """What all rules know about one text."""
 
     rules: GenerationSettings
     kind: Kind
@@ -42,7 +42,7 @@ class Enough:
 
 @frozen
 class Found:
-    """A rule says that ``text[start:end]`` is too much."""
+    """A rule's finding: ``text[start:end]`` is too much."""
 
     rule: Rule
     start: int
@@ -51,7 +51,7 @@ class Found:
 
     @property
     def laps(self) -> int:
-        """How many laps there are; without laps, how many characters."""
+        """How many laps the finding has; for a finding without laps, how many characters."""
         return (self.end - self.start) // max(len(self.lap), 1)
 
 
@@ -73,26 +73,26 @@ LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
 # A lap of more than 1,000 characters is hardly meant three times.
 LONG: Final = Enough(3, 0)
 LONG_PERIOD: Final = 1000
-# gemini-cli's rule: the same 50 characters ten times, 75 apart on average. With a period, these are
-# nine laps and 49 characters; else what stands between them is of two kinds at most.
+# gemini-cli's rule: the same 50 characters ten times, 75 apart on average. In periodic text, these
+# are nine laps and 49 characters; in other text, at most two different pieces stand between them.
 PHRASE: Final = Enough(9, 49)
-PHRASE_OF: Final = 400  # the ``min_chars`` that it belongs to
+PHRASE_OF: Final = 400  # the ``min_chars`` for which PHRASE holds; others scale it
 PHRASE_LENGTH, PHRASE_DISTANCE, PHRASE_KINDS = 50, 75, 2
-PHRASE_A_LAP: Final = 2.5  # so often ``min_laps`` are the ten times
-# Sentences that are the same but for one word: so many of them, of so many words each.
+PHRASE_A_LAP: Final = 2.5  # ten times for the default ``min_laps`` of 4; others scale it
+# Sentences that differ in one word only: how many of them, and of how many words each.
 SENTENCES: Final = Enough(4, 1000)
 LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
-# Signs: one word alone, or fewer letters and marks of prose among the characters than this.
+# A lap is signs if it has one word alone, or a smaller share of letters and marks of prose.
 LETTERS: Final = 0.85
-KINDS_OF_SIGNS: Final = 7  # characters of a lap that is no ruler
+KINDS_OF_SIGNS: Final = 7  # different characters from which on a lap of signs is not a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
 _WORD = re.compile(r"\w++")
 
 
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
-    """How many characters of a repetition with this period are too long."""
+    """Return from how many characters on a repetition with this period is too long."""
     text = _of_text(rules, period)
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
@@ -101,7 +101,7 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
 
 
 def said(rules: GenerationSettings, *, late: bool) -> int:
-    """How many characters of sentences that differ in one word are too long."""
+    """Return from how many characters on sentences that differ in one word are too long."""
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 
 
@@ -114,15 +114,15 @@ def _of_text(rules: GenerationSettings, period: int) -> int:
 
 
 def phrase_times(rules: GenerationSettings) -> int:
-    """From how many times on a phrase is said too often."""
+    """Return from how many times on a phrase is said too often."""
     return max(int(PHRASE_A_LAP * rules.min_laps), 3)
 
 
 def is_signs(lap: str) -> bool:
-    """Whether what repeats is mostly signs or digits, or one word: rulers, rows of a table."""
+    """Whether a lap is mostly signs or digits, or one word: rulers, rows of a table."""
     dense = "".join(lap.split())
     if sum(char.isalpha() or char in _PROSE for char in dense) < LETTERS * len(dense):
         return True
-    # A lap begins anywhere, so that its first and last words may be halves of one.
+    # A lap may begin within a word, so its first and last words may be halves of one.
     words = _WORD.findall(lap * 2)[1:-1] if len(dense) < len(lap) or not lap.isascii() else ()
     return len(set(words)) < 2

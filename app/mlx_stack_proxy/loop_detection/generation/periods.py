@@ -1,13 +1,12 @@
 """Finds out whether a growing text has begun to repeat itself, character by character.
 
 A text has *period* p where each character equals the one p before it. At every 64th character the
-last 32 or more are looked for before themselves, the nearest first; from a place where they stand
-the text is compared backwards, and where it began to repeat itself says how many laps there are.
-``limits`` says how many are enough.
+rule searches for earlier occurrences of the text's last 32 or more characters, the nearest first.
+The distance of an occurrence is a candidate period. Comparing backwards from there shows where the
+repetition began, and so how many laps it has; ``limits`` says how many are too many.
 
-How far back is looked doubles with the number's last binary digits: 256 characters each time, 512
-every second time, 1,024 every fourth. So all looks together are linear, and a lap is found before
-it has come three times.
+The search reaches back 256 characters at each look, 512 at every second, 1,024 at every fourth, and
+so on. So all looks together take linear time, and a lap is found before it has come three times.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from __future__ import annotations
 from .limits import KINDS_OF_SIGNS, About, Found, Place, characters, is_signs
 
 BLOCK = 64  # characters between two looks
-PROBE = 32  # characters that are looked for, at the least,
-_REACH_OF_PROBE = 16  # and of how many one
-_REACH = 4
-_MOST_PLACES = 16  # that are compared at one look
+PROBE = 32  # the least number of characters to search for,
+_REACH_OF_PROBE = 16  # or the search's reach divided by this, if that is more
+_REACH = 4  # times the length's lowest set bit: how far back a search reaches
+_MOST_PLACES = 16  # occurrences that are compared at one look
 _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
 
@@ -31,11 +30,11 @@ class Periods:
         self._about = about
         self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has
-        self.due = 0  # the length at which one of them is too long, if it goes on; 0: there is none
+        self.due = 0  # the length at which the first of these runs gets too long; 0: no runs
         self.laps = 0  # the laps at the text's end
 
     def look(self, text: str, end: int) -> Found | None:
-        """Decide by ``text[:end]``."""
+        """Return a repetition at the end of ``text[:end]`` that is too long."""
         runs = self._runs(text, end)
         self._periods = tuple(runs)
         self.due = self.laps = 0
@@ -49,7 +48,7 @@ class Periods:
         return None
 
     def _runs(self, text: str, end: int) -> dict[int, int]:
-        """The periods of the text's end; by each, where the text begins to have it."""
+        """Return the periods that the text's end has, each with the index where its run begins."""
         begin = max(end - self._rules.window_chars, 0)
         runs: dict[int, int] = {}
         for period in self._periods:
@@ -57,7 +56,7 @@ class Periods:
             if end - start >= 2 * period:
                 runs[period] = start
         if end % BLOCK:
-            return runs  # one of those is due
+            return runs  # a look between blocks, for a known period that is due
         reach = min(_REACH * (end & -end), self._rules.window_chars // 3)
         size = max(PROBE, reach // _REACH_OF_PROBE)
         probe, stop = text[end - size : end], end - 1
@@ -71,15 +70,15 @@ class Periods:
             start = _start(text, begin, end, period)
             if end - start >= 2 * period:
                 runs.setdefault(period, start)
-                stop = min(stop, start + size)  # before that is only more of the same
+                stop = min(stop, start + size)  # occurrences behind `start` are in this run
         return runs
 
     def _enough(self, text: str, start: int, end: int, period: int) -> int:
-        """How many characters of this run are too long."""
+        """Return from how many characters on this run is too long."""
         late = end > self._about.late
         enough = characters(self._rules, "text", period, late=late)
         if end - start < enough:
-            return enough  # wherever it stands
+            return enough  # too short for any place
         lap = text[end - period : end]
         if _is_blank(lap):
             return self._rules.max_trailing_whitespace + 1
@@ -96,7 +95,7 @@ class Periods:
 
 
 def _is_blank(lap: str) -> bool:
-    """Whether it is whitespace, also as the escapes of JSON, wherever it begins."""
+    """Whether a lap is whitespace, also as JSON's escapes; it may begin within an escape."""
     if "\\" not in lap:
         return not lap.strip()
     laps = lap * 3
@@ -106,9 +105,9 @@ def _is_blank(lap: str) -> bool:
 
 
 def _start(text: str, begin: int, end: int, period: int) -> int:
-    """The lowest index from ``begin`` on from which ``text[:end]`` has the period.
+    """Return the lowest index from ``begin`` on from which ``text[:end]`` has the period.
 
-    Steps grow while they fit, then halve.
+    The steps double while the text matches, then halve.
     """
     left = end
     step, growing = BLOCK, True

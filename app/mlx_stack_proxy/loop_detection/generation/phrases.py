@@ -1,8 +1,8 @@
 """Two rules for text that repeats itself inexactly: a phrase, or sentences that differ in a word.
 
 :class:`Phrases` is gemini-cli's rule (``loopDetectionService.ts``): the same 50 characters 10
-times, at most 75 apart on average. The lines of lists and logs share long beginnings, too, so the
-text from one place to the next must be of two kinds at most.
+times, at most 75 apart on average. The lines of lists and logs share long beginnings, too, so from
+one occurrence to the next there may be at most two different texts.
 
 :class:`Sentences` compares word by word: "I need to check the a file. I need to check the b file."
 A lap may differ from the one before in one word. It must hold the end of a sentence, for rows, code
@@ -29,13 +29,13 @@ from .limits import (
     said,
 )
 
-_PROBE = 12  # characters that stand in every lap of sentences
+_PROBE = 12  # last characters of the text, which have to occur in every lap
 _WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
 
 class Phrases:
-    """Counts how often the last characters of a text stand in it. Has no state."""
+    """Counts how often a text's last characters occur in the text. Has no state."""
 
     __slots__ = ("_fences", "_reach", "_times")
 
@@ -45,10 +45,10 @@ class Phrases:
         self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
 
     def look(self, text: str, end: int) -> Found | None:
-        """Decide by ``text[:end]``."""
+        """Return what the rule finds at the end of ``text[:end]``."""
         first = max(end - self._reach, 0)
         phrase = text[end - PHRASE_LENGTH : end]
-        # Phrases may overlap, and `count` doesn't see those.
+        # Occurrences may overlap, and `count` misses those.
         if 3 * text.count(phrase, first, end) < self._times or is_signs(phrase):
             return None
         places = _places(text, phrase, first, end)[-self._times :]
@@ -78,7 +78,7 @@ class Sentences:
         self._about = about
 
     def look(self, text: str, end: int) -> Found | None:
-        """Decide by ``text[:end]``."""
+        """Return what the rule finds at the end of ``text[:end]``."""
         enough = said(self._about.rules, late=end > self._about.late)
         begin = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
@@ -96,7 +96,7 @@ class Sentences:
 
 
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Pairs: a period in words, and how many of the last laps are alike."""
+    """Yield pairs: a period in words, and how many of the last laps are alike."""
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
         laps = 1
         while _is_alike(words, period, laps):
@@ -106,7 +106,7 @@ def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
-    """Whether the lap before the last ``laps`` laps equals the next one but for a word."""
+    """Whether the lap before the last ``laps`` laps differs from the next one in a word at most."""
     end = len(words) - laps * period
     if end < period:
         return False

@@ -1,8 +1,8 @@
 """Watches one reply while it is written, for text that repeats itself and for repeated calls.
 
-Each choice's text, reasoning and arguments of a call have a :class:`Flow` of their own. A finding
-ends the attempt: a repetition or endless whitespace as a loop, too much reasoning as a truncation,
-repeated calls as a cut, after which what came before is delivered.
+A choice's text, its reasoning and each call's arguments have a :class:`Flow` of their own. A
+finding ends the attempt: a repetition or endless whitespace as a loop, too much reasoning as a
+truncation, repeated calls as a cut, which delivers the reply up to the surplus call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Stopped:
 
 
 class ReplyWatch:
-    """The watch of one attempt."""
+    """Watches the reply of one attempt."""
 
     def __init__(self, exchange: Exchange, settings: Settings) -> None:
         rules = settings.reliability.loop_detection
@@ -67,7 +67,7 @@ class ReplyWatch:
         self._tools = functools.partial(_tools, exchange, settings)
         self._late = _late(exchange, settings)
         self._request: UpstreamRequest | None = None
-        # By choice; arguments by choice and index.
+        # By choice; the arguments by choice and the call's index.
         self._texts: dict[int, Flow] = {}
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
@@ -79,11 +79,11 @@ class ReplyWatch:
         self._stopped: _Stopped | None = None
 
     def on_request(self, request: UpstreamRequest) -> None:
-        """The request as it goes upstream; later stages may still change its body."""
+        """Take the request that goes upstream; later stages may still change its body."""
         self._request = request
 
     def on_event(self, event: Event) -> Verdict | None:
-        """The verdict that ends the attempt, if this event brings one."""
+        """Return the verdict that ends the attempt, if this event brings one."""
         kind = type(event)
         if kind is TextDelta:
             flow = self._texts.get(event.choice) or self._new_text(event.choice)  # type: ignore[union-attr]
@@ -163,7 +163,10 @@ class ReplyWatch:
     def _verdict(
         self, found: Found | RepeatedCall, choice: int, *, reasoning: bool = False
     ) -> Verdict:
-        """``reasoning``: it was found outside the visible text, so all of that can be kept."""
+        """Return the verdict on a finding. ``reasoning``: the finding is outside the visible text.
+
+        All visible text can then be kept.
+        """
         if isinstance(found, RepeatedCall):
             self._cut = choice
             return Cut(REPEATED_CALLS, "stop")
@@ -189,9 +192,9 @@ class ReplyWatch:
     def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
         """End an unfinished choice; ``cut``: this choice is why the reply was cut."""
         if not cut:
-            choice.finish_reason = "length"  # it was not complete
+            choice.finish_reason = "length"  # the choice is incomplete
         elif not choice.tool_calls and index in self._written and self._stopped is None:
-            choice.finish_reason = "length"  # its last call may be half of one
+            choice.finish_reason = "length"  # the last call in its text may be incomplete
             written = self._written[index]
             self._prose, choice.text = written.before(choice.text), written.closed(choice.text)
         if index in self._calls:  # the last call may be incomplete
@@ -221,7 +224,7 @@ class ReplyWatch:
 
 
 def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
-    """The tools whose calls are read out of text. A function, so that no reference cycle forms."""
+    """Return the tools whose calls are read out of text. A method would form a reference cycle."""
     rules, request = settings.reliability.tool_validation, exchange.request
     rescues = rules.enabled and rules.rescue_text_calls
     if not rescues or "validation" in exchange.controls.bypass:
@@ -230,7 +233,7 @@ def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
 
 
 def _late(exchange: Exchange, settings: Settings) -> int:
-    """The characters that the tool-call limit allows each text."""
+    """Return how many characters the tool-call limit allows each text."""
     budget, request = settings.reliability.token_budget, exchange.request
     limits = budget.tool_calls
     limited = budget.enabled and limits.apply != "never" and bool(request.tools)

@@ -1,9 +1,9 @@
 """Anthropic's Messages API, as Claude Code and the ``anthropic`` SDK speak it.
 
-A request becomes that of a chat completion in ``request.py``: its content in ``content.py``, its
-tools in ``tools.py``. What comes back is written by ``stream.py``;
-``errors.py`` knows which status costs these clients one try. What can't be said in a chat
-completion is left out: signatures of thinking, cache marks, betas, which stop sequence it was.
+``request.py`` turns a request into that of a chat completion, with ``content.py`` for its contents
+and ``tools.py`` for its tools. ``stream.py`` writes the reply. ``errors.py`` gives each error a
+status that costs these clients one try. Whatever chat completions lack is left out: signatures of
+thinking, cache marks, betas, which stop sequence ended a reply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a message says: content blocks, as the text, images, results and calls of chat completions.
+"""Turns a message's content blocks into the texts, images, results and calls of chat completions.
 
-A block of a kind that has no place there goes on as its own JSON: a model may read it, and nothing
-of a history is lost. What would be lost all the same raises :class:`ProxyError` (400).
+A block of a kind that chat completions lack becomes text, its own JSON: a model may read it, and
+the history stays complete. An image or document from a source that can't be read here raises
+:class:`ProxyError` (400).
 """
 
 from __future__ import annotations
@@ -14,20 +15,16 @@ import orjson
 from ...errors import ProxyError, invalid
 from ..transcript import BETWEEN, Json, Part, Transcript
 
-_ERROR = "Error: "  # chat completions have no flag for it
+_ERROR = "Error: "  # begins a result that is an error, for chat completions have no flag for that
 
 
 class Reader:
-    """Reads contents into a transcript.
-
-    ``loaded``: the tools that results have named; ``failed``: the ids of the calls whose results
-    are marked as errors.
-    """
+    """Reads the contents of a request's messages into a transcript."""
 
     def __init__(self) -> None:
         self.transcript = Transcript()
-        self.loaded: set[str] = set()
-        self.failed: set[str] = set()
+        self.loaded: set[str] = set()  # the tools that results have named
+        self.failed: set[str] = set()  # ids of the calls whose results are marked as errors
 
     def user(self, content: Any, where: str) -> None:
         for block, place in blocks_of(content, where):
@@ -37,7 +34,7 @@ class Reader:
                 self.transcript.user([part])
 
     def assistant(self, content: Any, where: str) -> None:
-        """Calls keep their ids, and their arguments the client's order."""
+        """Take an assistant's content. Calls keep their ids, arguments their order of fields."""
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
@@ -55,7 +52,7 @@ class Reader:
             self.transcript.call(_string(call.get("id")), _string(call.get("name")), arguments)
 
     def _result(self, block: Json, where: str) -> None:
-        """A result; its images follow it."""
+        """Take a result. Its images follow it in the user's message."""
         texts: list[str] = []
         images: list[Json] = []
         for inner, place in blocks_of(block.get("content"), f"{where}.content"):
@@ -75,12 +72,15 @@ class Reader:
 
 
 def text_in(content: Any, where: str) -> list[str]:
-    """The texts of a content that can hold nothing else."""
+    """Return the texts of a content that can hold only text blocks."""
     return [text for block, _ in blocks_of(content, where) if (text := _string(block.get("text")))]
 
 
 def blocks_of(content: Any, where: str) -> Iterator[tuple[Json, str]]:
-    """The blocks of a content, and where each stands; a string is one of text."""
+    """Yield a content's blocks and their places, for errors; a string is one text block.
+
+    Raises :class:`ProxyError` (400).
+    """
     if isinstance(content, str):
         yield {"type": "text", "text": content}, where
     elif isinstance(content, list):
@@ -98,7 +98,7 @@ def refused(what: str, where: str) -> ProxyError:
 
 
 def _part(block: Json, where: str) -> Part:
-    """A block that is no result, call or thought; "" for one that says nothing to a model."""
+    """Turn a block into text or an image; a thought becomes ""."""
     kind = block.get("type")
     make = _PARTS.get(kind) if isinstance(kind, str) else None
     if make is not None:

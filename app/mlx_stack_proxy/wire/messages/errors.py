@@ -1,8 +1,8 @@
 """Errors in Anthropic's shape, each with a status that costs its clients one try.
 
-Measured with Claude Code (docs/errors.md): it sends what was refused with 400 or 422 six times, and
-other errors of 400 and above up to seven; 424 once. What ``x-should-retry`` says, it believes of
-429 and 5xx.
+Measured with Claude Code (docs/errors.md): it sends a request six times in all if the status is 400
+or 422, up to seven times for other errors, and once for 424. It heeds ``x-should-retry`` for 429
+and 5xx.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..transcript import Json
 
 _DEPENDENCY_FAILED: Final = 424
 _OVERLOADED: Final = 529
-# Ours; what isn't here keeps its status.
+# The status for the proxy's own errors, by type; other errors keep their status.
 _STATUS: Final = {
     "loop_detected": _DEPENDENCY_FAILED,
     "tool_validation_failed": _DEPENDENCY_FAILED,
@@ -37,9 +37,9 @@ _TYPES: Final = {
 
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
-    """An error as these clients take it."""
+    """Write an error as Anthropic's clients expect it."""
     status = _STATUS.get(error.type, error.status)
-    if status == 422 or error.code == OVERFLOW:  # an upstream's, about what the client sent
+    if status == 422 or error.code == OVERFLOW:  # upstream refused what the client sent
         status = 400
     headers = error.headers()
     if status == _OVERLOADED:
@@ -59,7 +59,7 @@ def _type(status: int) -> str:
 
 
 def _message(error: ProxyError) -> str:
-    """Claude Code tells by these words that a prompt is too long, and makes it shorter."""
+    """Return an error's message. By these words Claude Code tells that it has to compact."""
     if error.code != OVERFLOW:
         return error.message
     tokens, window = error.extra.get("prompt_tokens"), error.extra.get("context_window")
@@ -69,7 +69,7 @@ def _message(error: ProxyError) -> str:
 
 
 def _details(error: ProxyError) -> Json:
-    """What our own errors say beside their sentence (docs/errors.md)."""
+    """Return the fields that the proxy's own errors have besides a message (docs/errors.md)."""
     code = error.code or (error.type if error.type != INVALID_REQUEST else None)
     named = {"error_code": code, "param": error.param}
     return {**{key: value for key, value in named.items() if value}, **error.extra}

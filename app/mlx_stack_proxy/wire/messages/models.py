@@ -1,4 +1,4 @@
-"""The list of models in Anthropic's shape."""
+"""Writes the list of models in Anthropic's shape."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ..transcript import Json
 
-_CREATED = "1970-01-01T00:00:00Z"  # nobody says
+_CREATED = "1970-01-01T00:00:00Z"  # the time is not known
 
 
 def listed(names: Sequence[str]) -> Json:
-    """The list, on one page."""
+    """Return the list of these models, on one page."""
     return {
         "data": [_model(name) for name in names],
         "has_more": False,

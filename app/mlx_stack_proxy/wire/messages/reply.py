@@ -1,4 +1,4 @@
-"""A reply's parts in Anthropic's words."""
+"""Writes the parts of a reply in Anthropic's terms: stop reason, message, usage, calls."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..chunks import count_of
 from ..dialect import Context
 from ..transcript import Json
 
-_BYTES_PER_TOKEN: Final = 4  # of what a model writes, where nobody has counted it
-# Which stop sequence ended a reply, chat completions don't say: that is the end of a turn, too.
+_BYTES_PER_TOKEN: Final = 4  # estimates output tokens if upstream sent no usage
+# Chat completions don't tell a stop sequence from the end of a turn: both become "end_turn".
 _STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 def stop_reason(finish: Any, *, calls: bool) -> str:
-    """Why a reply ended; one with calls wants their results, whatever its server says."""
+    """Return the stop reason; a reply with calls has "tool_use", whatever its server says."""
     return "tool_use" if calls else _STOPS.get(finish, "end_turn")
 
 
 def message(context: Context, usage: Json) -> Json:
-    """A message that says nothing yet."""
+    """Return a message without content."""
     return {
         "id": f"msg_{context.request_id.removeprefix('req_')}",
         "type": "message",
@@ -35,7 +35,10 @@ def message(context: Context, usage: Json) -> Json:
 
 
 def usage_of(usage: Any, context: Context, written: int) -> Json:
-    """``usage``: of the chat completion, if there is any. ``written``: characters of the reply."""
+    """Translate a chat completion's usage; without one, estimate it.
+
+    ``written``: characters of the reply.
+    """
     if not isinstance(usage, dict):
         return counted(context.prompt_tokens(), 0, written // _BYTES_PER_TOKEN)
     details = usage.get("prompt_tokens_details")
@@ -45,7 +48,7 @@ def usage_of(usage: Any, context: Context, written: int) -> Json:
 
 
 def counted(fresh: int, cached: int, written: int) -> Json:
-    """``fresh`` and ``cached`` tokens of the prompt, and those that were ``written``."""
+    """Return a usage of the prompt's ``fresh`` and ``cached`` tokens, and the output's."""
     return {
         "input_tokens": fresh,
         "cache_creation_input_tokens": 0,
@@ -55,12 +58,12 @@ def counted(fresh: int, cached: int, written: int) -> Json:
 
 
 def made_id(context: Context, position: int) -> str:
-    """The id of a call whose server gave it none."""
+    """Return an id for a call without one."""
     return f"toolu_{context.request_id.removeprefix('req_')}_{position}"
 
 
 def parsed(arguments: Any) -> Json:
-    """The arguments of a call. What nobody has checked may be no object: it goes on as text."""
+    """Parse a call's arguments. Unchecked ones may not be an object; that is passed on as text."""
     try:
         found = orjson.loads(arguments or "{}")
     except (orjson.JSONDecodeError, TypeError):

@@ -1,4 +1,4 @@
-"""A Messages request as one of a chat completion."""
+"""Turns a Messages request into one for a chat completion."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..transcript import Json
 from .content import Reader, refused, text_in
 from .tools import offer
 
-# The client's version and a digest of its own, which change from turn to turn.
+# Begins a system text with the client's version and a digest, which change from turn to turn.
 _BILLING = "x-anthropic-billing-header:"
 _SAME = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _SESSION = "x-claude-code-session-id"
 _AGENT = "x-claude-code-agent-id"
-_MOST_NAME = 256  # characters of a session's and an agent's name that count
+_MOST_NAME = 256  # characters of a session's or an agent's name; the rest is ignored
 
 
 def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
-    """The chat completion that a request asks for. Raises :class:`ProxyError` (400)."""
+    """Translate a request. Raises :class:`ProxyError` (400)."""
     if body.get("thread") is not None:
-        # Only new messages follow: ignored, it would lose the history. The SDK knows this code, and
-        # goes on with whole transcripts.
+        # A request to a thread holds only the new messages, so its history would be lost. The SDK
+        # knows this code, and then sends whole transcripts.
         said = "threads are not kept here; send the whole transcript"
         code = "thread_unsupported_request"
         raise ProxyError(400, INVALID_REQUEST, said, param="thread", code=code)
@@ -34,7 +34,7 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
 
 
 def count_tokens(body: Json) -> Json:
-    """About how many tokens a request has for a model here; it may hold what no model takes."""
+    """Estimate a request's prompt tokens, also for one that :func:`to_chat` refuses."""
     try:
         asked = _translated(body).body
     except ProxyError:
@@ -63,14 +63,14 @@ def _translated(body: Json) -> Translated:
 
 
 def _schema(body: Json) -> Any:
-    """The JSON schema that the reply is to follow, in the newer or the older field."""
+    """Return the JSON schema that the reply has to follow, from the newer or the older field."""
     config = body.get("output_config")
     wanted = config.get("format") if isinstance(config, dict) else body.get("output_format")
     return wanted.get("schema") if isinstance(wanted, dict) else None
 
 
 def _add(reader: Reader, message: Any, where: str) -> None:
-    """Take the next message; ``where`` it stands."""
+    """Take the next message. ``where``: its place, for errors."""
     role = message.get("role") if isinstance(message, dict) else None
     place = f"{where}.content"
     if role == "system":
@@ -88,7 +88,7 @@ def _system_texts(content: Any, where: str) -> list[str]:
 
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:
-    """Claude Code's: each agent has a history of its own, and all of a session one budget."""
+    """Return Claude Code's session: each agent has its own history, all share one budget."""
     session = headers.get(_SESSION, "").strip()[:_MOST_NAME]
     if not session:
         return None

@@ -1,9 +1,9 @@
-"""A reply as Anthropic's stream of events.
+"""Writes a reply as Anthropic's stream of events.
 
-``message_start`` · for each block ``content_block_start``, its deltas, ``content_block_stop`` ·
-``message_delta`` with the stop reason and the usage · ``message_stop``. One block is open at a
-time, and a block that is closed can't be gone on with. A whole reply is what such a stream has
-said by its end.
+The stream is ``message_start``; for each block ``content_block_start``, its deltas, and
+``content_block_stop``; ``message_delta`` with the stop reason and the usage; ``message_stop``. One
+block is open at a time, and a closed block can't be reopened. A whole reply is built by the same
+encoder: it is the message that the stream has written by its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..transcript import Json
 from .errors import error_reply
 from .reply import counted, made_id, message, parsed, stop_reason, usage_of
 
-# What chat completions call reasoning; a refusal is a text here.
+# The kind of block for each kind of text in a chat completion.
 _KINDS = {"reasoning": "thinking", "text": "text", "refusal": "text"}
 _NEW: Mapping[str, Json] = {
     "text": {"type": "text", "text": ""},
@@ -30,16 +30,16 @@ _NEW: Mapping[str, Json] = {
 
 
 class MessagesEncoder:
-    """One reply's stream, as :class:`Encoder` says."""
+    """Writes one reply's stream, as an :class:`~..dialect.Encoder`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reply = ReplyReader()
         self._started = False
         self._content: list[Json] = []  # the blocks that are closed
-        self._open = ""  # the kind of the block that is open: a text or a thought,
-        self._pieces: list[str] = []  # and what it says
-        self._written = 0  # characters
+        self._open = ""  # the kind of the open block, "text" or "thinking"; "": none is open
+        self._pieces: list[str] = []  # the open block's text
+        self._written = 0  # characters of all blocks
 
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
         return b"".join([self._say(_KINDS[kind], text) for kind, text in self._reply.take(payload)])
@@ -56,7 +56,7 @@ class MessagesEncoder:
         return out + _event(last) + _event({"type": "message_stop"})
 
     def whole(self) -> Json:
-        """The message, once all chunks have been taken, as an object of its own."""
+        """Return the message as one object, once all chunks have been taken."""
         self._end_blocks()
         ending = self._ending()
         whole = {**message(self._context, ending.pop("usage")), "content": self._content}
@@ -107,7 +107,7 @@ class MessagesEncoder:
         return out
 
     def _of_block(self, what: str, **fields: Json) -> bytes:
-        """An event of the block that is open."""
+        """Write an event of the open block."""
         place = {"type": f"content_block_{what}", "index": len(self._content)}
         return _event({**place, **fields})
 
@@ -120,14 +120,14 @@ class MessagesEncoder:
 
 
 def whole(completion: Mapping[str, Any], context: Context) -> Json:
-    """A ``chat.completion`` as a message."""
+    """Turn a ``chat.completion`` into a message."""
     encoder = MessagesEncoder(context)
     encoder.chunk(as_chunk(completion))
     return encoder.whole()
 
 
 def _as_object(arguments: str) -> str:
-    """The arguments as they are, where they are those of an object."""
+    """Return arguments that begin an object unchanged, and wrap any other in an object."""
     if arguments.startswith("{"):
         return arguments
     return orjson.dumps(parsed(arguments)).decode()

@@ -1,9 +1,9 @@
-"""The tools of a request: those that a model here can be offered, and those that it can't.
+"""Sorts a request's tools into those that the model can be offered and those that it can't.
 
-A tool with a schema is the client's own. One without has a type of Anthropic's: either the client
-runs it, and the model was trained on its schema, which nobody sends; or Anthropic's servers run it.
-A model of ours knows neither. A tool that is loaded later (``defer_loading``) is offered once a
-result has named it.
+A tool with a schema is the client's own, and is offered. A tool without one has a type defined by
+Anthropic. Some of those the client runs, but their schema is not sent, for Anthropic's models were
+trained on it; the others Anthropic's servers run. The tiers' models know neither. A tool that is
+loaded later (``defer_loading``) is offered once a result has named it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from ...frozen import frozen
 from ..transcript import Json
 from .content import refused
 
-# Types that the client runs, whose schema is not on the wire.
+# Prefixes of the types that the client runs, and whose schema is not sent.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 @frozen
 class Offer:
-    """``fields``: of the chat completion. ``left_out``: what Anthropic's servers would run."""
+    """What the model is offered of a request's tools."""
 
-    fields: Json
-    left_out: tuple[str, ...]
+    fields: Json  # the fields about tools for the chat completion's request
+    left_out: tuple[str, ...]  # names of the tools that Anthropic's servers would run
 
 
 def offer(body: Json, loaded: Collection[str]) -> Offer:
-    """The tools of a request. ``loaded``: the deferred tools that results have named.
+    """Translate a request's tools. ``loaded``: the deferred tools that results have named.
 
-    Raises :class:`ProxyError` (400) for what can't be run.
+    Raises :class:`ProxyError` (400) for a tool of the client's without a schema, and if the request
+    has, or forces, only tools that Anthropic's servers run.
     """
     given = body.get("tools")
     tools: list[Json] = []

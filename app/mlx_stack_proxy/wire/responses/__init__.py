@@ -1,14 +1,14 @@
-"""``/v1/responses``: what Codex and OpenAI's newer clients speak, without a store behind it.
+"""OpenAI's Responses API, as Codex and OpenAI's newer clients speak it, without a store.
 
 A request is a list of items (``items.py``), tools in three shapes (``tools.py``) and fields, most
-of which chat completions have too (``request.py``). A reply is a list of items again: while it is
-streamed, each is opened, grows and is closed before the next one opens (``stream.py``); unstreamed
-it is what the last event of such a stream holds. What the response says of its request is encoded
-once for all events that carry it (``echo.py``).
+of which chat completions have too (``request.py``). A reply is a list of items again. In a stream
+each item is opened, grows and is closed before the next one opens (``stream.py``); an unstreamed
+reply is the response in such a stream's last event. The fields that a response repeats from its
+request are encoded once for all events that carry the response (``echo.py``).
 
-Nothing is stored, so that all that asks for a store is refused: ``previous_response_id``,
-``conversation``, ``item_reference``, ``prompt``, ``background`` and a foreign compaction. The
-grammar of a custom tool is told to the model, and is not enforced.
+Nothing is stored, so a request that needs a store is refused: ``previous_response_id``,
+``conversation``, ``item_reference``, ``prompt``, ``background`` and a compaction by another server.
+The model is told a custom tool's grammar, but the grammar is not enforced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESPONSES = Dialect(
     encoder=ResponseStream,
     whole=whole,
     error=error_reply,
-    # Codex tries one first, and HTTP at once after 426; after anything else only six tries later.
+    # Codex tries a WebSocket first. After 426 it uses HTTP at once, else only after six more tries.
     websocket_status=426,
     own_headers=(b"x-codex-",),
 )

@@ -1,7 +1,7 @@
-"""What a response says of its request: encoded once, for every event that carries the response.
+"""Encodes the fields that a response repeats from its request, once for all events that carry it.
 
 Clients' SDKs and Open Responses want all fields that OpenAI's own responses have, also those that
-mean nothing here; a tool list may have 40 kB, so that it is not encoded for each event anew.
+mean nothing here. A list of tools may have 40 kB, too much to encode for each event anew.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _FUNCTION: Final = {"description": None, "parameters": None, "strict": None}
 
 @frozen
 class Echo:
-    """``shapes``: of the tools. ``fields``: the members of a JSON object, without its braces."""
+    """What the encoder has to know about a request."""
 
-    shapes: Shapes
-    fields: bytes
+    shapes: Shapes  # how the request offers its tools
+    fields: bytes  # the fields to repeat: the members of a JSON object, without its braces
 
 
 def echo_of(body: Mapping[str, Any]) -> bytes:
-    """The fields of a response that come of its request."""
+    """Return the fields that a response repeats from its request, as :attr:`Echo.fields`."""
     fields = {key: _or(body.get(key), default) for key, default in _AS_GIVEN.items()}
     fields |= _HERE
     fields["reasoning"] = {"effort": None, "summary": None, **_object(body.get("reasoning"))}

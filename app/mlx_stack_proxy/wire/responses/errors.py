@@ -1,8 +1,8 @@
-"""Errors as the clients of this protocol take them: each that is final costs one try.
+"""Errors for the clients of this protocol, so that each final error costs one try.
 
-Codex asks thirty times after a status of 500 and above, and six times after most others; once after
-400, and after 429 without ``Retry-After``. So what would be the same again is 400, what a while may
-change is 429, and 503 alone says that upstream can't be reached, which trying again may mend.
+Codex sends a request thirty times if the status is 500 or above, and six times for most others, but
+once for 400, and for 429 without ``Retry-After``. So an error that would come again has 400, and
+one that may pass in a while 429. Only an unreachable upstream has 503, for another try may help.
 The body is OpenAI's error object, as in chat completions (docs/errors.md).
 """
 
@@ -20,7 +20,7 @@ _LATER: Final = frozenset({_BUDGET, "tier_busy", "memory_pressure"})
 
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
-    """The response to a request of which nothing has been sent."""
+    """Return the response to a request whose reply has not begun."""
     status = status_of(error)
     passing = status == 503
     headers = [
@@ -31,7 +31,7 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     headers.append((b"x-should-retry", b"true" if passing else b"false"))
     body = error.body()
     if error.type == _BUDGET:
-        # Of a 429 Codex (0.169) shows no words but these, behind "You've hit your usage limit."
+        # For a 429, Codex (0.169) shows only this header, behind "You've hit your usage limit."
         headers.append((b"x-codex-promo-message", error.message.encode("ascii", "replace")))
         body["error"] |= {"type": "usage_limit_reached", "code": _BUDGET}
     return ErrorReply(status, headers, body)
@@ -48,10 +48,10 @@ def status_of(error: ProxyError) -> int:
 
 
 def failure_of(error: ProxyError, *, text_is_out: bool = False) -> dict[str, Any]:
-    """The error of a response that fails after its stream has begun.
+    """Return the error object of a response that fails after its stream has begun.
 
-    Codex tries again after each code but ``invalid_prompt`` and that of an overflow. A server that
-    broke off in the midst of a text has to be asked again, and only the client can do that.
+    Codex tries again after each code but ``invalid_prompt`` and that of an overflow. If a server
+    broke off after text went out (``text_is_out``), only the client can try again.
     """
     broke_off = text_is_out and (error.type, error.status) == _BROKEN
     if error.code == OVERFLOW:

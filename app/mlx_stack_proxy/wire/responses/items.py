@@ -1,7 +1,7 @@
-"""The items of a request's input, in their order, as chat messages.
+"""Turns the items of a request's input, in their order, into chat messages.
 
-An item of a kind that chat completions lack becomes a call and its result where it has a
-``call_id``, else text.
+An item of a kind that chat completions lack becomes a call or a result if it has a ``call_id``,
+else text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .parts import content_of, result_of, text_of
 from .tools import custom_arguments, flat_name
 
 Item = Mapping[str, Any]
-# Not part of what an item says: how the protocol keeps it, or what stands elsewhere in the message.
+# Fields that are no part of an item's content: the protocol's own, or in the message elsewhere.
 _OUTSIDE: Final = frozenset({"type", "id", "call_id", "status", "caller"})
 _ENDED: Final = (None, "in_progress", "completed")
 _STORED: Final = {
@@ -29,7 +29,7 @@ _STORED: Final = {
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
-    """The messages of a request. Raises :class:`ProxyError` (400) with what is wrong and where."""
+    """Return a request's messages. Raises :class:`ProxyError` (400): what is wrong, and where."""
     transcript = Transcript()
     transcript.system(_texts(text_of(body.get("instructions"))))
     given = body.get("input")
@@ -70,7 +70,7 @@ def _message(transcript: Transcript, item: Item, where: str) -> None:
 
 
 def _reasoning(transcript: Transcript, item: Item, where: str) -> None:
-    """What it thought, or a summary of it; encrypted content only its own server can read."""
+    """Take the reasoning or its summary; only the server that encrypted the rest can read that."""
     transcript.assistant(thought=text_of(item.get("content") or item.get("summary") or []))
 
 
@@ -96,7 +96,7 @@ def _result(transcript: Transcript, item: Item, where: str) -> None:
         text, images = _said(item), []
     status = item.get("status")
     marked = text if status in _ENDED else f"[{status}] {text}"
-    # The id of local_shell_call_output is its call's.
+    # A local_shell_call_output has its call's id in `id`.
     call_id = item.get("call_id") or item.get("id")
     if not isinstance(call_id, str):
         raise invalid(f"`{where}.call_id` must be a string", f"{where}.call_id")
@@ -108,7 +108,7 @@ def _has_parts(output: Any) -> bool:
 
 
 def _other(transcript: Transcript, item: Item, where: str) -> None:
-    """An item of a tool that is not offered here, or of a kind that is not known."""
+    """Take an item of a tool that is not offered here, or of an unknown kind."""
     kind = str(item["type"])
     paired = isinstance(item.get("call_id"), str)
     if kind.endswith("_output") and (paired or kind == "local_shell_call_output"):

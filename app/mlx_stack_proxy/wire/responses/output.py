@@ -1,7 +1,7 @@
-"""The items of a reply: what grows while it is streamed, and calls, which come whole.
+"""Writes the items of a reply: texts, which grow while they are streamed, and calls, which don't.
 
-A message's text, its refusal and reasoning grow alike: they differ in the names of their events
-and in what stands beside their text. These are the rows of ``TEXT``, ``REFUSAL``, ``REASONING``.
+A message's text, its refusal and the reasoning grow in the same way. They differ in the names of
+their events and in the fields beside their text, which ``TEXT``, ``REFUSAL``, ``REASONING`` hold.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ Item = dict[str, Any]
 
 @frozen
 class Growing:
-    """A kind of item that comes piece by piece.
+    """A kind of item that comes piece by piece."""
 
-    ``event``: how the names of its events begin. ``field``: its text's, in its part and in the
-    event that ends it. ``part``: its part without the text; ``beside``: of its events.
-    """
-
-    prefix: str
-    event: str
-    field: str
-    part: Mapping[str, Any]
-    beside: Mapping[str, Any]
+    prefix: str  # begins the item's id
+    event: str  # begins the names of its events
+    field: str  # the name of its text's field, in its part and in the event that ends the text
+    part: Mapping[str, Any]  # its part without the text
+    beside: Mapping[str, Any]  # further fields of its events
 
     def item(self, id: str, parts: list[Item], status: str) -> Item:
         if self is REASONING:
@@ -48,24 +44,21 @@ REASONING: Final = Growing("rs", "response.reasoning_text", "text", {"type": "re
 
 @frozen
 class Called:
-    """A call in the shape in which its tool was offered.
-
-    ``event``, ``field``: as of :class:`Growing`. ``beside``: of the event that ends its text.
-    """
+    """A call in the shape in which its tool was offered."""
 
     item: Item
-    event: str
-    field: str
-    beside: Mapping[str, Any]
+    event: str  # as in :class:`Growing`
+    field: str  # as in :class:`Growing`
+    beside: Mapping[str, Any]  # further fields of the event that ends its text
 
     @property
     def opened(self) -> Item:
-        """The item before its text has come."""
+        """The item as it is opened, with an empty text."""
         return {**self.item, self.field: "", "status": "in_progress"}
 
 
 def called(id: str, call_id: str, arguments: str, shape: Shape, status: str) -> Called:
-    """A call. ``id``: the item's, without its kind's prefix."""
+    """Make a call. ``id``: the item's id, without the prefix of its kind."""
     item: Item = {"id": "", "type": "", "status": status, "call_id": call_id, "name": shape.name}
     if shape.namespace:
         item["namespace"] = shape.namespace
@@ -78,7 +71,7 @@ def called(id: str, call_id: str, arguments: str, shape: Shape, status: str) -> 
 
 
 def usage_of(usage: Mapping[str, Any]) -> Item:
-    """A chat completion's usage, with both details, as the SDKs want them."""
+    """Translate a chat completion's usage, with both details, which the SDKs require."""
     read = usage.get("prompt_tokens_details") or {}
     written = usage.get("completion_tokens_details") or {}
     return {

@@ -1,7 +1,7 @@
-"""The parts of an item's content, as those of a chat message.
+"""Turns the parts of an item's content into those of a chat message.
 
-A content of texts alone becomes one string, which every chat template takes. What has no twin in
-chat completions stays there as JSON: it is said rather than lost.
+A content of texts alone becomes one string, which every chat template takes. A part of a kind that
+chat completions lack becomes text, its own JSON, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IMAGE_NOTE: Final = "[image: see the next message]"
 
 
 def content_of(content: Any, where: str) -> list[Part]:
-    """The parts of a user's message. Raises :class:`ProxyError` (400) for what can't be read."""
+    """Return a user's parts. Raises :class:`ProxyError` (400) for a part that can't be read."""
     if not isinstance(content, list):
         return [_single(content)]
     parts = [_part(one, f"{where}[{position}]") for position, one in enumerate(content)]
@@ -32,14 +32,14 @@ def content_of(content: Any, where: str) -> list[Part]:
 
 
 def text_of(content: Any, between: str = "\n") -> str:
-    """The texts of a content; its other parts as JSON."""
+    """Join a content's texts, and its other parts as JSON, with ``between``."""
     if not isinstance(content, list):
         return _single(content)
     return between.join(_text(part) for part in content)
 
 
 def result_of(output: Any, where: str) -> tuple[str, list[Json]]:
-    """A tool's result: its text, and its images."""
+    """Return the text of a tool's result, and its images and files."""
     parts = content_of(output, where)
     texts = [part if isinstance(part, str) else _IMAGE_NOTE for part in parts]
     return "\n".join(texts), [part for part in parts if not isinstance(part, str)]

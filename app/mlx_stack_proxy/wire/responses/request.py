@@ -1,8 +1,8 @@
-"""A request's body as that of a chat completion.
+"""Turns a request's body into that of a chat completion.
 
-Fields that chat completions have too are copied; the rest is translated, left out where it only
-tunes what a local model lacks (effort, verbosity, truncation, betas), or refused where leaving it
-out would lose what the client means.
+Fields that chat completions have too are copied. Other fields are translated; left out if they only
+tune what a local model lacks (effort, verbosity, truncation, betas); or refused if the client's
+meaning would be lost without them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
-    """The chat completion that a request asks for. Raises :class:`ProxyError` (400)."""
+    """Translate a request. Raises :class:`ProxyError` (400)."""
     for name, (code, sentence) in _REFUSED.items():
         if body.get(name):
             raise ProxyError(400, INVALID_REQUEST, sentence, param=name, code=code)
@@ -49,7 +49,7 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
     if chat.get("stream"):
         chat["stream_options"] = {"include_usage": True}
     if (most := body.get("max_output_tokens")) is not None:
-        if type(most) is not int or most < 1:  # True is no number
+        if type(most) is not int or most < 1:  # refuses True, which is an int
             raise invalid("`max_output_tokens` must be a whole number above 0", "max_output_tokens")
         chat["max_tokens"] = most
     if format_ := _response_format(body.get("text")):
@@ -59,7 +59,7 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
 
 
 def session_of(headers: Mapping[str, str]) -> SessionName | None:
-    """Codex names its thread and, as the session, the thread from which all of them come."""
+    """Return Codex's thread; the budget is that of its session, the thread that all come from."""
     parent = headers.get("session-id", "")
     for source in ("thread-id", "session-id"):
         if name := headers.get(source):

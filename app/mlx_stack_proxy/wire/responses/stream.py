@@ -1,11 +1,11 @@
-"""The chunks of a chat completion as the events of a response.
+"""Writes the chunks of a chat completion as the events of a response.
 
-One item is open at a time. Text and reasoning flow as they come; calls are gathered and come last,
-in their order: they are released together anyway, and their arguments may come interleaved, which
-items may not. The last event has the whole response, and ``[DONE]`` behind it.
+One item is open at a time. Text and reasoning are passed on as they come. Calls are gathered and
+come last, in their order: they are released together anyway, and their arguments may come
+interleaved, which items must not. The last event has the whole response; ``[DONE]`` follows it.
 
-All ids are made of the request's, so that the same reply has the same bytes. An unstreamed response
-is the whole that such a stream ends with: it has one chunk.
+All ids are derived from the request's, so the same reply has the same bytes. An unstreamed response
+is built in the same way, from one chunk: it is the response that the stream ends with.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS: Final = {"reasoning": REASONING, "text": TEXT, "refusal": REFUSAL}
 
 
 class ResponseStream:
-    """One reply's events, as :class:`~..dialect.Encoder` wants them."""
+    """Writes one reply's stream, as an :class:`~..dialect.Encoder`."""
 
     def __init__(self, context: Context) -> None:
         echo: Echo = context.echo
@@ -72,7 +72,7 @@ class ResponseStream:
         return out + self._about(f"response.{whole['status']}", whole) + DONE_FRAME
 
     def whole(self) -> Item:
-        """The response, once all chunks have been taken, as an object of its own."""
+        """Return the response as one object, once all chunks have been taken."""
         self._close()
         self._end_calls()
         return {**self._ended(), **orjson.loads(b"{%b}" % self._echo)}
@@ -131,7 +131,7 @@ class ResponseStream:
         return f"{self._id}{len(self._output):02x}"
 
     def _place(self) -> Item:
-        """Where in the response the open item's text grows."""
+        """Return the place in the response where the open item's text grows."""
         place = {"item_id": self._item_id, "output_index": len(self._output)}
         return {**place, "content_index": 0}
 
@@ -151,7 +151,7 @@ class ResponseStream:
         return self._response("incomplete", incomplete_details={"reason": reason})
 
     def _response(self, status: str, **more: Any) -> Item:
-        """The response as it is by now, without what it says of its request."""
+        """Return the response as it stands, without the fields that it repeats from its request."""
         return {
             "id": f"resp_{self._id}",
             "object": "response",
@@ -178,7 +178,7 @@ class ResponseStream:
 
 
 def whole(completion: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The response that a whole chat completion is."""
+    """Turn a ``chat.completion`` into a response."""
     stream = ResponseStream(context)
     stream.chunk(as_chunk(completion))
     return stream.whole()

@@ -1,14 +1,14 @@
-"""The tools of a request, as functions, and the way back for calls of them.
+"""Turns a request's tools into functions, and calls of those back into calls of the tools.
 
-A function stays one. A namespace's functions get its name before theirs (``ns__name``), for chat
-completions know no namespaces. A custom tool takes raw text: it becomes a function with that text
-as its one parameter, and its grammar stands in its description. Where the grammar says with which
-words a text begins and ends (as that of a patch does), the parameter's schema has them as
-``x-frame``: a call without them is doubted. The grammar itself is not enforced.
+A function stays a function. A namespace's functions get its name as a prefix (``ns__name``), for
+chat completions have no namespaces. A custom tool takes raw text: it becomes a function with that
+text as its one parameter, and with its grammar in the description. If the grammar says with which
+words a text begins and ends (as a patch's does), the parameter's schema has them as ``x-frame``,
+and a call without them is doubted. The grammar itself is not enforced.
 
-Tools that a server would run (search, code, images) or that have no schema are left out; a request
-that has no others, or wants just those, is refused, for a reply without them would look like one
-with them.
+Tools that a server would run (search, code, images) or that have no schema are left out. A request
+that has no other tools, or forces one of these, is refused, for the client could not tell the reply
+from one by a model that has them.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
 
 @frozen
 class Shape:
-    """How a tool was offered: by its own name, in a namespace or "", as a custom tool or not."""
+    """How a request offers a tool."""
 
-    name: str
-    namespace: str = ""
-    custom: bool = False
+    name: str  # the tool's own name, without its namespace
+    namespace: str = ""  # "": none
+    custom: bool = False  # it is a custom tool, not a function
 
 
 class Shapes:
-    """The tools of a request by the names under which the model knows them."""
+    """The tools of a request, by the names under which the model knows them."""
 
     def __init__(self, by_name: dict[str, Shape]) -> None:
         self._by_name = by_name
 
     def __getitem__(self, name: str) -> Shape:
-        """The tool that a call names: a namespaced one by its bare name too, if just one has it."""
+        """Return the tool that a call names, also by a bare name that only one namespace has."""
         if name in self._by_name:
             return self._by_name[name]
         same = [shape for shape in self._by_name.values() if shape.name == name]
@@ -58,15 +58,15 @@ class Shapes:
 
 @frozen
 class Tools:
-    """``fields``: of the chat request. ``left_out``: the types of what is not offered."""
+    """A request's tools, translated."""
 
-    fields: dict[str, Any]
+    fields: dict[str, Any]  # the fields about tools for the chat completion's request
     shapes: Shapes
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # the types of the tools that are not offered
 
 
 def tools_of(body: Mapping[str, Any]) -> Tools:
-    """The tools of a request, and its choice among them. Raises :class:`ProxyError` (400)."""
+    """Translate a request's tools, and its choice among them. Raises :class:`ProxyError` (400)."""
     given = objects(body.get("tools"), "tools")
     offered: dict[str, Tool] = {}
     shapes: dict[str, Shape] = {}
@@ -90,17 +90,20 @@ def tools_of(body: Mapping[str, Any]) -> Tools:
 
 
 def flat_name(name: str, namespace: Any) -> str:
-    """Under which name the model knows a tool."""
+    """Return the name under which the model knows a tool."""
     return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
 
 
 def custom_arguments(text: str) -> str:
-    """A custom tool's raw text as the arguments of its function."""
+    """Write a custom tool's raw text as the arguments of its function."""
     return orjson.dumps({_INPUT: text}).decode()
 
 
 def custom_text(arguments: str) -> str:
-    """The raw text in such arguments; all of them, where they are no such object."""
+    """Return a custom tool's raw text from its function's arguments.
+
+    Arguments that are not such an object are returned unchanged.
+    """
     try:
         given = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -136,7 +139,7 @@ def _function(tool: Tool, namespace: str, where: str) -> Iterator[tuple[Shape, T
 
 
 def _of_text(tool: Tool) -> Tool:
-    """A custom tool's description and parameters."""
+    """Return the description and parameters of a custom tool's function."""
     described = tool.get("description") or ""
     parameter: dict[str, Any] = {"type": "string"}
     format_ = tool.get("format")
@@ -156,9 +159,9 @@ def _of_text(tool: Tool) -> Tool:
 
 
 def _frame(grammar: str) -> list[str]:
-    """The words with which every text of a Lark grammar begins and ends, if the grammar has them.
+    """Return the words with which every text of a Lark grammar begins and ends; [] if unknown.
 
-    It has where the first and the last rule of ``start`` begin with a word in quotes.
+    They are known if the first and the last rule in ``start`` each begin with a word in quotes.
     """
     rules: dict[str, str] = dict(_RULE.findall(grammar))
     ends = rules.get("start", "").split()
@@ -168,7 +171,7 @@ def _frame(grammar: str) -> list[str]:
 
 
 def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[str]]:
-    """A request's choice, for chat completions, and the names of the tools that it leaves."""
+    """Return the tool choice for chat completions, and the names of the tools that it allows."""
     everything = frozenset(shapes)
     if choice is None or isinstance(choice, str):
         return choice, everything
@@ -187,7 +190,7 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
 
 
 def _named(one: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:
-    """The tools that a choice names; a namespace is all of its own."""
+    """Return the names of the tools that a choice names; a namespace names all of its tools."""
     name, namespace = one.get("name"), one.get("namespace")
     if one.get("type") == "namespace":
         return frozenset(key for key, shape in shapes.items() if shape.namespace == name)
