@@ -129,11 +129,11 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
     was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
     if was_object:
         arguments = orjson.dumps(arguments).decode()
-    name = _string(function.get("name"))
+    name = string_of(function.get("name"))
     at = index_of(call, place)
     odd = at is not call.get("index") or not _is_whole(call, name)
     return ToolCallDelta(
-        choice, at, _string(call.get("id")), name, _string(arguments), was_object, odd
+        choice, at, string_of(call.get("id")), name, string_of(arguments), was_object, odd
     )
 
 
@@ -176,7 +176,8 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def _string(value: Any) -> str:
+def string_of(value: Any) -> str:
+    """Return a string as it came; "" for what is none."""
     return value if isinstance(value, str) else ""
 
 

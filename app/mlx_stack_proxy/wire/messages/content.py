@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError, invalid
+from ..chunks import string_of
 from ..transcript import BETWEEN, Json, Part, Transcript
 
 _ERROR = "Error: "  # begins a result that is an error, for chat completions have no flag for that
@@ -43,13 +44,13 @@ class Reader:
             if kind == "tool_use":
                 calls.append(block)
             elif kind == "thinking":
-                thoughts.append(_string(block.get("thinking")))
+                thoughts.append(string_of(block.get("thinking")))
             elif isinstance(part := _part(block, place), str):
                 texts.append(part)
         self.transcript.assistant("".join(texts), "".join(thoughts))
         for call in calls:
             arguments = orjson.dumps(call.get("input") or {}).decode()
-            self.transcript.call(_string(call.get("id")), _string(call.get("name")), arguments)
+            self.transcript.call(string_of(call.get("id")), string_of(call.get("name")), arguments)
 
     def _result(self, block: Json, where: str) -> None:
         """Take a result. Its images follow it in the user's message."""
@@ -62,9 +63,9 @@ class Reader:
                 part = "[an image: see the message after this]"
             texts += [part] if part else []
             if inner.get("type") == "tool_reference":
-                self.loaded.add(_string(inner.get("tool_name")))
+                self.loaded.add(string_of(inner.get("tool_name")))
         text = BETWEEN.join(texts)
-        call_id = _string(block.get("tool_use_id"))
+        call_id = string_of(block.get("tool_use_id"))
         if block.get("is_error") is True:
             self.failed.add(call_id)
             text = _ERROR + text
@@ -73,7 +74,8 @@ class Reader:
 
 def text_in(content: Any, where: str) -> list[str]:
     """Return the texts of a content that can hold only text blocks."""
-    return [text for block, _ in blocks_of(content, where) if (text := _string(block.get("text")))]
+    texts = [string_of(block.get("text")) for block, _ in blocks_of(content, where)]
+    return [text for text in texts if text]
 
 
 def blocks_of(content: Any, where: str) -> Iterator[tuple[Json, str]]:
@@ -107,7 +109,7 @@ def _part(block: Json, where: str) -> Part:
 
 
 def _text(block: Json, where: str) -> str:
-    return _string(block.get("text"))
+    return string_of(block.get("text"))
 
 
 def _image(block: Json, where: str) -> Json:
@@ -115,7 +117,7 @@ def _image(block: Json, where: str) -> Json:
     if source.get("type") == "base64":
         url = f"data:{source.get('media_type')};base64,{source.get('data')}"
     elif source.get("type") == "url":
-        url = _string(source.get("url"))
+        url = string_of(source.get("url"))
     else:
         raise refused("can't be read here: send the image itself, or its URL", f"{where}.source")
     return {"type": "image_url", "image_url": {"url": url}}
@@ -123,9 +125,9 @@ def _image(block: Json, where: str) -> Json:
 
 def _document(block: Json, where: str) -> str:
     source = _source(block)
-    title = [t] if (t := _string(block.get("title"))) else []
+    title = [t] if (t := string_of(block.get("title"))) else []
     if source.get("type") == "text":
-        return BETWEEN.join([*title, _string(source.get("data"))])
+        return BETWEEN.join([*title, string_of(source.get("data"))])
     if source.get("type") == "content":
         return BETWEEN.join([*title, *text_in(source.get("content"), where)])
     raise refused("can't be read here: send the document's text", f"{where}.source")
@@ -147,10 +149,6 @@ def _tool_reference(block: Json, where: str) -> str:
 
 def _nothing(block: Json, where: str) -> str:
     return ""
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 _PARTS: Final[Mapping[str, Callable[[Json, str], Part]]] = {
