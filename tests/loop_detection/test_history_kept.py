@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.loop_detection import turns as turns_module
+from mlx_stack_proxy.loop_detection import turns
 from mlx_stack_proxy.loop_detection.history import MAX_SESSIONS, History, HistoryReader
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
@@ -30,19 +31,19 @@ Json = dict[str, Any]
 
 def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read_now: list[Json] = []
-    one_given = turns_module._given
+    one_given = turns.given_by
 
-    def counted(message: Json) -> turns_module.Given:
+    def counted(message: Json, failed: Collection[str]) -> turns.Given:
         read_now.append(message)
-        return one_given(message)
+        return one_given(message, failed)
 
-    monkeypatch.setattr(turns_module, "_given", counted)
+    monkeypatch.setattr("mlx_stack_proxy.loop_detection.history.given_by", counted)
     reader = HistoryReader()
-    reader.read("s", Blocks(run(50)))
+    reader.read("s", Blocks([{**SYSTEM, "content": "It is 11:59."}, *run(50)]))
     assert len(read_now) == 51
-    for more in ([SYSTEM, *run(51)], [*run(48), assistant(text="Another way."), USER]):
+    for more in ([SYSTEM, *run(51)], [SYSTEM, *run(48), assistant(text="Another way."), USER]):
         read_now.clear()
-        found = reader.read("another", Blocks(more))
+        found = reader.read("s", Blocks(more))
         assert len(read_now) < BLOCK / 2, "a clock before it and a branch behind it change nothing"
         assert told(found) == told(read(more))
 
@@ -83,24 +84,19 @@ MESSAGES = st.lists(
 )
 
 
-@given(st.lists(MESSAGES, min_size=1, max_size=6), st.integers(1, 5))
-def test_what_was_seen_before_never_changes_what_is_read(
-    transcripts: list[list[Json]], size: int
-) -> None:
-    """But for what was shown when it was new. Nor does it matter where the blocks begin."""
+@given(st.lists(MESSAGES, min_size=1, max_size=6))
+def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[Json]]) -> None:
+    """But for what was shown when it was new."""
 
     def done(whole: History) -> list[Any]:
-        turns = [(turn.action, turn.calls, turn.place) for turn in whole.turns]
-        return [turns, whole.pending.digest, whole.place]
+        made = [(turn.action, turn.calls, turn.place) for turn in whole.turns]
+        return [made, whole.pending.digest, whole.place]
 
     reader = HistoryReader()
     for messages in transcripts:
         assert done(reader.read("s", Blocks(messages))) == done(read(messages))
         longer = [*messages, *transcripts[0]]
         assert done(reader.read("s", Blocks(longer))) == done(read(longer))
-    parts = [longer[at : at + size] for at in range(0, len(longer), size)]
-    whole = turns_module.joined([turns_module.steps_in(longer)], ())
-    assert turns_module.joined(map(turns_module.steps_in, parts), ()) == whole
 
 
 def test_the_beginning_of_a_task_is_kept_up() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
+import pytest
+
+from mlx_stack_proxy.wire.blocks import BLOCK, Blocks, Known
 
 SYSTEM = {"role": "system", "content": "You are careful. It is 12:04."}
 
@@ -16,11 +19,46 @@ def said(count: int) -> list[Any]:
 
 def test_a_block_is_known_again_by_what_it_says() -> None:
     messages = said(3 * BLOCK)
-    before = Blocks(messages).names
+    before = Blocks([{**SYSTEM, "content": "It is 12:05."}, *messages]).names
     assert Blocks(copy.deepcopy([SYSTEM, *messages, *said(2)])).names == before
-    messages[BLOCK + 7] = {"role": "user", "content": "message 39, edited"}
-    after = Blocks(messages).names
-    assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, True]
+    messages[BLOCK + 7] = {"role": "user", "content": "edited"}
+    after = Blocks([SYSTEM, *messages]).names
+    assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False]
+
+
+def read_parts(known: Known[list[Any]], messages: list[Any]) -> list[Any]:
+    """What is read of the messages, which come in one piece; checks that all of them came."""
+    new: list[Any] = []
+
+    def read(before: list[Any], more: Sequence[Any]) -> list[Any]:
+        new.extend(more)
+        return [*before, *more]
+
+    assert known.read(Blocks(messages), [], read) == messages
+    return new
+
+
+def test_only_what_follows_a_known_beginning_is_read() -> None:
+    known: Known[list[Any]] = Known(most=4)
+    whole = said(3 * BLOCK)
+    for count, new in ((5, 5), (2 * BLOCK, 2 * BLOCK), (2 * BLOCK + 3, 3), (3 * BLOCK, BLOCK)):
+        assert len(read_parts(known, whole[:count])) == new
+    branch = [*whole[:BLOCK], *said(BLOCK)]
+    assert len(read_parts(known, branch)) == BLOCK
+    assert len(read_parts(known, [*branch, *said(BLOCK)])) == BLOCK
+    assert len(read_parts(known, whole)) == 0
+    assert len(read_parts(known, whole[: 2 * BLOCK])) == BLOCK, "the longest unused is forgotten"
+
+
+def test_what_raises_is_not_known() -> None:
+    known: Known[int] = Known()
+
+    def refuse(before: int, more: Sequence[Any]) -> int:
+        raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            known.read(Blocks(said(BLOCK)), 0, refuse)
 
 
 def test_messages_that_are_none() -> None:

@@ -11,12 +11,13 @@ from typing import Any
 
 from ..errors import invalid
 from ..wire import legacy, surrogates
-from ..wire.blocks import messages_in
+from ..wire.blocks import Known, messages_in
 from ..wire.chunk_form import MAX_CHOICES
 from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name; the name goes into headers, events and the log
+_CHECKED: Known[int] = Known()  # how many messages: only right ones get in
 
 
 def parse(raw: bytes) -> Request:
@@ -43,7 +44,7 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
         size=size,
         failed=failed,
     )
-    _check_messages(body["messages"])
+    _CHECKED.read(request.blocks, _and_checked(0, request.blocks.head), _and_checked)
     for name in ("tools", "functions"):
         if (tools := body.get(name)) is not None:
             _check_tools(tools, name)
@@ -82,12 +83,14 @@ def _check_list(body: Mapping[str, Any]) -> None:
         raise invalid(f"`messages` has more than {MAX_MESSAGES:,} messages", "messages")
 
 
-def _check_messages(messages: Sequence[Any]) -> None:
-    for position, message in enumerate(messages):
+def _and_checked(count: int, messages: Sequence[Any]) -> int:
+    """Check the messages behind ``count`` others; return how many are checked now."""
+    for position, message in enumerate(messages, count):
         if (problem := _problem(message)) is not None:
             key, what = problem
             where = f"messages[{position}]{key}"
             raise invalid(f"`{where}` {what}", where)
+    return count + len(messages)
 
 
 def _problem(message: Any) -> tuple[str, str] | None:

@@ -116,7 +116,7 @@ class Request:
     @cached_property
     def prompt_tokens(self) -> int:
         """The estimated tokens of the prompt; cached, for a long history takes time."""
-        return estimate_prompt_tokens(self.body)
+        return estimate_prompt_tokens(self.body, self.blocks)
 
     def is_within(self, tokens: int) -> bool:
         """Whether the prompt's estimate is at most ``tokens``."""

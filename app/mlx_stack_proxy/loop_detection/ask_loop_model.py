@@ -136,7 +136,8 @@ class _Question:
         """
         if not self._limits:
             return await self._in_turn()
-        tokens = budgets.most_used(self._asked.request.body)
+        asked = self._asked.request
+        tokens = asked.prompt_tokens + budgets.most_written(asked.body)
         if await self._reservation.make(self._limits, tokens, SECONDS) is not None:
             return None, "no_budget"
         try:

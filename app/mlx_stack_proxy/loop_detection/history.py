@@ -1,26 +1,25 @@
 """A session's history: the turns of a request's messages, or of the session's last exchanges.
 
-:class:`HistoryReader` remembers the steps of each block of messages (``wire/blocks.py``), so only
-new messages are read. It puts the turns together anew for each request: a branch, a parallel
-sub-agent, an edited or a compacted transcript has the history that its own messages tell.
+A request's messages are read in order, one by one (:class:`_Reading`). A session remembers what
+its latest transcripts came to (``wire/blocks.py``), so only new messages are read. A branch, a
+parallel sub-agent, an edited or a compacted transcript has the history that its own messages tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, takewhile
 from typing import Any, Final
 
-from ..wire.blocks import BLOCK, Blocks
+from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
 from .seen import Recent, Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import Output, Step, is_given, joined, output, steps_in
+from .turns import Given, Output, given_by, is_given, output, output_of, taken_together
 
 MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`Seen`)
-MAX_BLOCKS: Final = 4096  # blocks whose steps are remembered: 300 transcripts of 400 messages
+MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 
 
 class History:
@@ -68,92 +67,119 @@ class History:
 
 
 class HistoryReader:
-    """Reads histories. Remembers the steps of blocks and the turns of sessions."""
+    """Reads histories. Remembers the turns of sessions."""
 
     def __init__(self) -> None:
-        self._blocks: Recent[int, Sequence[Step]] = Recent(MAX_BLOCKS)
-        self._sessions: Recent[str, Seen] = Recent(MAX_SESSIONS)
+        self._sessions: Recent[str, _Session] = Recent(MAX_SESSIONS)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
         """Return the history that a request's messages tell. ``session``: the session's hash.
 
         ``failed``: the ids of calls whose results are errors.
         """
-        steps = joined(self._parts(blocks), failed)
-        seen = self._seen_of(session)
-        return _Reading(seen, _turns_before(steps, blocks.said, seen)).history(steps)
+        remembered = self._of(session)
+        seen = remembered.seen
+
+        def read(before: _Reading, messages: Sequence[Mapping[str, Any]]) -> _Reading:
+            return before.and_more(messages, seen, failed)
+
+        return remembered.known.read(blocks, _Reading(), read).history(seen)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
     ) -> None:
         """Remember the turns before a reply: its client may compact the transcript later."""
-        self._seen_of(session).replied(history.turns, history.pending, text, calls)
+        self._of(session).seen.replied(history.turns, history.pending, text, calls)
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
-        """Yield the steps of each block, then those of the messages after the last block."""
-        said, names = blocks.said, blocks.names
-        for at, name in enumerate(names):
-            known = self._blocks.get(name)
-            steps = known or steps_in(said[at * BLOCK : (at + 1) * BLOCK])
-            self._blocks[name] = steps  # refresh it
-            yield steps
-        yield steps_in(said[len(names) * BLOCK :])
-
-    def _seen_of(self, session: str) -> Seen:
-        seen = self._sessions[session] = self._sessions.get(session) or Seen()
-        return seen
-
-
-def _turns_before(steps: Sequence[Step], messages: Sequence[Any], seen: Seen) -> list[Turn]:
-    """Return the remembered turns before a transcript that begins in the midst of a task."""
-    first = steps[1].output if len(steps) > 1 else None
-    if first is not None and (
-        turns := seen.before_calls(zip(first.calls, first.ids, strict=False))
-    ):
-        return turns
-    begin = takewhile(lambda message: message.get("role") != "assistant", messages)
-    asked = list(filter(is_given, begin))
-    return seen.before_text(text_of(asked[-1].get("content"))) if asked else []
+    def _of(self, session: str) -> _Session:
+        found = self._sessions[session] = self._sessions.get(session) or _Session()
+        return found
 
 
 class _Reading:
-    """Puts the turns together in order, for an input's meaning depends on the turns before it."""
+    """A transcript, read up to some message.
 
-    def __init__(self, seen: Seen, before: list[Turn]) -> None:
-        self._seen = seen
-        self._turns = before
-        starts = [at for at, turn in enumerate(before) if turn.inputs.starts_task]
-        self._task_start = starts[-1] if starts else 0
-        # Whether calls were made in the task at hand.
-        self._acts = any(turn.calls for turn in before[self._task_start :])
+    It is read in order, for an input's meaning depends on the turns before it.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[Turn] = []
+        self._task_start = 0
+        self._acts = False  # whether calls were made in the task at hand
         # Whether the last input that held tool results held words of the user's, too.
-        self._user_beside_results: bool | None = False if before else None
+        self._user_beside_results: bool | None = None
+        self._output: Output | None = None  # the last assistant message; None: none came yet
+        self._given: list[Given] = []  # the messages since
+        self._asked: Any = ""  # the content of the last message before the assistant's first
 
-    def history(self, steps: Sequence[Step]) -> History:
-        for step, following in pairwise(steps):
-            assert following.output is not None
-            self._take(self._as_shown(step.inputs), following.output)
-        given, inputs = steps[-1].given, steps[-1].inputs
-        inputs = self._as_shown(inputs) if len(steps) == 1 else self._in_context(inputs)
+    def and_more(
+        self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
+    ) -> _Reading:
+        """Return this reading with the next messages."""
+        new = _Reading()
+        vars(new).update(vars(self), _turns=self._turns[:], _given=self._given[:])
+        for message in messages:
+            if message.get("role") == "assistant":
+                new._take(output_of(message), seen)
+            elif is_given(message):
+                new._given.append(given_by(message, failed))
+                if new._output is None:
+                    new._asked = message.get("content")
+        return new
+
+    def history(self, seen: Seen) -> History:
+        """Return the history that all messages tell; nothing can be read after it."""
+        if self._output is None:
+            self._go_on_from(seen.before_text(text_of(self._asked)))
+            inputs = self._as_shown(seen)
+        else:
+            inputs = self._inputs()
         turns = self._turns
         place = turns[-1].place if turns else 0
-        if given and turns and None not in inputs.results:
-            self._seen.new(place, inputs)
+        if self._given and turns and None not in inputs.results:
+            seen.new(place, inputs)
         return History(tuple(turns), inputs, hash((place, inputs.digest)), self._task_start)
 
-    def _as_shown(self, inputs: Inputs) -> Inputs:
-        """Return the inputs as they first came, for a client may clear results later."""
-        inputs = self._in_context(inputs)
-        return self._seen.at(self._turns[-1].place, inputs) if self._turns else inputs
+    def _take(self, made: Output, seen: Seen) -> None:
+        """Take an assistant message, which ends a turn."""
+        if self._output is None:
+            before = seen.before_calls(zip(made.calls, made.ids, strict=False))
+            self._go_on_from(before or seen.before_text(text_of(self._asked)))
+            self._asked = ""
+        inputs = self._as_shown(seen)
+        if any(inputs.results):
+            self._user_beside_results = inputs.user
+        if inputs.starts_task:
+            self._task_start = len(self._turns)
+        self._acts = bool(made.calls) or (self._acts and not inputs.starts_task)
+        self._turns.append(made.turn(inputs, self._turns[-1] if self._turns else None))
+        self._output, self._given = made, []
 
-    def _in_context(self, inputs: Inputs) -> Inputs:
-        if not inputs.user:
-            return inputs
-        beside = any(inputs.results) and self._user_beside_results is False
-        return replace(inputs, starts_task=self._begins(inputs.shape), interjected=beside)
+    def _go_on_from(self, turns: list[Turn]) -> None:
+        """Put remembered turns before a transcript that begins in the midst of a task."""
+        if turns:
+            self._turns = turns
+            starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
+            self._task_start = starts[-1] if starts else 0
+            self._acts = any(turn.calls for turn in turns[self._task_start :])
+            self._user_beside_results = False
+
+    def _as_shown(self, seen: Seen) -> Inputs:
+        """Return the inputs as they first came, for a client may clear results later."""
+        inputs = self._inputs()
+        return seen.at(self._turns[-1].place, inputs) if self._turns else inputs
+
+    def _inputs(self) -> Inputs:
+        """Return the messages since the last assistant message."""
+        digest, shape, results = taken_together(self._output, self._given)
+        if all(one.call_id is not None for one in self._given):
+            return Inputs(digest, shape, results)
+        beside = any(results) and self._user_beside_results is False
+        begins = self._begins(shape)
+        return Inputs(digest, shape, results, user=True, starts_task=begins, interjected=beside)
 
     def _begins(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.
@@ -167,10 +193,10 @@ class _Reading:
         again = asked.starts_task and asked.shape == shape
         return again or (self._acts and not self._turns[-1].calls)
 
-    def _take(self, inputs: Inputs, made: Output) -> None:
-        if any(inputs.results):
-            self._user_beside_results = inputs.user
-        if inputs.starts_task:
-            self._task_start = len(self._turns)
-        self._acts = bool(made.calls) or (self._acts and not inputs.starts_task)
-        self._turns.append(made.turn(inputs, self._turns[-1] if self._turns else None))
+
+class _Session:
+    """What is remembered of one session."""
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+        self.known: Known[_Reading] = Known(MAX_READINGS)

@@ -1,8 +1,4 @@
-"""Reads messages as steps: an assistant message, and the messages that follow it.
-
-:func:`steps_in` needs nothing but the messages, so each block of a transcript is read only once.
-:func:`joined` puts the blocks together: the last step of a block goes on in the next block.
-"""
+"""Reads messages: what an assistant message says and does, and what the messages after it bring."""
 
 from __future__ import annotations
 
@@ -40,14 +36,6 @@ class Given(NamedTuple):
     result: Result
 
 
-class Step(NamedTuple):
-    """An assistant message, and those that follow it. The first step has no assistant message."""
-
-    output: Output | None
-    given: tuple[Given, ...]
-    inputs: Inputs  # the messages in ``given``, taken together
-
-
 def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
     """Reduce an assistant message to what is compared. ``made``: its calls, each with its id."""
     said = digest(action_in(text))
@@ -62,50 +50,32 @@ def is_given(message: Mapping[str, Any]) -> bool:
     return message.get("role") not in ("assistant", "system", "developer")
 
 
-def steps_in(messages: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
-    """Split messages into steps."""
-    steps: list[Step] = []
-    last: Output | None = None
-    given: list[Given] = []
-    for message in messages:
-        if message.get("role") == "assistant":
-            steps.append(_step(last, given))
-            last, given = _output(message), []
-        elif is_given(message):
-            given.append(_given(message))
-    return *steps, _step(last, given)
+def output_of(message: Mapping[str, Any]) -> Output:
+    """Read an assistant message."""
+    text = text_of(message.get("content"))
+    return output(text, [(_read(call), _id(call)) for call in _calls(message) or told_calls(text)])
 
 
-def joined(parts: Iterable[Sequence[Step]], failed: Collection[str]) -> list[Step]:
-    """Join the steps of a transcript's blocks. ``failed``: ids of calls that ended in errors."""
-    steps = [_step(None, ())]
-    for part in parts:
-        last = steps.pop()
-        steps.append(_step(last.output, (*last.given, *part[0].given)))
-        steps += part[1:]
-    if failed:
-        steps = [_with_errors(step, failed) for step in steps]
-    return steps
+def given_by(message: Mapping[str, Any], failed: Collection[str]) -> Given:
+    """Read a message that is not the assistant's. ``failed``: ids of calls that ended in errors.
+
+    Errors are compared without numbers: a new line number or id in an error is no news.
+    """
+    result = _result(message.get("content"))
+    if message.get("role") not in ("tool", "function"):
+        return Given(None, result)
+    id = message.get("tool_call_id")
+    call_id = id if isinstance(id, str) else ""
+    return Given(call_id, result._replace(digest=result.shape) if call_id in failed else result)
 
 
-def _with_errors(step: Step, failed: Collection[str]) -> Step:
-    """Compare errors in a step without numbers: a new line number or id in an error is no news."""
-    if not any(one.call_id in failed for one in step.given):
-        return step
-    given = [
-        one._replace(result=one.result._replace(digest=one.result.shape))
-        if one.call_id in failed
-        else one
-        for one in step.given
-    ]
-    return _step(step.output, given)
+def taken_together(
+    output: Output | None, given: Sequence[Given]
+) -> tuple[int, int, tuple[Result | None, ...]]:
+    """Take together the messages that followed an assistant message.
 
-
-def _step(output: Output | None, given: Sequence[Given]) -> Step:
-    return Step(output, tuple(given), _inputs(output, given))
-
-
-def _inputs(output: Output | None, given: Sequence[Given]) -> Inputs:
+    Return ``digest``, ``shape`` and ``results`` of their :class:`Inputs`.
+    """
     results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
     others: list[Result] = []
     places = {id: at for at, id in enumerate(output.ids) if id} if output is not None else {}
@@ -117,24 +87,11 @@ def _inputs(output: Output | None, given: Sequence[Given]) -> Inputs:
         else:
             others.append(result)
     came = results if any(results) else others
-    return Inputs(
+    return (
         hash(tuple([one and one.digest for one in came])),
         hash(tuple([one and one.shape for one in came])),
         tuple(results),
-        user=any(one.call_id is None for one in given),
     )
-
-
-def _output(message: Mapping[str, Any]) -> Output:
-    text = text_of(message.get("content"))
-    return output(text, [(_read(call), _id(call)) for call in _calls(message) or told_calls(text)])
-
-
-def _given(message: Mapping[str, Any]) -> Given:
-    id = message.get("tool_call_id")
-    is_tool = message.get("role") in ("tool", "function")
-    call_id = id if isinstance(id, str) else ""
-    return Given(call_id if is_tool else None, _result(message.get("content")))
 
 
 def _result(content: Any) -> Result:

@@ -160,7 +160,9 @@ class Books:
             return None
         known = settings.tiers[tier]
         most = budgets.most_asked(exchange, tier, self._rules)
-        tokens = budgets.most_used({**exchange.request.body, "max_tokens": most})
+        request = exchange.request
+        written = budgets.most_written({**request.body, "max_tokens": most})
+        tokens = request.prompt_tokens + written
         seconds = known.queue_timeout + known.total_timeout
         try:
             found = await self._of_cap.make(cloud.limits, tokens, seconds)

@@ -18,7 +18,7 @@ from ..errors import ProxyError
 from ..frozen import frozen
 from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
-from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
+from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..wire.reply import Reply
 
 MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
@@ -141,11 +141,6 @@ def fitting(limit: int, tier: TierSettings | None, request: Request) -> int:
     if tier is None or request.is_within(tier.context_window - limit):
         return limit
     return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
-
-
-def most_used(body: Mapping[str, Any]) -> int:
-    """Return the tokens that a call may use: its prompt's estimate and its longest reply."""
-    return estimate_prompt_tokens(body) + most_written(body)
 
 
 def most_written(body: Mapping[str, Any]) -> int:

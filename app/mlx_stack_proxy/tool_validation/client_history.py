@@ -7,44 +7,41 @@ in its history would end the whole conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
+from ..wire.blocks import Blocks, Known
 from ..wire.reply import is_object
 
 MAX_KEPT = 2000  # characters of the unparsable text
+_KNOWN: Final[Known[bool]] = Known()
 
 
-def readable(messages: Sequence[Any]) -> tuple[Sequence[Any], int]:
+def is_readable(blocks: Blocks) -> bool:
+    """Whether the arguments of all calls in a client's messages are a JSON object."""
+    return _KNOWN.read(blocks, True, lambda before, more: before and readable(more)[1] == 0)
+
+
+def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
     """Return the messages with readable arguments, and the number of calls that were changed.
 
-    Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The given list
-    stays as it is, and is returned itself if no call needs a change.
+    Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The given
+    messages stay as they are.
     """
-    bad = [at for at, message in enumerate(messages) if _is_unreadable(message)]
-    if not bad:
-        return messages, 0
-    count = 0
-    mended = list(messages)
-    for position in bad:
-        calls = mended[position]["tool_calls"]
-        new = [_readable_call(call) for call in calls]
-        count += sum(one is not call for one, call in zip(new, calls, strict=True))
-        mended[position] = {**mended[position], "tool_calls": new}
+    mended, count = list(messages), 0
+    for position, message in enumerate(messages):
+        if calls := message.get("tool_calls"):
+            new = [_readable_call(call) for call in calls]
+            changed = sum([one is not call for one, call in zip(new, calls, strict=True)])
+            if changed:
+                mended[position] = {**message, "tool_calls": new}
+                count += changed
     return mended, count
 
 
-def _is_unreadable(message: Any) -> bool:
-    """Whether a message has a call whose arguments are not a JSON object."""
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not calls or not isinstance(calls, list):
-        return False
-    return any(_readable_call(call) is not call for call in calls)
-
-
 def _readable_call(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, dict) else None
+    function = call.get("function")
     if not isinstance(function, dict):
         return call
     arguments = function.get("arguments")

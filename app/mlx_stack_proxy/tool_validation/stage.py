@@ -27,7 +27,7 @@ from ..wire.reply import ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import Checked, Options, check_call, check_response_format
-from .client_history import readable
+from .client_history import is_readable, readable
 from .conversation import Conversation
 from .doubts import Valid, call_doubts
 from .formats.base import json_object
@@ -105,9 +105,8 @@ class _State(StageState):
         self._unoffered = ""
 
     def on_request(self, request: UpstreamRequest) -> None:
-        messages, count = readable(request.body["messages"])
-        if count:
-            request.body["messages"] = messages
+        if not is_readable(self._exchange.request.blocks):
+            request.body["messages"], count = readable(request.body["messages"])
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
 
     def text_hold(self) -> TextHold | None:

@@ -1,38 +1,83 @@
-"""Splits a request's messages into blocks, and names each block by a hash of its content.
+"""Recognises the messages that came with an earlier request, so that they are not read again.
 
 A client sends its whole transcript with every turn, so nearly all messages of a request came with
-the request before. A reader (``loop_detection/history.py``) keeps what it has read of each block
-under the block's name, and reads only new blocks. The hashing alone runs over every whole
-transcript, so it has to be about as fast as memory.
+the request before. :class:`Blocks` names each beginning of a transcript, block by block, by a hash
+of its content. A reader keeps in a :class:`Known` what it has made of a beginning, under that name,
+and reads only the messages after it. The hashing alone runs over every whole transcript, so it has
+to be about as fast as memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-BLOCK: Final = 32  # messages
+BLOCK: Final = 16  # messages
+MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: those of 160 runs of 400 messages
 _SYSTEM: Final = ("system", "developer")
+
+_V = TypeVar("_V")
 
 
 class Blocks:
-    """The blocks of one request.
+    """The messages of one request in blocks.
 
     The system messages at the head belong to none, for some agents write the time into them.
     """
 
-    __slots__ = ("names", "said")
+    __slots__ = ("head", "names", "said")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         lead = 0
         while lead < len(messages) and _is_systems(messages[lead]):
             lead += 1
+        self.head = messages[:lead]
         self.said = messages[lead:] if lead else messages  # the messages behind those at the head
-        starts = range(0, len(self.said) - BLOCK + 1, BLOCK)
-        # Hashes, valid in this process only. Messages after the last full block are in none.
-        self.names = [hash(dumped(self.said[start : start + BLOCK])) for start in starts]
+        # For each full block: names it and all before it. Hashes, valid in this process only.
+        self.names: list[int] = []
+        name = lead
+        for end in range(BLOCK, len(self.said) + 1, BLOCK):
+            name = hash((name, dumped(self.said[end - BLOCK : end])))
+            self.names.append(name)
+
+
+class Known(Generic[_V]):
+    """What one reader has made of the beginnings of transcripts. Drops the least recently used."""
+
+    __slots__ = ("_most", "_values")
+
+    def __init__(self, most: int = MAX_KNOWN) -> None:
+        self._most = most
+        self._values: OrderedDict[int, _V] = OrderedDict()
+
+    def read(self, blocks: Blocks, begin: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
+        """Return what ``read`` makes of all messages behind the head.
+
+        ``read`` gets what it made of the messages before, at first ``begin``, and the next
+        messages. It must not change what it gets, nor return None.
+        """
+        names, said = blocks.names, blocks.said
+        known, found = len(names), None
+        while known and (found := self._values.get(names[known - 1])) is None:
+            known -= 1
+        value = begin
+        if found is not None:
+            value = found
+            self._keep(names[known - 1], found)
+        for at in range(known, len(names)):
+            value = read(value, said[at * BLOCK : (at + 1) * BLOCK])
+            self._keep(names[at], value)
+        return read(value, said[len(names) * BLOCK :])
+
+    def _keep(self, name: int, value: _V) -> None:
+        values = self._values
+        values.pop(name, None)  # no `move_to_end`: a thread for a large body may have dropped it
+        values[name] = value
+        if len(values) > self._most:
+            values.popitem(last=False)
 
 
 def _is_systems(message: Any) -> bool:

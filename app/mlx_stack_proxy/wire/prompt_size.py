@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
-from .blocks import messages_in
+from .blocks import Blocks, Known, messages_in
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers). A
 # high estimate leaves room in the context window, a low one overflows it.
@@ -19,13 +19,27 @@ BYTES_PER_OUTPUT_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
 # An image's size can't be told from its URL; OpenAI's high-detail images cost about 1,000.
 TOKENS_PER_IMAGE = 1000
+_IMAGE: Final = TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+_KNOWN: Final[Known[float]] = Known()  # the sizes of messages that came before
 
 
-def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
-    """Estimate the tokens of a request's messages and tools from their bytes."""
-    messages = messages_in(body) or ()
-    size = 0
-    extra = TOKENS_PER_MESSAGE * len(messages)
+def estimate_prompt_tokens(body: Mapping[str, Any], blocks: Blocks | None = None) -> int:
+    """Estimate the tokens of a request's messages and tools from their bytes.
+
+    ``blocks``: the request's messages in blocks, if they may come again.
+    """
+    if blocks is None:
+        size = _and_messages(0, messages_in(body) or ())
+    else:
+        size = _and_messages(0, blocks.head) + _KNOWN.read(blocks, 0, _and_messages)
+    if tools := body.get("tools"):
+        size += len(orjson.dumps(tools))
+    return int(size / BYTES_PER_TOKEN)
+
+
+def _and_messages(size: float, messages: Sequence[Any]) -> float:
+    """Add messages to a size in bytes. What they cost besides text counts as that many bytes."""
+    size += TOKENS_PER_MESSAGE * BYTES_PER_TOKEN * len(messages)
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -35,15 +49,10 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
         elif isinstance(content, list):
             for part in content:
                 text = part.get("text") if isinstance(part, dict) else None
-                if isinstance(text, str):
-                    size += _bytes(text)
-                else:
-                    extra += TOKENS_PER_IMAGE
+                size += _bytes(text) if isinstance(text, str) else _IMAGE
         if calls := message.get("tool_calls"):
             size += len(orjson.dumps(calls))
-    if tools := body.get("tools"):
-        size += len(orjson.dumps(tools))
-    return int(size / BYTES_PER_TOKEN) + extra
+    return size
 
 
 def _bytes(text: str) -> int:
