@@ -63,7 +63,7 @@ DETECTORS: tuple[Detector, ...] = (
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
-    for detector in DETECTORS if history.turns else ():
+    for detector in DETECTORS if history.repeats else ():
         if (found := _going_round(history, detector, rules)) is not None:
             yield found
 
@@ -75,7 +75,7 @@ def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may close a loop that has to be broken."""
-    for detector in DETECTORS:
+    for detector in DETECTORS if history.repeats else ():
         run = runs.newest(history, detector.compared, rules)
         laps = detector.patience * laps_of(run.tools, rules).to_break
         if run.circle(laps, rules.max_period, foreseen=True):

@@ -83,7 +83,7 @@ class HistoryReader:
         def read(before: _Reading, messages: Sequence[Mapping[str, Any]]) -> _Reading:
             return before.and_more(messages, seen, failed)
 
-        return remembered.known.read(blocks, _Reading(), read).history(seen)
+        return remembered.known.read(blocks, _NOTHING, read).history(seen)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
@@ -119,7 +119,7 @@ class _Reading:
         self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
     ) -> _Reading:
         """Return this reading with the next messages."""
-        new = _Reading()
+        new = object.__new__(_Reading)
         vars(new).update(vars(self), _turns=self._turns[:], _given=self._given[:])
         for message in messages:
             if message.get("role") == "assistant":
@@ -192,6 +192,9 @@ class _Reading:
         asked = self._turns[self._task_start].inputs
         again = asked.starts_task and asked.shape == shape
         return again or (self._acts and not self._turns[-1].calls)
+
+
+_NOTHING: Final = _Reading()
 
 
 class _Session:

@@ -75,9 +75,12 @@ Compared = Callable[[Inputs], int]
 
 
 def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -> Repeats:
-    """Return the run that the newest turn is part of. ``compared``: reads the value to compare."""
-    if not history.repeats or history.pending.interjected:
-        return NOTHING  # the usual case; and what an interjection changes is not known yet
+    """Return the run that the newest turn is part of, in a history that repeats an action.
+
+    ``compared``: reads the value to compare.
+    """
+    if history.pending.interjected:
+        return NOTHING  # what it changes is not known yet
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
