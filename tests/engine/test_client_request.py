@@ -62,6 +62,15 @@ def test_what_is_no_object(raw: bytes, message: str) -> None:
 TOOL = TOOLS[0]
 
 
+@pytest.mark.parametrize("system", [0, 1, 3])
+def test_a_bad_message_behind_known_ones_is_told_by_its_place(system: int) -> None:
+    good = [{"role": "system", "content": "It is 12:00."}] * system + [USER] * 50
+    parsed(messages=good[:-10])
+    for _ in range(2):
+        error = refused(orjson.dumps({"messages": [*good, {"role": ""}]}))
+        assert error.param == f"messages[{system + 50}].role"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

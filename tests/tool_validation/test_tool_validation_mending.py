@@ -201,6 +201,16 @@ def test_unparsable_arguments_of_the_history(arguments: Any, sent: str) -> None:
     ]
 
 
+def test_unparsable_arguments_behind_a_known_beginning() -> None:
+    """They are mended in each request, in new messages as in those that came before."""
+    good = [{"role": "assistant", "tool_calls": [call("search", GOOD)]}] * 40
+    bad = [{"role": "assistant", "tool_calls": [call("search", "{")]}] * 40
+    for history, found in ((good, []), ([*good, *bad], [40]), ([*good, *bad, *good], [40])):
+        one = attempt(asked(messages=history), stages=[stage()])
+        one.on_request()
+        assert [said.detail["count"] for said in one.remarks().incidents] == found
+
+
 @pytest.mark.parametrize("arguments", [GOOD, "{}", {"query": "x"}])
 def test_a_readable_history_is_sent_as_it_came(arguments: Any) -> None:
     history = [{"role": "assistant", "tool_calls": [call("search", arguments)]}]

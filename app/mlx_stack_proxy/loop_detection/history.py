@@ -1,8 +1,9 @@
 """A session's history: the turns of a request's messages, or of the session's last exchanges.
 
-A request's messages are read in order, one by one (:class:`_Reading`). A session remembers what
-its latest transcripts came to (``wire/blocks.py``), so only new messages are read. A branch, a
+A :class:`_Reading` takes a transcript's messages in order. A session remembers its readings of the
+beginnings of its transcripts (``wire/blocks.py``), so only new messages are read. A branch, a
 parallel sub-agent, an edited or a compacted transcript has the history that its own messages tell.
+A message keeps the meaning that it had when it was new.
 """
 
 from __future__ import annotations
@@ -79,11 +80,10 @@ class HistoryReader:
         """
         remembered = self._of(session)
         seen = remembered.seen
-
-        def read(before: _Reading, messages: Sequence[Mapping[str, Any]]) -> _Reading:
-            return before.and_more(messages, seen, failed)
-
-        return remembered.known.read(blocks, _NOTHING, read).history(seen)
+        whole = remembered.known.read(
+            blocks, _NOTHING, lambda before, more: before.and_more(more, seen, failed)
+        )
+        return whole.history(seen)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]

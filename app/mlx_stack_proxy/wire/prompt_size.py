@@ -26,12 +26,10 @@ _KNOWN: Final[Known[float]] = Known()  # the sizes of messages that came before
 def estimate_prompt_tokens(body: Mapping[str, Any], blocks: Blocks | None = None) -> int:
     """Estimate the tokens of a request's messages and tools from their bytes.
 
-    ``blocks``: the request's messages in blocks, if they may come again.
+    ``blocks``: the request's messages in blocks, if they are made already.
     """
-    if blocks is None:
-        size = _and_messages(0, messages_in(body) or ())
-    else:
-        size = _and_messages(0, blocks.head) + _KNOWN.read(blocks, 0, _and_messages)
+    blocks = blocks or Blocks(messages_in(body) or ())
+    size = _and_messages(0, blocks.head) + _KNOWN.read(blocks, 0, _and_messages)
     if tools := body.get("tools"):
         size += len(orjson.dumps(tools))
     return int(size / BYTES_PER_TOKEN)
