@@ -38,9 +38,10 @@ class Given(NamedTuple):
 
 def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
     """Reduce an assistant message to what is compared. ``made``: its calls, each with its id."""
-    said = digest(action_in(text))
+    said = action_in(text)
     pairs = sorted(made, key=lambda pair: pair[0])
-    action = digest(*[call.key.to_bytes(8, "little") for call, _ in pairs]) if pairs else said
+    keys = [call.key.to_bytes(8, "little") for call, _ in pairs]
+    action = digest(*keys) if pairs else digest(said)
     calls = tuple([call for call, _ in pairs[:MAX_CALLS]])
     return Output(action, calls, tuple([id for _, id in pairs]), hash((said, action, calls)))
 
