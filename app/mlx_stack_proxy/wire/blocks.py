@@ -36,7 +36,8 @@ class Blocks:
             lead += 1
         self.head = messages[:lead]
         self.said = messages[lead:] if lead else messages  # the messages behind those at the head
-        # For each full block: names it and all before it. Hashes, valid in this process only.
+        # For each full block: a hash of it, of all before it and of how many are at the head. Valid
+        # in this process only.
         self.names: list[int] = []
         name = lead
         for end in range(BLOCK, len(self.said) + 1, BLOCK):
