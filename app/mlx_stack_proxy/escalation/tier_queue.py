@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from ..settings import TierSettings
-from .fair_queue import FairQueue, Ticket, Together
+from .fair_queue import FairQueue, SharedLimit, Ticket
 
 
 class QueueTimeout(Exception):
@@ -48,12 +48,12 @@ class _Waiting(Ticket):
 class TierQueue(FairQueue):
     """One tier's slots and its queue.
 
-    ``together``: the local tiers' common limit; None for a tier that is not on this machine.
+    ``shared``: the local tiers' common limit; None for a tier that is not on this machine.
     """
 
-    def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
-        super().__init__(tier.max_concurrency, together)
-        self.local = together is not None
+    def __init__(self, tier: TierSettings, shared: SharedLimit | None = None) -> None:
+        super().__init__(tier.max_concurrency, shared)
+        self.local = shared is not None
         self._timeout = tier.queue_timeout
 
     def adapt(self, tier: TierSettings) -> None:
@@ -80,7 +80,7 @@ class TierQueue(FairQueue):
                 await ticket.future
         except TimeoutError:
             if not ticket.granted:  # else the slot came in the same moment, and is used
-                shedding = self.together.limit is not None
+                shedding = self.shared.limit is not None
                 raise QueueTimeout(self._timeout, shedding=shedding) from None
 
 
@@ -88,7 +88,7 @@ class TierQueues:
     """A queue for each tier; pass-through models have none."""
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
-        self._local = Together()
+        self._local = SharedLimit()
         # A removed tier keeps its queue: an exchange that began with the tier may still run.
         self._queues: dict[str, TierQueue] = {}
         self._shown: list[str] = []  # the tiers of the present settings

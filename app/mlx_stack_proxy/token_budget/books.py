@@ -43,7 +43,9 @@ class Books:
         self._reservation = self._new_reservation()
         self._in_cloud = 0  # tokens that the attempt has used in the cloud
         self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
-        self._here = self._limits  # the exchange's budgets and those of the attempt's tier
+        self._attempt_limits = (
+            self._limits
+        )  # the exchange's budgets and those of the attempt's tier
         self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
         self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self._prompt: Measured | None = None  # the attempt's; measured under `hard_stop` only
@@ -60,7 +62,7 @@ class Books:
         return self.spent_tiers | self.capped_tiers
 
     @cached_property
-    def _of_cap(self) -> Reservation:
+    def _cloud_reservation(self) -> Reservation:
         """The reservation of the cloud's cap; made only if a cloud is configured."""
         return self._new_reservation()
 
@@ -123,7 +125,7 @@ class Books:
         if self._policy == "hard_stop":
             await self._settle()
         own = budgets.tier_limits(self._exchange, tier, self._rules)
-        self._here = limits = self._limits + own
+        self._attempt_limits = limits = self._limits + own
         self._warn(limits)
         if self._policy != "hard_stop":
             return None
@@ -163,14 +165,14 @@ class Books:
         tokens = budgets.most_used({**exchange.request.body, "max_tokens": most})
         seconds = known.queue_timeout + known.total_timeout
         try:
-            found = await self._of_cap.make(cloud.limits, tokens, seconds)
+            found = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
         if found is None:
             return None
         self.capped_tiers |= {tier}
-        return self._of_cap.refusal_of(found, tier)
+        return self._cloud_reservation.refusal_of(found, tier)
 
     async def settle_cloud(self) -> None:
         """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
@@ -179,7 +181,9 @@ class Books:
             return
         used, self._in_cloud = self._in_cloud, 0
         try:
-            await self._of_cap.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
+            await self._cloud_reservation.settle(
+                dict.fromkeys(cloud.limits, used), self._exchange.tier
+            )
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
@@ -215,7 +219,7 @@ class Books:
         spent, self._spent = self._spent, None
         if not self._limits or (spent is None and not self._reservation.held):
             return
-        limits = self._here
+        limits = self._attempt_limits
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0

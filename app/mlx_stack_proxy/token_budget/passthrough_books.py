@@ -92,12 +92,12 @@ class PassthroughBooks:
         if found is not None:
             raise self._reservation.refusal_of(found, _NO_TIER).error
 
-    def sent(self, size: int) -> None:
+    def request_sent(self, size: int) -> None:
         """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
         self._sent = size > 0
         self._size = size
 
-    def read(self, status: int) -> None:
+    def response_began(self, status: int) -> None:
         """Note that a response begins with this status."""
         if status >= 400:
             self._writes = False
@@ -109,7 +109,7 @@ class PassthroughBooks:
         if self._tail is not None:
             self._tail.feed(data)
 
-    def whole(self) -> None:
+    def response_ended(self) -> None:
         """Note that the response has come to its end."""
         self._whole = True
 

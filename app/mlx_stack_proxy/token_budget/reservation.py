@@ -173,7 +173,7 @@ class Reservation:
 
     def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
         who = (self._id, self._session, self._agent)
-        accounts.keep_of(self._services, who, tier, [(kind, detail)])
+        accounts.record_events_of(self._services, who, tier, [(kind, detail)])
 
 
 def budgets_unreadable() -> ProxyError:

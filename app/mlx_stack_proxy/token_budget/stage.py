@@ -48,7 +48,7 @@ class ReplyLength:
         return fitting(most, self.tiers.get(tier), exchange.request)
 
 
-class _Count:
+class _TextTokens:
     """Counts a lower bound of a text's tokens: the pieces or the words, whichever are more."""
 
     __slots__ = ("_in_word", "_pieces", "_unread", "_words", "chars", "tokens")
@@ -88,14 +88,14 @@ class _Count:
         return known, starts
 
 
-class _Written:
+class _ChoiceTokens:
     """Counts a lower bound of the tokens of one choice."""
 
     __slots__ = ("_others", "_text", "_thoughts", "end")
 
     def __init__(self) -> None:
-        self._thoughts = _Count()
-        self._text = _Count()
+        self._thoughts = _TextTokens()
+        self._text = _TextTokens()
         self._others = 0  # pieces of calls and refusals
         self.end: int | None = None  # where its text passed the limit, in characters
 
@@ -122,7 +122,7 @@ class _State(StageState):
         self._exchange = exchange
         self._sent = 0  # tokens: the limit that went upstream
         self._choices = exchange.request.body.get("n") or 1
-        self._written: dict[int, _Written] = {}
+        self._written: dict[int, _ChoiceTokens] = {}
         self._is_over = False  # the reply was cut, or made shorter
 
     def on_event(self, event: Event) -> Cut | None:
@@ -131,7 +131,7 @@ class _State(StageState):
             return None
         written = self._written.get(event.choice)
         if written is None:
-            written = self._written[event.choice] = _Written()
+            written = self._written[event.choice] = _ChoiceTokens()
         written.take(event, self._sent)
         if written.tokens <= self._sent:
             return None
