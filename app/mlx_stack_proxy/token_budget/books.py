@@ -27,7 +27,6 @@ from ..telemetry import accounts
 from ..wire.reply import Reply
 from . import budgets
 from .budgets import Spent
-from .prompt_costs import Measured, measured
 from .reservation import Reservation, budgets_unreadable
 
 
@@ -48,7 +47,6 @@ class Books:
         )  # the exchange's budgets and those of the attempt's tier
         self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
         self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
-        self._prompt: Measured | None = None  # the attempt's; measured under `hard_stop` only
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
         # Tiers whose own budget is used up: another tier has to take the exchange.
         self.spent_tiers: frozenset[str] = frozenset()
@@ -130,13 +128,11 @@ class Books:
         if self._policy != "hard_stop":
             return None
         known = self._services.settings.tiers.get(tier, PASS_THROUGH)
-        self._prompt = prompt = measured(body)
-        session = self._exchange.session.hash
-        most = self._services.prompt_costs.most(tier, session, prompt)
+        window = max(known.context_window, self._exchange.request.prompt_tokens)
         try:
             found = await self._reservation.make(
                 limits,
-                most + budgets.most_written(body),
+                budgets.most_read(body, window) + budgets.most_written(body),
                 known.queue_timeout + known.total_timeout,
                 partial=True,
                 patience=known.queue_timeout,
@@ -197,10 +193,6 @@ class Books:
             return None
         exchange = self._exchange
         tier = exchange.tier
-        if self._prompt is not None and reply.usage is not None:
-            self._services.prompt_costs.take(
-                tier, exchange.session.hash, self._prompt, reply.usage.prompt_tokens
-            )
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )

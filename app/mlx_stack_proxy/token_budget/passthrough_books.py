@@ -23,7 +23,6 @@ from ..wire.usage import SLACK, Bounds, window_of
 from ..wire.usage_tail import UsageTail
 from . import budgets
 from .budgets import Spent
-from .prompt_costs import Measured, measured
 from .reservation import Reservation, budgets_unreadable
 
 SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
@@ -60,7 +59,6 @@ class PassthroughBooks:
         self._writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
-        self._prompt: Measured | None = None  # measured under `hard_stop` only
         self._limit = 0  # most tokens of all choices, by the body's own limit; 0: none, or not read
         self._size = 0  # bytes of the request's body
         self._sent = False  # upstream may have begun to work on a body
@@ -78,8 +76,10 @@ class PassthroughBooks:
         most = 1
         if body and self._asks:
             asked = _asked(body)
-            self._prompt = prompt = measured(asked)
-            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt)
+            window = window_of(None, self._services.settings)
+            # A list of prompts or texts may fill as many windows.
+            windows = max(_prompts(asked.get("prompt")), _prompts(asked.get("input")))
+            most = budgets.most_read(asked, windows * window)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
         try:
@@ -118,7 +118,6 @@ class PassthroughBooks:
         limits, self._limits = self._limits, ()
         if not limits:
             return
-        self._learn()
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
@@ -157,13 +156,6 @@ class PassthroughBooks:
         window = window_of(None, self._services.settings)
         return Bounds(max(window, self._size), self._limit + SLACK if self._limit else window)
 
-    def _learn(self) -> None:
-        if self._prompt is None or self._tail is None:
-            return
-        if counted := self._tail.usage(self._bounds()):
-            costs = self._services.prompt_costs
-            costs.take(_NO_TIER, self._session, self._prompt, counted[0])
-
 
 def _asked(body: bytes) -> dict[str, Any]:
     """Return a request's body as an object; a body that is no JSON object becomes the prompt."""
@@ -180,8 +172,11 @@ def _most_written(asked: dict[str, Any], most_output: int) -> int:
     ``most_output``: the limit to take if the body has none.
     """
     output = max(count_of(asked.get(name)) for name in _LIMITS) or most_output
-    prompts = asked.get("prompt")
-    # A list of numbers is a single prompt, in tokens.
-    if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
-        prompts = [prompts]
-    return output * len(prompts) * max(1, *(count_of(asked.get(name)) for name in _CHOICES))
+    choices = max(1, *(count_of(asked.get(name)) for name in _CHOICES))
+    return output * _prompts(asked.get("prompt")) * choices
+
+
+def _prompts(given: Any) -> int:
+    """Return how many prompts a field holds; a list of numbers is a single one, in tokens."""
+    several = isinstance(given, list) and any(isinstance(one, (str, list)) for one in given)
+    return len(given) if several else 1
