@@ -27,7 +27,7 @@ from ..telemetry import accounts
 from ..wire.reply import Reply
 from . import budgets
 from .budgets import Spent
-from .reservation import Reservation, budgets_unreadable
+from .reservation import Reservation
 
 
 class Books:
@@ -129,20 +129,14 @@ class Books:
             return None
         known = self._services.settings.tiers.get(tier, PASS_THROUGH)
         window = max(known.context_window, self._exchange.request.prompt_tokens)
-        try:
-            found = await self._reservation.make(
-                limits,
-                budgets.most_read(body, window) + budgets.most_written(body),
-                known.queue_timeout + known.total_timeout,
-                partial=True,
-                patience=known.queue_timeout,
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return Rejected(budgets_unreadable())
-        if found is None:
-            return None
-        return self._reservation.refusal_of(found, tier, tier_only=found.limit in own)
+        return await self._reservation.admit(
+            limits,
+            budgets.most_read(body, window) + budgets.most_written(body),
+            tier,
+            own=own,
+            seconds=known.queue_timeout + known.total_timeout,
+            patience=known.queue_timeout,
+        )
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
         """Reserve from the cloud's cap what a call on a tier may use; return the refusal, if any.
@@ -176,12 +170,7 @@ class Books:
         if cloud is None:
             return
         used, self._in_cloud = self._in_cloud, 0
-        try:
-            await self._cloud_reservation.settle(
-                dict.fromkeys(cloud.limits, used), self._exchange.tier
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
+        await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
     def _warn(self, limits: tuple[Limit, ...]) -> None:
         share = budgets.share_used(limits, self._used)
@@ -223,11 +212,7 @@ class Books:
 
     async def _settle(self) -> None:
         amounts, self._amounts = self._amounts, {}
-        try:
-            before = await self._reservation.settle(amounts, self._exchange.tier)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return
+        before = await self._reservation.settle(amounts, self._exchange.tier)
         used = {limit.scope: tokens for limit, tokens in amounts.items()}
         self._used |= {scope: tokens + used[scope] for scope, tokens in before.items()}
         self._note_spent_tiers()

@@ -14,7 +14,6 @@ import orjson
 from ..engine.services import Services
 from ..engine.session_id import SessionId
 from ..settings import PASS_THROUGH
-from ..state.store import StoreError
 from ..telemetry import accounts
 from ..telemetry.metrics import OTHER
 from ..wire.chunks import count_of
@@ -23,7 +22,7 @@ from ..wire.usage import SLACK, Bounds, window_of
 from ..wire.usage_tail import UsageTail
 from . import budgets
 from .budgets import Spent
-from .reservation import Reservation, budgets_unreadable
+from .reservation import Reservation
 
 SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
 _NO_TIER = ""
@@ -82,15 +81,11 @@ class PassthroughBooks:
             most = budgets.most_read(asked, windows * window)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
-        try:
-            found = await self._reservation.make(
-                self._limits, most, SECONDS, partial=True, patience=PASS_THROUGH.queue_timeout
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            raise budgets_unreadable() from None
-        if found is not None:
-            raise self._reservation.refusal_of(found, _NO_TIER).error
+        refusal = await self._reservation.admit(
+            self._limits, most, _NO_TIER, seconds=SECONDS, patience=PASS_THROUGH.queue_timeout
+        )
+        if refusal is not None:
+            raise refusal.error
 
     def request_sent(self, size: int) -> None:
         """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
@@ -127,10 +122,7 @@ class PassthroughBooks:
             # List the session among the sessions even if it never asks for a chat completion.
             spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
-        try:
-            await self._reservation.settle(amounts, _NO_TIER, spender=spender)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
+        await self._reservation.settle(amounts, _NO_TIER, spender=spender)
 
     def _spent(self) -> Spent:
         """Return upstream's count, or an estimate of at least one token if a model has written."""
