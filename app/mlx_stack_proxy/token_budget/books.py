@@ -25,6 +25,7 @@ from ..state.hourly import Deltas
 from ..state.store import Change, Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
+from ..wire.usage import window_of
 from . import budgets
 from .budgets import Spent
 from .reservation import Reservation
@@ -127,8 +128,10 @@ class Books:
         self._warn(limits)
         if self._policy != "hard_stop":
             return None
-        known = self._services.settings.tiers.get(tier, PASS_THROUGH)
-        window = max(known.context_window, self._exchange.request.prompt_tokens)
+        settings = self._services.settings
+        known = settings.tiers.get(tier, PASS_THROUGH)
+        window = window_of(settings.tiers.get(tier), settings)
+        window = max(window, self._exchange.request.prompt_tokens)
         return await self._reservation.admit(
             limits,
             budgets.most_read(body, window) + budgets.most_written(body),
