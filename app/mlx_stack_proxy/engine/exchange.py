@@ -94,11 +94,7 @@ class Exchange:
 
     @property
     def route(self) -> Route:
-        """The tiers the exchange may use: only the first if it started on a cheaper one to stay."""
-        route = self.request.route
-        if self.start is None or not self.start.stays:
-            return route
-        return Route((self.start.tier,), route.model, route.unknown_model, route.direct)
+        return self.request.route
 
     # The tier
 
