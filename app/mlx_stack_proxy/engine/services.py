@@ -16,12 +16,12 @@ from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
 from ..settings import Settings
 from ..state.store import Store
+from ..tasks import Background
 from ..telemetry.failure_capture import FailureCapture
 from ..telemetry.journal import Journal
 from ..telemetry.metrics import Metrics
 from ..telemetry.observers import MakeObserver, Observer
 from ..telemetry.token_rates import TokenRates, Writing
-from .background import Background
 from .exchange import Exchange
 from .model_list import ModelList
 from .pipeline import Stage

@@ -9,19 +9,18 @@ gets the next slot for its oldest ticket and moves to the end. Several queues ma
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 
 class Ticket:
     """One request's place in a queue."""
 
-    __slots__ = ("granted", "session")
+    __slots__ = ("granted", "on_grant", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
         self.granted = False  # whether it holds a slot
-
-    def grant(self) -> None:
-        self.granted = True
+        self.on_grant: Callable[[], None] | None = None  # called when a slot is granted
 
 
 class SharedLimit:
@@ -114,4 +113,6 @@ class FairQueue:
 
     def _grant(self, ticket: Ticket) -> None:
         self.in_use += 1
-        ticket.grant()
+        ticket.granted = True
+        if ticket.on_grant is not None:
+            ticket.on_grant()
