@@ -205,7 +205,7 @@ class Calls:
                 now = (
                     self.answer.last_write
                 )  # the wait for a slow client is no silence of the model
-            self.timers.heard(now)
+            self.timers.heard_at = now
             del data, out  # free their memory while the next piece is awaited
         return attempt.verdict
 
