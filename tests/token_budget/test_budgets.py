@@ -197,7 +197,6 @@ def said(content: Any, **more: Any) -> dict[str, Any]:
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "https://host/a.png"}}
-NO_WINDOW = 10**9
 
 
 @pytest.mark.parametrize(
@@ -205,13 +204,13 @@ NO_WINDOW = 10**9
     [said("ü" * 500), said("", tools=["x" * 1000]), {"prompt": [7] * 500}, {"input": "é" * 500}],
 )
 def test_a_prompt_costs_at_most_a_token_a_byte(more: Any) -> None:
-    assert 1000 + budgets.TEMPLATE < budgets.most_read(more, NO_WINDOW) < 1150 + budgets.TEMPLATE
+    assert 1000 + budgets.TEMPLATE < budgets.most_read(more) < 1150 + budgets.TEMPLATE
     assert budgets.most_read(more, 700) == 700
 
 
 def test_a_picture_costs_more_than_its_url() -> None:
     by_result = {"type": "tool_result", "content": [{"type": "image", "source": {}}]}
     for content in ([PICTURE, PICTURE], [by_result, by_result]):
-        most = budgets.most_read(said(content), NO_WINDOW)
+        most = budgets.most_read(said(content))
         assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
-    assert budgets.most_read(said('"type":"image"'), NO_WINDOW) < budgets.MEDIUM
+    assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM

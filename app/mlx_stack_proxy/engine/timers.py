@@ -66,7 +66,7 @@ class Timers:
         self.close()
 
     def _tell_heard(self) -> None:
-        """Tell the deadlines of the bytes that came: once a tick, for a chunk to cost nothing."""
+        """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing."""
         at, self.heard_at = self.heard_at, None
         attempt, deadlines = self._attempt, self._deadlines
         if at is not None and attempt is not None and deadlines is not None:

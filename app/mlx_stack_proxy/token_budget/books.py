@@ -43,9 +43,7 @@ class Books:
         self._reservation = self._new_reservation()
         self._in_cloud = 0  # tokens that the attempt has used in the cloud
         self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
-        self._attempt_limits = (
-            self._limits
-        )  # the exchange's budgets and those of the attempt's tier
+        self._attempt_limits = self._limits  # with those of the attempt's tier
         self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
         self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it

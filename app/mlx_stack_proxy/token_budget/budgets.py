@@ -7,6 +7,7 @@ Pure functions. The store keeps the counts (``state/store.py``), ``reservation.p
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import ceil
@@ -158,11 +159,11 @@ def most_used(body: Mapping[str, Any]) -> int:
     return estimate_prompt_tokens(body) + most_written(body)
 
 
-def most_read(body: Mapping[str, Any], window: int) -> int:
+def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
     """Return the most tokens that the prompt in a request can cost.
 
     An estimate is too low for digits, hex or base64. But each token of text has at least one byte,
-    and no usage above ``window`` (in tokens) is believed.
+    and no usage above a tier's ``window`` (in tokens) is believed.
     """
     raw = dumped(body)
     return min(len(raw) + TEMPLATE + MEDIUM * len(_MEDIA.findall(raw)), window)

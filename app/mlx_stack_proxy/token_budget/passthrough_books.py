@@ -75,10 +75,7 @@ class PassthroughBooks:
         most = 1
         if body and self._asks:
             asked = _asked(body)
-            window = window_of(None, self._services.settings)
-            # A list of prompts or texts may fill as many windows.
-            windows = max(_prompts(asked.get("prompt")), _prompts(asked.get("input")))
-            most = budgets.most_read(asked, windows * window)
+            most = budgets.most_read(asked)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
         refusal = await self._reservation.admit(
@@ -164,11 +161,8 @@ def _most_written(asked: dict[str, Any], most_output: int) -> int:
     ``most_output``: the limit to take if the body has none.
     """
     output = max(count_of(asked.get(name)) for name in _LIMITS) or most_output
-    choices = max(1, *(count_of(asked.get(name)) for name in _CHOICES))
-    return output * _prompts(asked.get("prompt")) * choices
-
-
-def _prompts(given: Any) -> int:
-    """Return how many prompts a field holds; a list of numbers is a single one, in tokens."""
-    several = isinstance(given, list) and any(isinstance(one, (str, list)) for one in given)
-    return len(given) if several else 1
+    prompts = asked.get("prompt")
+    # A list of numbers is a single prompt, in tokens.
+    if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
+        prompts = [prompts]
+    return output * len(prompts) * max(1, *(count_of(asked.get(name)) for name in _CHOICES))
