@@ -157,7 +157,7 @@ async def _pressure_changed(services: Services, before: Pressure, after: Pressur
         seconds = round(max(0.0, now - since), 1)
         accounts.count_alone(services, {f"pressure_{before.level.word}_seconds": seconds})
     detail = {"from": before.level.word, "to": after.level.word}
-    accounts.keep_alone(
+    accounts.record_event(
         services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
     )
 
@@ -212,7 +212,7 @@ def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> No
         life.bad_settings, life.restart_due = [], said["restart"]
         if unchanged:
             return
-    accounts.keep_alone(services, kind, said)
+    accounts.record_event(services, kind, said)
 
 
 def _of_cloud(settings: Settings) -> object:
