@@ -50,15 +50,6 @@ async def test_a_server_of_ours_is_killed_at_the_second_call() -> None:
     assert (killed, some.happened) == (["fast"], False)
 
 
-async def test_a_task_with_too_few_calls_has_none() -> None:
-    some, relay = made(lambda model: True)
-    async with some.during(AT):
-        relay.attempts.append("the only one")
-    relay.attempts.append("of the next task")
-    await turns()
-    assert not some.happened
-
-
 async def test_one_that_is_not_ours_plays_dead_for_its_time_however_short_the_tasks() -> None:
     some, relay = made(lambda model: False)
     async with some.during(AT):

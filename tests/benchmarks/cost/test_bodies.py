@@ -2,22 +2,7 @@ import orjson
 import pytest
 
 from benchmarks.cost import bodies
-from benchmarks.measure.fast_upstream import CALLED, DIRECTIVE
-
-
-def test_the_tools_differ_and_hold_the_one_that_is_called() -> None:
-    offered = bodies.tools(160)
-    names = [tool["function"]["name"] for tool in offered]
-
-    assert len(set(names)) == 160
-    assert CALLED in names
-    assert bodies.tools(40) == offered[:40]
-
-
-def test_a_history_of_30_kb_has_that_size() -> None:
-    (one,) = bodies.history_of(bodies.HISTORY_BYTES)(1).measured
-
-    assert len(one) == pytest.approx(bodies.HISTORY_BYTES, rel=0.02)
+from benchmarks.measure.fast_upstream import DIRECTIVE
 
 
 def test_of_a_seen_history_all_but_two_messages_were_sent_before() -> None:

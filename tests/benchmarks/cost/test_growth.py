@@ -18,10 +18,3 @@ async def test_a_filled_store_has_the_sessions_that_are_asked_for(tmp_path: Path
         assert (found.turns, found.used) == (1, 4321)
     finally:
         await store.close()
-
-
-def test_every_axis_has_points_enough_for_a_fit() -> None:
-    for axis in growth.AXES:
-        assert len(axis.xs) >= 4
-        assert list(axis.xs) == sorted(axis.xs)
-    assert growth.FLAT_FROM in growth.AXES[-1].xs

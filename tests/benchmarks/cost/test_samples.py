@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.cost.samples import Samples, Spread, percentile
+from benchmarks.cost.samples import Samples, percentile
 
 
 def test_ratios_are_made_within_a_round() -> None:
@@ -10,16 +10,6 @@ def test_ratios_are_made_within_a_round() -> None:
         samples.add(turn, "theirs", "cpu", theirs)
 
     assert samples.ratios("mine", "theirs", "cpu") == [2.0, 3.0, 2.0]
-
-
-def test_a_round_that_one_of_them_missed_has_no_ratio() -> None:
-    samples = Samples()
-    samples.add(0, "mine", "cpu", 4.0)
-    samples.add(1, "mine", "cpu", 6.0)
-    samples.add(1, "theirs", "cpu", 2.0)
-
-    assert samples.ratios("mine", "theirs", "cpu") == [3.0]
-    assert samples.ratios("mine", "nobody", "cpu") == []
 
 
 def test_differences_are_of_one_round() -> None:
@@ -45,7 +35,3 @@ def test_percentiles_of_pools_are_of_a_round_or_of_all_together() -> None:
 @pytest.mark.parametrize(("part", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.0, 1)])
 def test_percentile(part: float, expected: int) -> None:
     assert percentile(list(range(100, 0, -1)), part) == expected
-
-
-def test_spread() -> None:
-    assert Spread.of([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0, 3)
