@@ -46,31 +46,12 @@ def test_whatever_is_valid_goes_out_as_it_came(
     assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
 
 
-@given(splits(VALID), st.booleans(), st.booleans())
-def test_any_split_gives_one_output(
-    stream: tuple[bytes, list[bytes]], include_usage: bool, legacy: bool
-) -> None:
-    """Also where the client's own form differs from upstream's."""
-    whole, pieces = stream
-    asked = client_request(include_usage=include_usage, legacy_functions=legacy)
-    once = relayed(attempt(exchange(asked)), [whole])
-    assert relayed(attempt(exchange(asked)), pieces) == once
-    assert once.rstrip().endswith(b"[DONE]")
-
-
 def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
     """The whole reply of a stream that came so, and in how many pieces its text did."""
     for piece in pieces:
         one.feed(piece)
     one.settle()
     return one.completion(), one.reply.pieces
-
-
-@given(splits(VALID))
-def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> None:
-    whole, pieces = stream
-    once = assembled(attempt(exchange(client_request(stream=False))), [whole])
-    assert assembled(attempt(exchange(client_request(stream=False))), pieces) == once
 
 
 @pytest.mark.parametrize(
@@ -93,29 +74,6 @@ def test_what_is_the_same_in_each_piece_is_not_lost(
     (whole,) = built["choices"]
     assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
     assert whole == whole | choice
-
-
-TORN = st.tuples(
-    st.sampled_from(["text", "tool_calls_split", "n_two"]),
-    st.integers(0, 400),
-    st.sampled_from([b"", b"\n\n", b"data: {\n\n", b'data: {"error": "x"}\n\n', b"\xff"]),
-).map(lambda t: stream_bytes(KINDS[t[0]].chunks)[: t[1]] + t[2])
-
-
-@given(splits(TORN))
-def test_a_broken_stream_ends_the_same_for_any_split(stream: tuple[bytes, list[bytes]]) -> None:
-    whole, pieces = stream
-    one, other = attempt(), attempt()
-    assert relayed(other, pieces) == relayed(one, [whole])
-    assert (other.done, other.verdict) == (one.done, one.verdict)
-    assert one.done is (one.verdict is None)
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_raise(noise: bytes) -> None:
-    one = attempt()
-    relayed(one, [noise])
-    assert one.over
 
 
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

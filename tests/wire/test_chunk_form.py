@@ -168,11 +168,6 @@ def test_thoughts_among_the_parts_are_reasoning() -> None:
     }
 
 
-def test_parts_that_are_no_text_stay_what_they_are() -> None:
-    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
-    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
-
-
 CALL = {"index": 0, **WEATHER}
 FORMED_CALL = {"index": 0, "id": "call_a", "type": "function", "function": WEATHER["function"]}
 
@@ -190,11 +185,6 @@ def test_a_usage_without_counts_is_none(usage: Any) -> None:
     assert out(ROLE, A, END, usage_chunk({"x": 1} if usage == {} else usage))[3:] == [
         {**usage_chunk(), "usage": None}
     ]
-
-
-def test_the_names_of_another_api_are_its_counts() -> None:
-    usage = {"input_tokens": 9, "output_tokens": 4}
-    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}
 
 
 @pytest.mark.parametrize(
@@ -231,13 +221,6 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     text = one.feed(data(ROLE) + data(A) + data(error))
     assert text == data(ROLE) + data(A)
     assert one.verdict is not None and "boom" in one.verdict.message  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
-def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
-    one = attempt()
-    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
-    assert one.verdict is not None
 
 
 def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
@@ -324,3 +307,20 @@ def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     assert len(formed["choices"]) == MAX_CHOICES
     assert form.formed({**CHUNK, "choices": [many[MAX_CHOICES]]}) is None
     assert len(form.begun) == MAX_CHOICES
+
+
+def test_parts_that_are_no_text_stay_what_they_are() -> None:
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
+def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
+    one = attempt()
+    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
+    assert one.verdict is not None
+
+
+def test_the_names_of_another_api_are_its_counts() -> None:
+    usage = {"input_tokens": 9, "output_tokens": 4}
+    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}

@@ -14,7 +14,6 @@ from mlx_stack_proxy.wire.chunks import (
     chunks_of_completion,
     read_events,
     read_frame,
-    text_of,
 )
 from mlx_stack_proxy.wire.events import (
     Event,
@@ -103,11 +102,6 @@ def test_a_delta_is_these_events(delta: dict[str, Any], events: list[Event]) -> 
     assert events_of(chunk(delta)) == events
 
 
-def test_a_choice_without_an_index_is_known_by_its_place() -> None:
-    payload = {"choices": [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}]}
-    assert events_of(payload) == [TextDelta(0, "a"), TextDelta(1, "b")]
-
-
 def test_a_finish_comes_after_what_it_finishes() -> None:
     assert events_of(chunk({"content": "a"}, "stop", index=1)) == [
         TextDelta(1, "a"),
@@ -144,11 +138,6 @@ def test_an_error_inside_the_stream(error: Any, event: UpstreamErrorEvent) -> No
     assert events_of({"error": error}) == [event]
 
 
-@pytest.mark.parametrize("none", [None, "", {}, False])
-def test_no_error(none: Any) -> None:
-    assert events_of({**chunk({"content": "a"}), "error": none}) == [TextDelta(0, "a")]
-
-
 @pytest.mark.parametrize("data", [b"[DONE]", b" [DONE] "])
 def test_done(data: bytes) -> None:
     got = read(data)
@@ -174,30 +163,11 @@ def test_what_is_no_object_is_malformed(data: bytes) -> None:
         read(data)
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("a", "a"),
-        ([{"type": "text", "text": "a"}, {"type": "image_url"}, "b", 3], "ab"),
-        (None, ""),
-        ({"text": "a"}, ""),
-    ],
-)
-def test_the_text_of_a_content(content: Any, text: str) -> None:
-    assert text_of(content) == text
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_a_completion_means_what_its_stream_means(name: str) -> None:
     kind = KINDS[name]
     streamed = [e for payload in [*kind.chunks, usage_chunk()] for e in events_of(payload)]
     assert _told(e for one in whole(kind.completion) for e in one.events) == _told(streamed)
-
-
-def test_choices_of_a_completion_without_an_index_stay_apart() -> None:
-    choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in ("a", "b")]
-    events = [event for one in whole({"choices": choices}) for event in one.events]
-    assert events == [TextDelta(0, "a"), TextDelta(1, "b"), Finish(0, "stop"), Finish(1, "stop")]
 
 
 def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:
@@ -206,11 +176,6 @@ def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> Non
     for one in chunks[:-1]:
         assert one.raw == data_frame(json.dumps(one.payload, separators=(",", ":")).encode())
         assert one.payload is not None and one.payload["object"] == "chat.completion.chunk"
-
-
-def test_an_error_in_a_json_answer_is_an_event() -> None:
-    chunks = whole({"error": {"message": "m"}})
-    assert chunks[0].events == [UpstreamErrorEvent("m", "error", None)]
 
 
 def _told(events: Any) -> dict[tuple[str, int, int], list[Any]]:
