@@ -41,10 +41,6 @@ def start(
     return ladder.start(whole, settings(**tiers), view or TierView(), sticky)
 
 
-def test_the_first_of_the_route() -> None:
-    assert start(asking()) == Start("fast")
-
-
 def test_a_model_that_passes_through_is_its_own_tier() -> None:
     whole = exchange(tiers=())
     assert start(whole).tier == whole.route.model
@@ -250,10 +246,6 @@ def complex_request(
 AWAY = Start("premium", "memory_pressure")
 
 
-def test_a_complex_request_starts_off_this_machine() -> None:
-    assert relieved() == AWAY
-
-
 @pytest.mark.parametrize("pressure", [NO_PRESSURE, BEGINNING])
 def test_only_when_the_pressure_lasts(pressure: Pressure) -> None:
     assert relieved(pressure=pressure) is None
@@ -292,11 +284,6 @@ def test_what_the_client_says_is_stronger() -> None:
     assert relieved(complex_request(controls=Controls(tier="fast"))) is None
     assert relieved(complex_request(controls=Controls(escalation=False))) is None
     assert relieved(escalation={"enabled": False}) is None
-
-
-def test_without_consent_there_is_no_such_tier() -> None:
-    whole = complex_request(route=Route(("fast", "longctx")))
-    assert relieved(whole) is None
 
 
 def test_a_model_that_passes_through_stays_its_own() -> None:

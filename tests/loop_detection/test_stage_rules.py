@@ -56,12 +56,6 @@ def test_another_question_begins_another_count() -> None:
         assert judged(stage, [], again(A), whole) is None
 
 
-def test_of_several_attempts_one_counts() -> None:
-    stage = LoopDetection(settings())
-    whole = asked([user("What now?")], NAMED)
-    assert [judged(stage, [], again(A), whole) for _ in range(6)] == [None] * 6
-
-
 def test_no_more_turns_are_kept_than_the_settings_say() -> None:
     stage = LoopDetection(settings(window_size=2))
     assert without_transcript(stage, [again(A)] * 9, NAMED) == [False] * 9
@@ -127,13 +121,6 @@ def test_a_loop_in_one_choice_is_more_than_a_doubt_in_another(order: tuple[Any, 
     stage = LoopDetection(settings(on_break="error"))
     choices = {n: reply_of(calls(one[:2])).choices[0] for n, one in enumerate(order)}
     verdict = stage.open(asked([TASK, *steps(*(B, A) * 3)])).judge(Reply(choices=choices))
-    assert verdict is not None
-    assert not verdict.doubt
-
-
-def test_a_loop_is_more_than_a_doubt() -> None:
-    stage = LoopDetection(settings(second_opinion=True))
-    verdict = judged(stage, [TASK, *steps(A, A, A)], again(A))
     assert verdict is not None
     assert not verdict.doubt
 

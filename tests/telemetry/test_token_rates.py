@@ -33,11 +33,3 @@ def test_rates(
     for tokens, began, end in sorted(calls, key=lambda call: call[2]):
         rates.ended("fast", tokens, began, end)
     assert rates.per_second(NOW, running) == pytest.approx(expected)
-
-
-def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlx_stack_proxy.telemetry.token_rates.MOST_CALLS", 3)
-    rates = TokenRates()
-    for _ in range(10):
-        rates.ended("fast", 10, 999.0, NOW)
-    assert rates.per_second(NOW, []) == {"fast": 30.0}

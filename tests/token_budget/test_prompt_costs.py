@@ -219,12 +219,6 @@ def test_what_is_remembered_is_bounded() -> None:
     assert most(costs, TASK, session="s0") > 12_000
 
 
-def test_a_cheap_picture_does_not_make_others_cheap() -> None:
-    costs = PromptCosts()
-    take(costs, [user([PICTURE])], 85)
-    assert most(costs, [user([PICTURE])], session="b") > MEDIUM
-
-
 def test_no_count_teaches_nothing() -> None:
     costs = PromptCosts()
     take(costs, HI, 0)

@@ -160,13 +160,6 @@ def test_how_many_are_delivered(
     assert reply.was_cut is isinstance(reply.ended_by, Cut) is (delivered < len(made))
 
 
-def test_text_before_the_calls_stays() -> None:
-    said = [ROLE, chunk({"content": "Let me look."})]
-    reply = Reply([*said, *native(*[("look", A)] * 5)[1:]])
-    assert reply.text == "Let me look."
-    assert len(reply.calls) == 2
-
-
 def test_a_whole_json_reply_keeps_its_usage() -> None:
     function = {"name": "look", "arguments": json.dumps(A)}
     calls = [{"id": f"c{at}", "type": "function", "function": function} for at in range(9)]
@@ -181,15 +174,8 @@ def test_a_whole_json_reply_keeps_its_usage() -> None:
     assert reply["usage"]["completion_tokens"] == 4
 
 
-def test_other_choices_are_ended_honestly() -> None:
-    calls = native(*[("look", A)] * 4, finish=False)
-    begun = chunk({"content": "one more th"}, index=1)
-    reply = Reply([calls[0], begun, *calls[1:]])
-    assert sorted(reply.finishes) == ["length", "tool_calls"]
-
-
 @pytest.mark.parametrize("stream", [True, False])
-def test_so_is_one_that_has_but_its_role(stream: bool) -> None:
+def test_a_choice_that_has_but_its_role_is_ended_honestly(stream: bool) -> None:
     calls = native(*[("look", A)] * 4, finish=False)
     reply = Reply([chunk({"role": "assistant"}, index=1), *calls], stream=stream, n=2)
     assert sorted(reply.finishes) == ["length", "tool_calls"]
