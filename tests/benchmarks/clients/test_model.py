@@ -14,7 +14,7 @@ from benchmarks.clients.model import CALLS, Model, whole_of
 from benchmarks.clients.spoiled import KINDS, OF_TEXT
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import OPENCODE
-from tests.frameworks.scripted import Use
+from benchmarks.frameworks.scripted import Use
 from tests.support.scripted_server import Call, Reply
 
 Json = dict[str, Any]
