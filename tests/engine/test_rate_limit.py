@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mlx_stack_proxy.engine import rate_limit
 from mlx_stack_proxy.engine.rate_limit import RateLimit
 
@@ -17,11 +15,3 @@ def test_once_a_minute_of_each_thing() -> None:
     now[0] += 0.1
     assert one.allows("a")
     assert not one.allows("a")
-
-
-def test_it_remembers_so_many_things_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "MOST", 3)
-    one = RateLimit(lambda: 0.0)
-    assert all(one.allows(thing) for thing in "abcd")
-    assert not one.allows("b")
-    assert one.allows("a"), "the oldest was forgotten"

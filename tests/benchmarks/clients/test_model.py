@@ -78,14 +78,6 @@ async def test_it_counts_what_it_wrote_and_says_so(model: Model) -> None:
     assert usage["prompt_tokens"] == model.tally.prompt_tokens > 0
 
 
-def test_unstreamed_it_says_the_same_in_one_piece(model: Model) -> None:
-    streamed = whole_of(frames(model.reply(call())))
-    (whole,) = frames(model.reply(call(stream=False)))
-    first, second = (one["choices"][0]["message"]["tool_calls"][0] for one in (streamed, whole))
-    assert first["function"] == second["function"]
-    assert whole["choices"][0]["finish_reason"] == "tool_calls"
-
-
 def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:
     dealt = spoiled.dealt(7, len(TASKS), CALLS)
     calls = Counter(kind for (_, turn), kind in dealt.items() if turn < CALLS)
@@ -96,18 +88,6 @@ def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:
     assert ends.total() == len(TASKS) // 4
     assert ends.keys() == set(OF_TEXT)
     assert dealt != spoiled.dealt(8, len(TASKS), CALLS)
-
-
-def test_a_spoiled_turn_is_asked_again_for_itself(tmp_path: Path) -> None:
-    number, turn = next(place for place in spoiled.dealt(7, len(TASKS), CALLS) if place[1] == 0)
-    model = Model(7, number, OPENCODE, tmp_path, lambda _: True)
-    model.reply(call())
-    assert model.tally.last
-    while model.tally.last:
-        reply = model.reply(call())
-    assert json.dumps(f"test_{TASKS[number].name}") not in str(frames(reply))
-    assert model.tally.spoiled.total() == model.tally.calls - 1
-    assert turn == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,6 @@ from benchmarks.simulation.world import (
     SILENCE,
     STANDARD,
     TWO_TIERS,
-    Agent,
     Machine,
     Server,
     Tier,
@@ -69,21 +68,6 @@ def run(world: World, **escalation: object) -> Outcome:
     return simulate(world, settings(world.tiers, **escalation))
 
 
-def test_without_a_wait_agents_go_as_fast_as_they_think() -> None:
-    found = run(World({"fast": PERFECT}, agents=4, seconds=1800, think=3.0))
-    assert found.share_right == 1.0
-    assert found.right_a_minute == pytest.approx(4 * 60 / (3 + 2), rel=0.1)
-    assert not found.errors
-
-
-def test_hard_turns_are_as_many_as_was_said_and_follow_each_other() -> None:
-    agent = Agent(World(TWO_TIERS, 1, 1.0, hard=0.1, run=5.0), 0)
-    turns = [agent.turn().hard for _ in range(20_000)]
-    begun = sum(now and not before for before, now in zip([False, *turns], turns, strict=False))
-    assert sum(turns) / len(turns) == pytest.approx(0.1, rel=0.25)
-    assert sum(turns) / begun == pytest.approx(5.0, rel=0.25)
-
-
 def test_the_same_seed_gives_the_same_night() -> None:
     world = World(TWO_TIERS, agents=2, seconds=300)
     one, two = run(world), run(world)
@@ -118,8 +102,3 @@ def test_a_tier_that_says_nothing_is_waited_for_then_left_and_in_the_end_taken_o
     assert max(found.seconds) >= SILENCE
     never = run(world, sticky_seconds=0, degrade={"failures": 1000, "cooldown_seconds": 30})
     assert never.attempts["fast"] > found.attempts["fast"]
-
-
-def test_who_waits_too_long_is_told_so() -> None:
-    world = World({"fast": replace(PERFECT, seconds=40.0)}, agents=40, seconds=300, patience=0)
-    assert run(world).errors["tier_busy"] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 from benchmarks.measure import loop_limits
@@ -31,10 +30,3 @@ def test_a_loop_is_followed_from_where_it_begins() -> None:
     assert sooner is not None
     assert later is not None
     assert sooner < later < loop_limits.ENDLESS
-
-
-def test_made_up_loops_have_the_lengths_that_are_asked_for() -> None:
-    loops = loop_limits.made_up_loops([TABLE], random.Random(3))
-    assert {len(loop.lap) for loop in loops} == set(loop_limits.LAPS)
-    assert len(loops) == len(loop_limits.LAPS) * loop_limits.LOOPS
-    assert all(loop.before + loop.lap in TABLE for loop in loops)

@@ -116,16 +116,6 @@ def test_reasoning_text_and_each_shape_of_call(by: Any) -> None:
     assert patch.input == "*** Begin Patch\n*** End Patch\n"
 
 
-def test_an_object_of_a_schema() -> None:
-    class City(openai.BaseModel):
-        name: str
-
-    model = ScriptedModel([{"content": '{"name":"Oslo"}'}])
-    found = model.client().responses.parse(model="fast", input="Where?", text_format=City)
-    assert found.output_parsed == City(name="Oslo")
-    assert model.asked[0]["response_format"]["json_schema"]["name"] == "City"
-
-
 def test_what_is_not_kept_here_is_refused_once() -> None:
     model = ScriptedModel()
     with pytest.raises(openai.BadRequestError) as refused:
