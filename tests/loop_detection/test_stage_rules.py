@@ -9,6 +9,7 @@ import pytest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection import detectors
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.loop_detection.asking import (
     NAMED,
@@ -19,6 +20,7 @@ from tests.loop_detection.asking import (
     hint,
     judged,
     reply_of,
+    sent,
 )
 from tests.loop_detection.histories import (
     TASK,
@@ -140,3 +142,22 @@ def test_each_detector_can_be_left_out_by_itself(
     others = tuple([one for one in detectors.DETECTORS if one.name != row])
     monkeypatch.setattr(detectors, "DETECTORS", others)
     assert Run(messages).is_silent
+
+
+@pytest.mark.parametrize(("placement", "role"), [("user", "user"), ("tool_result", "tool")])
+def test_a_hint_stands_where_the_tiers_template_takes_it(placement: str, role: str) -> None:
+    """Mistral's refuses a user message behind results, so such a tier says ``tool_result``."""
+    tiers: Any = {"fast": {"model": "fast", "hint_placement": placement}}
+    rules: Any = {
+        "escalation": {"chain": ["fast"]},
+        "token_budget": {"downgrade_tier": "fast"},
+    }
+    messages = [TASK, *steps(A, A, A)]
+    new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(messages))
+    assert new[-1]["role"] == role
+    assert "Do not call it again" in new[-1]["content"]
+    assert new[: len(messages) - 1] == messages[:-1]
+    text = [TASK, *[one for _ in range(3) for one in (says("Action: a"), user("Result: b"))]]
+    new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(text))
+    assert new[:-1] == text[:-1]
+    assert new[-1]["content"].startswith("Result: b\n\n"), "an observation is the user's"

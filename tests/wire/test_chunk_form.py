@@ -17,7 +17,6 @@ from mlx_stack_proxy.wire.completion import CompletionBuilder
 from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
     DONE,
-    KINDS,
     TOP,
     USAGE,
     WEATHER,
@@ -232,13 +231,6 @@ def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
             "model": "fast",
             "object": "chat.completion.chunk",
         }
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_chunk_in_its_form_is_itself(name: str) -> None:
-    form = ChunkForm("i", "m")
-    for payload in [*KINDS[name].chunks, usage_chunk(), {**usage_chunk(), "usage": None}]:
-        assert orjson.dumps(form.formed(payload)) == orjson.dumps(payload)
 
 
 JSON_BODIES: dict[str, Json] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import (
     Chunk,
     MalformedChunk,
-    chunks_of_completion,
     read_events,
     read_frame,
 )
@@ -26,7 +24,7 @@ from mlx_stack_proxy.wire.events import (
     Usage,
 )
 from mlx_stack_proxy.wire.sse import Frame, data_frame
-from tests.support.replies import KINDS, chunk, usage_chunk
+from tests.support.replies import chunk
 
 
 def form() -> ChunkForm:
@@ -39,10 +37,6 @@ def events_of(payload: dict[str, Any]) -> list[Event]:
 
 def read(data: bytes) -> Chunk:
     return read_frame(Frame(data_frame(data), data), form())
-
-
-def whole(completion: dict[str, Any]) -> list[Chunk]:
-    return list(chunks_of_completion(completion, form()))
 
 
 @pytest.mark.parametrize(
@@ -161,36 +155,3 @@ def test_empty_data_is_left_out(data: bytes) -> None:
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedChunk):
         read(data)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_completion_means_what_its_stream_means(name: str) -> None:
-    kind = KINDS[name]
-    streamed = [e for payload in [*kind.chunks, usage_chunk()] for e in events_of(payload)]
-    assert _told(e for one in whole(kind.completion) for e in one.events) == _told(streamed)
-
-
-def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:
-    chunks = whole(KINDS["n_two"].completion)
-    assert [one.done for one in chunks] == [False] * (len(chunks) - 1) + [True]
-    for one in chunks[:-1]:
-        assert one.raw == data_frame(json.dumps(one.payload, separators=(",", ":")).encode())
-        assert one.payload is not None and one.payload["object"] == "chat.completion.chunk"
-
-
-def _told(events: Any) -> dict[tuple[str, int, int], list[Any]]:
-    """What the events say, without how it was cut in pieces."""
-    told: dict[tuple[str, int, int], list[Any]] = {}
-    for event in events:
-        place = (type(event).__name__, getattr(event, "choice", 0), getattr(event, "index", 0))
-        match event:
-            case TextDelta() | ReasoningDelta() | RefusalDelta():
-                pieces = ["".join([*told.get(place, []), event.text])]
-            case ToolCallDelta():
-                old = told.get(place, ["", "", ""])
-                new = (event.id, event.name, event.arguments)
-                pieces = [a + b for a, b in zip(old, new, strict=True)]
-            case _:
-                pieces = [*told.get(place, []), event]
-        told[place] = pieces
-    return told
