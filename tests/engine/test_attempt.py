@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.events import Event, TextDelta
-from tests.engine.exchanges import attempt, client_request, exchange, relayed, splits
+from tests.engine.exchanges import attempt, completion_of, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
 Json = dict[str, Any]
@@ -46,14 +45,6 @@ def test_whatever_is_valid_goes_out_as_it_came(
     assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
 
 
-def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
-    """The whole reply of a stream that came so, and in how many pieces its text did."""
-    for piece in pieces:
-        one.feed(piece)
-    one.settle()
-    return one.completion(), one.reply.pieces
-
-
 @pytest.mark.parametrize(
     ("delta", "beside", "message", "choice"),
     [
@@ -69,9 +60,7 @@ def test_what_is_the_same_in_each_piece_is_not_lost(
     payloads = [chunk({"content": text, **delta}) for text in "abcd"]
     for payload in payloads:
         payload["choices"][0] |= beside
-    one = attempt(exchange(client_request(stream=False)))
-    built, _ = assembled(one, [data(payload) for payload in [*payloads, chunk({}, "stop")]])
-    (whole,) = built["choices"]
+    (whole,) = completion_of(stream_bytes([*payloads, chunk({}, "stop")]))["choices"]
     assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
     assert whole == whole | choice
 

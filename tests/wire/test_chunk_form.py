@@ -14,7 +14,7 @@ from hypothesis import given
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
 from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events
 from mlx_stack_proxy.wire.completion import CompletionBuilder
-from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
+from tests.engine.exchanges import ODD, attempt, client_request, completion_of, exchange, relayed
 from tests.support.replies import (
     DONE,
     TOP,
@@ -46,12 +46,7 @@ def out(*payloads: Json | bytes, **asked: Any) -> list[Json]:
 
 def whole(*payloads: Json) -> Json:
     """The completion that a client gets of these chunks, which doesn't stream."""
-    one = attempt(exchange(client_request(stream=False)))
-    for payload in payloads:
-        one.feed(data(payload))
-    one.feed(DONE)
-    assert one.settle() is None
-    return one.completion()
+    return completion_of(b"".join(map(data, payloads)) + DONE)
 
 
 def each(change: Callable[[Json], Json]) -> list[Json]:

@@ -217,7 +217,7 @@ FRAGMENTS = [
 def test_pieces_make_no_difference(
     parts: list[tuple[str, int]], sizes: list[int], kind: Kind, window: int
 ) -> None:
-    text = "".join(one * times for one, times in parts)[:6000]
+    text = "".join(one * times for one, times in parts)[:4000]
     whole = flowed(text, max(len(text), 1), kind=kind, late=2000, window_chars=window)
     assert flowed(text, 1, kind=kind, late=2000, window_chars=window) == whole
     flow, at = Flow(GenerationSettings(window_chars=window), kind, late=2000), 0
