@@ -275,3 +275,10 @@ def test_a_retry_after_a_cut_samples_anew_and_says_nothing() -> None:
     body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("unseen"))
     assert body["messages"] == [USER]
     assert body["temperature"] == 0.1
+
+
+def test_of_several_choices_each_call_is_told_its_own_failure() -> None:
+    other = CallFailure("search", "wrong_type", "of another choice", 1, 0)
+    *_, result, last = corrected(reply(BAD), FAILED, other)
+    assert result["content"] == f"Error: {MISSING}."
+    assert "of another choice" in last["content"]

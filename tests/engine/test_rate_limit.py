@@ -15,3 +15,10 @@ def test_once_a_minute_of_each_thing() -> None:
     now[0] += 0.1
     assert one.allows("a")
     assert not one.allows("a")
+
+
+def test_it_remembers_so_many_things_and_no_more() -> None:
+    one = RateLimit(lambda: 0.0)
+    assert all(one.allows(thing) for thing in range(rate_limit.MOST + 1))
+    assert not one.allows(1)
+    assert one.allows(0), "the oldest was forgotten"

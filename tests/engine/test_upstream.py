@@ -209,3 +209,13 @@ async def test_a_path_never_names_another_server(
     upstream.will(Reply())
     assert (await edge.send("GET", target, [])).status == 200
     assert upstream.calls[0].target == target  # as it came, too
+
+
+async def test_one_that_is_closed_before_its_end_is_ended(
+    upstream: ScriptedServer, edge: Upstream
+) -> None:
+    upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
+    response = await post(edge)
+    await response.next_bytes()
+    await response.aclose()
+    assert await upstream.calls[0].left_within(5)

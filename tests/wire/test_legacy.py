@@ -106,3 +106,9 @@ def test_the_pieces_of_a_stream_back_to_functions() -> None:
 )
 def test_what_has_no_tools_stays(payload: Json) -> None:
     assert legacy.to_functions(payload, "delta") == payload
+
+
+@pytest.mark.parametrize("calls", [None, []])
+def test_no_calls_leave_no_trace(calls: Any) -> None:
+    delta = legacy.to_functions(chunk({"tool_calls": calls}), "delta")["choices"][0]["delta"]
+    assert delta == {}
