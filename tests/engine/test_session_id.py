@@ -304,3 +304,8 @@ def test_only_the_beginning_of_a_long_text_is_searched() -> None:
     long = "x" * 64_000
     assert derived(today + long) == derived(tomorrow + long)
     assert derived(long + today) != derived(long + tomorrow)
+
+
+def test_a_parent_alone_names_no_session() -> None:
+    found = identified({"x-parent-session-id": "parent-123"})
+    assert found.derived and found.budget_hash == found.hash

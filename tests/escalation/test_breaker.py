@@ -202,3 +202,9 @@ def test_failures_of_what_is_tried_for_want_of_another_prolong_nothing(breakers:
     broken(breakers, 100.0)
     assert not fails(breakers, 110.0)
     assert breakers["fast"].degraded_until == 130.0
+
+
+def test_a_call_on_a_tier_that_is_not_taken_out_is_no_probe(breakers: Breakers) -> None:
+    assert not breakers.begin("fast", 1.0).probe
+    fails(breakers, 1.0)
+    assert not breakers.begin("fast", 1.0).probe

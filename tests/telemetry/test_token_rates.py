@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.telemetry.token_rates import TokenRates, Writing
+from mlx_stack_proxy.telemetry.token_rates import MOST_CALLS, TokenRates, Writing
 
 NOW = 1000.0
 
@@ -33,3 +33,10 @@ def test_rates(
     for tokens, began, end in sorted(calls, key=lambda call: call[2]):
         rates.ended("fast", tokens, began, end)
     assert rates.per_second(NOW, running) == pytest.approx(expected)
+
+
+def test_it_is_bounded() -> None:
+    rates = TokenRates()
+    for _ in range(MOST_CALLS + 9):
+        rates.ended("fast", 10, 999.0, NOW)
+    assert rates.per_second(NOW, []) == {"fast": 10.0 * MOST_CALLS}

@@ -12,6 +12,7 @@ from mlx_stack_proxy.wire.chunks import (
     MalformedChunk,
     read_events,
     read_frame,
+    text_of,
 )
 from mlx_stack_proxy.wire.events import (
     Event,
@@ -155,3 +156,16 @@ def test_empty_data_is_left_out(data: bytes) -> None:
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedChunk):
         read(data)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a", "a"),
+        ([{"type": "text", "text": "a"}, {"type": "image_url"}, "b", 3], "ab"),
+        (None, ""),
+        ({"text": "a"}, ""),
+    ],
+)
+def test_the_text_of_a_content(content: Any, text: str) -> None:
+    assert text_of(content) == text
