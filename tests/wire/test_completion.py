@@ -180,3 +180,12 @@ def test_pieces_that_were_put_together_meanwhile_are_gone_on_with() -> None:
     [made] = message["tool_calls"]
     assert (message["content"], made["function"]["arguments"]) == ("x" * 1000, "x" * 1000)
     assert (made["id"], made["function"]["name"]) == ("a", "f")
+
+
+def test_what_names_something_is_not_joined() -> None:
+    call = {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}}
+    message = built([chunk({"role": "assistant", "tool_calls": [call]})] * 3)["choices"][0]
+    assert message["message"]["role"] == "assistant"
+    assert message["message"]["tool_calls"] == [
+        {"id": "call_a", "type": "function", "function": {"name": "f"}}
+    ]
