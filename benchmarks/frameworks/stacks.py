@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.frameworks.scripted import ModelServers, Plays
 from mlx_stack_proxy.operator.local_stack import children, configs
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, start
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.e2e.running_stack import RunningStack
 from tests.faults.litellm import START_SECONDS, LiteLLM
-from tests.frameworks.scripted import ModelServers, Plays
 from tests.support.ports import free_port
 
 TIERS = ("fast", "standard")
