@@ -10,7 +10,7 @@ from pathlib import Path
 from ..reload import Given
 from ..settings import Settings
 from ..settings_source import SettingsError, read
-from .local_stack import console, ports
+from .local_stack import ports
 from .service import env_file
 
 _ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
@@ -62,7 +62,7 @@ def _taken(settings: Settings) -> str:
         return ""
     try:
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    except console.UpError as error:
+    except ports.UpError as error:
         return str(error)
     return ""
 

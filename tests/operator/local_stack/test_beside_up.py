@@ -72,20 +72,6 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(
     assert take_key({}, "http://192.0.2.1:4000") is None
 
 
-def test_what_an_ended_or_a_killed_one_left_is_not_taken(
-    home: Path, litellm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = open_run_directory(None)
-    directory.keep_key(KEY)
-    directory.close()
-    assert not directory.key.exists()
-    directory.key.write_text("LITELLM_MASTER_KEY=sk-old\n")
-    directory.key.chmod(0o600)
-    monkeypatch.chdir(directory.path)
-    assert running_at(litellm) is None
-    assert take_key({}, litellm) is None
-
-
 @pytest.mark.parametrize(("inside", "named"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_check_takes_the_configuration_of_the_one_on_its_port(
     running: RunDirectory,

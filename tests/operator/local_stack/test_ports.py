@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from mlx_stack_proxy.operator.local_stack import ports
-from mlx_stack_proxy.operator.local_stack.console import UpError
-from mlx_stack_proxy.operator.local_stack.ports import require_free
+from mlx_stack_proxy.operator.local_stack.ports import UpError, require_free
 from tests.support.ports import free_port
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator.local_stack.console import UpError
+from mlx_stack_proxy.operator.local_stack.ports import UpError
 from mlx_stack_proxy.operator.local_stack.run_directory import open_run_directory
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator.local_stack import tiers
-from mlx_stack_proxy.operator.local_stack.console import UpError
+from mlx_stack_proxy.operator.local_stack.ports import UpError
 from mlx_stack_proxy.operator.local_stack.tiers import chosen_tiers
 
 

@@ -17,8 +17,7 @@ import yaml
 
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
-from ..local_stack.console import shown
-from ..local_stack.run_directory import take_key
+from ..local_stack.run_directory import shown, take_key
 from .proposal import Proposal, propose
 from .rendering import LITELLM_LINES, text_of
 

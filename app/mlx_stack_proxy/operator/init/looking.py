@@ -22,7 +22,7 @@ from ...engine.upstream import Upstream, UpstreamError
 from ...settings import UpstreamSettings
 from .. import litellm_models
 from ..litellm_models import NoModels
-from ..local_stack.console import shown
+from ..local_stack.run_directory import shown
 from . import advice
 from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together
 from .proposal import health_url

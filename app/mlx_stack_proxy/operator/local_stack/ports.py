@@ -8,7 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from .console import UpError
+
+class UpError(Exception):
+    """The stack can't be started as the user asked; the message is one line for the user."""
 
 
 def require_free(ports: Iterable[tuple[int, str, str]]) -> None:

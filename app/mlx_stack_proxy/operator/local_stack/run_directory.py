@@ -2,7 +2,7 @@
 
 Other commands (``check``, ``init``, ``demo``) take the configuration and the key of a running
 ``up`` from its folder. They find the folder by a port: the process that listens there, a child of
-``up``, has the folder as its working folder. The lock tells whether ``up`` still runs.
+``up``, has the folder as its working folder, and no child outlives ``up``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...settings import is_loopback
 from ..service import env_file
 from . import ports
 from .configs import KEY_VARIABLE
-from .console import UpError
+from .ports import UpError
 
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
@@ -71,6 +71,14 @@ class RunDirectory:
         os.close(self._lock)
 
 
+def shown(path: Path) -> str:
+    """Return a path as people write it, with ``~`` for the home folder."""
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return str(path)
+
+
 def open_run_directory(given: str | None) -> RunDirectory:
     """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`UpError`."""
     try:
@@ -83,22 +91,7 @@ def running_at(url: str) -> Path | None:
     """Return the run directory of the ``up`` whose LiteLLM or proxy has this URL, or None."""
     parts = urlsplit(url)
     folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
-    return folder if folder is not None and _is_held(folder) else None
-
-
-def _is_held(path: Path) -> bool:
-    """Whether an ``up`` holds the lock of this folder."""
-    try:
-        lock = os.open(path / LOCK_FILE, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return folder if folder is not None and (folder / KEY_FILE).exists() else None
 
 
 def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:

@@ -9,17 +9,20 @@ the last ``start`` first.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from ... import tasks
 from . import guarded_process
 from .children import ChildSpec
-from .console import Console, shown
 from .guarded_process import GuardedProcess, Lifeline
 from .probes import Hopeless
+from .run_directory import shown
 
 PROGRESS_SECONDS = 10.0  # between lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
@@ -35,6 +38,32 @@ class StartFailed(Exception):
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         super().__init__(lines[0])
+
+
+class Console:
+    """Writes plain lines to standard output, flushed at once; ``up`` goes on if the reader is gone.
+
+    ``name_width``: the width of the column with the children's names.
+    """
+
+    def __init__(self, out: TextIO | None = None, name_width: int = 8) -> None:
+        self._out = out or sys.stdout
+        self.name_width = name_width
+
+    def say(self, text: str = "") -> None:
+        """Write a line."""
+        try:
+            self._out.write(text + "\n")
+            self._out.flush()
+        except (OSError, ValueError):
+            # The terminal or the pipe's reader is gone. `up` must not fail for that, and Python
+            # must not fail when it flushes standard output at its end.
+            self._out = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            sys.stdout = self._out
+
+    def child(self, name: str, state: str, detail: str) -> None:
+        """Write a line about one child, in columns."""
+        self.say(f"  {name:<{self.name_width}}  {state:<10} {detail}".rstrip())
 
 
 class Supervisor:
@@ -59,10 +88,7 @@ class Supervisor:
 
     async def failed(self) -> None:
         """Wait for a keeper to raise (which is a bug of ours), and raise the same; never return."""
-        while True:
-            done, _ = await asyncio.wait(self._keepers, return_when=asyncio.FIRST_EXCEPTION)
-            for keeper in done:
-                keeper.result()
+        await asyncio.gather(*self._keepers)
 
     async def stop(self) -> None:
         """End all children, the last started first."""

@@ -11,7 +11,7 @@ from ...frozen import frozen
 from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
 from ..deploy_files import deploy_path
-from .console import UpError
+from .ports import UpError
 
 # The order of the chain; tiers with other names come after these.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import json
 import secrets
 import shlex
 import signal
@@ -25,10 +24,10 @@ from ...server import open_files
 from ...settings import ServerSettings
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
-from .console import Console, UpError, shown
 from .guarded_process import Lifeline
-from .run_directory import RunDirectory, open_run_directory
-from .supervisor import StartFailed, Supervisor
+from .ports import UpError
+from .run_directory import RunDirectory, open_run_directory, shown
+from .supervisor import Console, StartFailed, Supervisor
 from .tiers import LocalTier, chosen_tiers
 
 PROGRAM = "mlx-stack-proxy up"
@@ -249,20 +248,14 @@ class _Stack:
 def _helped(url: str, tier: str, key: str | None) -> str:
     """Return a ``curl`` command whose request the weak demo model answers with a call as text."""
     authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-    customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
-    body = {
-        "model": tier,
-        "messages": [
-            {
-                "role": "user",
-                "content": "Would you give me the details of customer cus_X2MPxfGy?",
-            }
-        ],
-        "tools": [
-            {"type": "function", "function": {"name": "get_customer", "parameters": customer}}
-        ],
-    }
     return (
         f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
-        f"-d '{json.dumps(body, separators=(',', ':'))}'"
+        f"""-d '{{"model":"{tier}",{_HELPED}}}'"""
     )
+
+
+_HELPED = (
+    '"messages":[{"role":"user","content":"Would you give me the details of customer '
+    'cus_X2MPxfGy?"}],"tools":[{"type":"function","function":{"name":"get_customer",'
+    '"parameters":{"type":"object","properties":{"customer_id":{"type":"string"}}}}}]'
+)
