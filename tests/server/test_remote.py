@@ -119,7 +119,7 @@ async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningPr
         _, out, _ = await said(capsys, proxy, "events", "--since", given)
         assert len(out.splitlines()) == count, given
     code, _, err = await said(capsys, proxy, "events", "--since", "yesterday")
-    assert code == 1 and "--since yesterday" in err
+    assert code == 1 and "`since`" in err
 
 
 async def test_a_clients_text_moves_no_cursor_and_begins_no_line(
@@ -237,7 +237,7 @@ async def test_an_address_that_is_none_or_somebody_elses(
 ) -> None:
     upstream.routes["GET", "/mlx-stack/status"] = Reply.json({"detail": "Not Found"}, status=404)
     for url, said in (
-        ("x://there", "no proxy answers at x://there: unknown url type"),
+        ("x://there", "no proxy answers at x://there: "),
         (upstream.url, f"{upstream.url}/mlx-stack/status answers with status 404"),
     ):
         assert await asyncio.to_thread(main, ["status", "--url", url]) == 1

@@ -1,8 +1,9 @@
 """The command ``demo``: show what the weak model wrote and what the proxy delivered, side by side.
 
 Each question is asked twice: of the proxy, for the weak tier, and directly, of that tier's model
-server. The model server is the one in the configuration of a running ``up``, or the server that
-``--direct`` names, with the key in ``LITELLM_MASTER_KEY``.
+server; :func:`judged` says whether an agent could use the reply. The model server is the one in the
+configuration of a running ``up``, or the server that ``--direct`` names, with the key in
+``LITELLM_MASTER_KEY``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,62 @@ import json
 import os
 import secrets
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import httpx
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...frozen import frozen
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
+from ...tool_validation.check import Options, check_call
+from ...tool_validation.tools import tool_set
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
-from .ask import Reply, Server, Unreachable, ask
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
 _PIPED = 80  # columns, where the output is not a terminal
 _MOST = 110  # characters that are shown of a reply
+MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
+SECONDS = 120.0  # limit for a reply
+_AS_IT_CAME = Options(repair=False)
+
+
+@frozen
+class Server:
+    """Where to ask."""
+
+    url: str  # without /v1
+    model: str  # the model's name on that server
+    key: str = "local"
+
+
+@frozen
+class Reply:
+    """A reply, or the error that came in its place."""
+
+    written: str  # its text or its calls, in one line
+    wrong: str  # why an agent can't use it; "": it can
+    seconds: float  # until it was complete
+    headers: httpx.Headers
+
+    def header(self, name: str) -> str:
+        """Return the proxy's response header ``x-mlx-stack-NAME``, or ""."""
+        return str(self.headers.get(f"x-mlx-stack-{name}", ""))
+
+
+class Unreachable(Exception):
+    """The server can't be reached; the message says where and why."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +160,57 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
         for which, reply in enumerate(replies):
             good[which] += not reply.wrong
     return len(asked["questions"]), good[0], good[1]
+
+
+def ask(
+    server: Server,
+    question: str,
+    tools: Sequence[Mapping[str, Any]],
+    named: Mapping[str, str],
+) -> Reply:
+    """Ask once. ``named``: headers that name agent and session. Raises :class:`Unreachable`."""
+    body = {
+        "model": server.model,
+        "messages": [{"role": "user", "content": question}],
+        "tools": tools,
+        "max_tokens": MAX_TOKENS,
+    }
+    headers = {"Authorization": f"Bearer {server.key}", **named}
+    url = f"{server.url}/v1/chat/completions"
+    began = time.monotonic()
+    try:
+        answer = httpx.post(url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
+        if answer.is_error:
+            written, wrong = answer.text[:2000], f"status {answer.status_code}"
+        else:
+            written, wrong = judged(answer.json(), tools)
+    except httpx.ConnectError as error:
+        raise Unreachable(f"nobody answers at {server.url}: {error}") from None
+    except (httpx.HTTPError, ValueError) as error:
+        written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
+    return Reply(written, wrong, time.monotonic() - began, answer.headers)
+
+
+def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return what a completion says, in one line, and why an agent can't use it ("": it can).
+
+    Each question of the demo needs a call, so that a reply of text alone counts as wrong.
+    """
+    choice = completion["choices"][0]
+    message = choice["message"]
+    calls = message.get("tool_calls") or []
+    text = str(message.get("content") or message.get("reasoning") or "")
+    if choice.get("finish_reason") == "length":
+        return text, f"goes round until its limit of {MAX_TOKENS} tokens"
+    if not calls and not text:
+        return "(nothing)", "says that it calls a tool, and has no call"
+    if not calls:
+        return text, "a text, where a call is needed"
+    offered = tool_set(tools)
+    names_and_arguments = [(one["function"]["name"], one["function"]["arguments"]) for one in calls]
+    checked = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
+    wrong = next((failure.error for one in checked for failure in one.failures), "")
+    return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
 
 
 def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...printable import printable
-from .client import Remote, asks
+from .client import Remote, set_remote_command
 
 WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
@@ -31,7 +31,7 @@ def add_arguments(report: argparse.ArgumentParser) -> None:
     )
     report.add_argument("--agent", metavar="NAME", help="only what this agent did")
     report.add_argument("--markdown", action="store_true", help="as Markdown")
-    asks(report, run)
+    set_remote_command(report, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..remote.client import OPENER
+import httpx
 
 PAUSE_SECONDS = 0.5  # between two looks or tries
 
@@ -104,7 +104,6 @@ def run(argv: tuple[str, ...], silent: bool = False) -> int:
 def answers(url: str) -> bool:
     """Whether a GET of the URL is answered with 200."""
     try:
-        with OPENER.open(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
         return False
