@@ -64,7 +64,7 @@ def test_an_address_of_the_command_line_changes_nothing_else(
         (
             "server: {api_keys: ['*']}",
             ["--host", "0.0.0.0"],
-            'command line: server.api_keys: "*" lets anyone in',
+            'config.yaml and command line: server.api_keys: "*" lets anyone in',
         ),
         ("state: {backend: redis}", [], "config.yaml: state: backend `redis` needs a redis_url"),
         ("sever: 1\nstream: {mode: life}", [], "config.yaml: sever\nconfig.yaml: stream.mode"),

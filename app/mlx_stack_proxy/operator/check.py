@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import dataclasses
 import os
-import textwrap
 from collections.abc import AsyncIterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -24,6 +23,7 @@ from ..escalation.tiers import is_listed
 from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
+from ..printable import wrapped
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
@@ -55,9 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.settings:
-        return show(args.config)
-    return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+    if not args.settings:
+        return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+    read_in = _read(args.config)
+    for line in settings_shown.lines(*read_in) if read_in else ():
+        print(line)
+    return 0 if read_in else 1
 
 
 def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
@@ -72,16 +75,6 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
     settings, sources = read_in
     _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
     return asyncio.run(_run(settings, probe=probe, cloud=cloud))
-
-
-def show(config: str | None) -> int:
-    """Print every setting and its origin; return the exit code: 1 if the settings can't be used."""
-    read_in = _read(config)
-    if read_in is None:
-        return 1
-    for line in settings_shown.lines(*read_in):
-        print(line)
-    return 0
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
@@ -152,15 +145,7 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
 
 def _say(line: Line) -> None:
     mark, text = line
-    lines = textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=f"{mark:<4}  ",
-        subsequent_indent=" " * 6,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    print("\n".join(lines), flush=True)
+    print("\n".join(wrapped(text, _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
 
 
 async def _litellm(

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if client.settings is None:
         return _refuse(f"{client.title} has no file for this: paste the lines instead")
     try:
-        return (_undo if args.undo else _write)(client, given, args.yes)
+        return _change(client, given, args.undo, args.yes)
     except Unfit as error:
         return _refuse(f"{_shown(client)} stays as it is: {error}")
     except OSError as error:
@@ -89,38 +89,30 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if "$" in value else shlex.quote(value)
 
 
-def _write(client: Client, given: Setup, agreed: bool) -> int:
+def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
+    """Put the settings into the client's file, or take them out; return the exit code."""
     assert client.settings is not None
-    file = _file(client)
-    before = _text(file)
-    after = put_in(before, client.settings(given), client.form)
+    file = (Path.home() / client.file).resolve()  # so that a symbolic link isn't replaced
+    backup = file.with_name(file.name + BACKUP)
+    if undo and not backup.exists():
+        return _refuse(f"{_shown(client)}: nothing was written there, or it was taken back")
+    before, ours = _text(file), client.settings(given)
+    if undo:
+        after = take_back(before, _text(backup), ours, client.form)
+    else:
+        after = put_in(before, ours, client.form)
     if not _agreed(client, before, after, agreed):
         return 1
-    backup = _backup(file)
-    if not backup.exists():  # a second --write must not save our own settings as the old ones
+    if not undo and not backup.exists():  # a second --write must not save our own settings there
         file.parent.mkdir(parents=True, exist_ok=True)
         _replace(backup, before, like=file)
-    _replace(file, after, like=file)
-    print(f"Written; as it was: {backup}. `--undo` takes it back.")
-    return 0
-
-
-def _undo(client: Client, given: Setup, agreed: bool) -> int:
-    assert client.settings is not None
-    file = _file(client)
-    backup = _backup(file)
-    if not backup.exists():
-        return _refuse(f"{_shown(client)}: nothing was written there, or it was taken back")
-    now = _text(file)
-    after = take_back(now, _text(backup), client.settings(given), client.form)
-    if not _agreed(client, now, after, agreed):
-        return 1
     if after:
         _replace(file, after, like=file)
     else:
         file.unlink(missing_ok=True)
-    backup.unlink()
-    print("Taken back.")
+    if undo:
+        backup.unlink()
+    print("Taken back." if undo else f"Written; as it was: {backup}. `--undo` takes it back.")
     return 0
 
 
@@ -138,10 +130,6 @@ def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
         return False
 
 
-def _file(client: Client) -> Path:
-    return (Path.home() / client.file).resolve()  # resolved, so that a symbolic link isn't replaced
-
-
 def _shown(client: Client) -> str:
     return f"~/{client.file}"
 
@@ -153,10 +141,6 @@ def _text(file: Path) -> str:
         return ""
     except UnicodeDecodeError:
         raise Unfit("it is not UTF-8") from None
-
-
-def _backup(file: Path) -> Path:
-    return file.with_name(file.name + BACKUP)
 
 
 def _replace(file: Path, text: str, like: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
+
+# The program, the module behind `-m`, or the module's file.
+_OURS = re.compile(r"(^|/)(mlx-stack-proxy|mlx_stack_proxy(/__main__\.py)?)$")
 
 
 class UpError(Exception):
@@ -87,9 +91,4 @@ def our_command(command: list[str]) -> str:
     """Return ``up`` or ``serve`` if a command line is one of these of ours, else ""."""
     found = next((part for part in command if part in ("up", "serve")), "")
     before = command[: command.index(found)] if found else []
-    ours = (
-        any(part.rpartition("/")[2] == "mlx-stack-proxy" for part in before)
-        or before[-2:] == ["-m", "mlx_stack_proxy"]
-        or any(part.endswith("/mlx_stack_proxy/__main__.py") for part in before)
-    )
-    return found if ours else ""
+    return found if any(_OURS.search(part) for part in before) else ""

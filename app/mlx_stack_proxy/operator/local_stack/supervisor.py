@@ -9,9 +9,8 @@ the last ``start`` first.
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,25 +40,19 @@ class StartFailed(Exception):
 
 
 class Console:
-    """Writes plain lines to standard output, flushed at once; ``up`` goes on if the reader is gone.
+    """Writes plain lines to standard output; ``up`` goes on if the reader is gone.
 
     ``name_width``: the width of the column with the children's names.
     """
 
     def __init__(self, out: TextIO | None = None, name_width: int = 8) -> None:
-        self._out = out or sys.stdout
+        self._out = out
         self.name_width = name_width
 
     def say(self, text: str = "") -> None:
         """Write a line."""
-        try:
-            self._out.write(text + "\n")
-            self._out.flush()
-        except (OSError, ValueError):
-            # The terminal or the pipe's reader is gone. `up` must not fail for that, and Python
-            # must not fail when it flushes standard output at its end.
-            self._out = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-            sys.stdout = self._out
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=self._out, flush=True)
 
     def child(self, name: str, state: str, detail: str) -> None:
         """Write a line about one child, in columns."""

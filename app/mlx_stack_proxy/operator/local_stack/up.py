@@ -137,12 +137,8 @@ class _Stack:
         self._directory = directory
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
+        self._litellm_port: int = args.port if args.inside else args.litellm_port
         self._asked_to_stop = False
-
-    @property
-    def _litellm_port(self) -> int:
-        port: int = self._args.port if self._args.inside else self._args.litellm_port
-        return port
 
     async def run(self) -> int:
         with Lifeline() as lifeline:

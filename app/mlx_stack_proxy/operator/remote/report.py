@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ...printable import printable
+from ...printable import printable, wrapped
 from .client import Remote, set_remote_command
 
 WIDTH: Final = 80
@@ -67,14 +66,7 @@ def _part(label: str, lines: list[str]) -> Iterator[str]:
         if line.startswith(" "):  # a command or a line for a file, to be copied: not wrapped
             yield f"{margin}{line}"
             continue
-        yield from textwrap.wrap(
-            line,
-            WIDTH,
-            initial_indent=first,
-            subsequent_indent=f"{margin}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield from wrapped(line, WIDTH, first, f"{margin}  ")
 
 
 def _advice(one: Found) -> list[str]:

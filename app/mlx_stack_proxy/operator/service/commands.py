@@ -105,18 +105,6 @@ def _env_file(system: bool) -> Path:
     return (Path("/etc/mlx-stack-proxy") if system else _folder(system)) / "service.env"
 
 
-def usable(
-    path: str | None, environ: Mapping[str, str] | None = None, folder: Path | None = None
-) -> Settings:
-    """Read the settings and make sure that ``serve`` would start; arguments as for :func:`load`.
-
-    Raises :class:`SettingsError`.
-    """
-    settings = load(path, environ, folder or Path())
-    check_state(settings)
-    return settings
-
-
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
     """Return what to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
     found = find_file(args.config, os.environ)
@@ -130,7 +118,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         ),
         env_file=_env_file(args.system),
         stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
-        health_url=_health_url(settings),
+        health_url=f"{local_url(settings)}/health",
     )
     if args.system:
         refuse_hidden(spec)
@@ -161,12 +149,9 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
     return {name: environ.get(name) for name in names if name}
 
 
-def _health_url(settings: Settings) -> str:
-    return f"{local_url(settings)}/health"
-
-
 def _install(args: argparse.Namespace) -> int:
-    settings = usable(args.config)  # refuse to install a configuration that can't serve
+    settings = load(args.config)
+    check_state(settings)  # `serve` would refuse it
     chosen, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
     notes = [*chosen.notes(), *_keep_variables(machine, spec, settings)]
@@ -213,8 +198,9 @@ def _restart(args: argparse.Namespace) -> int:
     config = command[command.index("--config") + 1] if "--config" in command else None
     environ = env_file.read_if_there(_env_file(args.system))
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
-    settings = usable(config, environ, _folder(args.system))
-    chosen.restart(Machine(args.dry_run), _health_url(settings))
+    settings = load(config, environ, _folder(args.system))
+    check_state(settings)
+    chosen.restart(Machine(args.dry_run), f"{local_url(settings)}/health")
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
