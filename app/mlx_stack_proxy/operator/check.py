@@ -2,7 +2,7 @@
 memory pressure can be used.
 
 Each finding is a line with a mark (:data:`Line`); a line that needs action is followed by one
-marked :data:`NEXT`. The models are asked by ``tier_probe.Probe``. Beside a running ``up`` the
+marked :data:`NEXT`. The models are asked by ``litellm_probe.Probe``. Beside a running ``up`` the
 command checks the configuration that ``up`` has written.
 """
 
@@ -27,9 +27,9 @@ from ..printable import wrapped
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
-from . import litellm_models, settings_shown
+from . import settings_shown
+from .litellm_probe import Mark, NoModels, Probe, list_models
 from .local_stack import run_directory
-from .tier_probe import Mark, Probe
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the line before
 Line = tuple[Mark | Literal["→"], str]
@@ -155,8 +155,8 @@ async def _litellm(
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     variable = settings.upstream.api_key_env
     try:
-        names = names_in(await litellm_models.ask(upstream, upstream_key(settings), variable))
-    except litellm_models.NoModels as error:
+        names = names_in(await list_models(upstream, upstream_key(settings), variable))
+    except NoModels as error:
         reached: list[Line] = [("ok", f"{where}: reachable")] if error.reached else []
         return None, [*reached, ("FAIL", f"{where}: {error}"), (NEXT, error.next_step)]
     assert names is not None

@@ -20,8 +20,7 @@ from ...engine.headers import RawHeaders
 from ...engine.model_list import ASK_SECONDS
 from ...engine.upstream import Upstream, UpstreamError
 from ...settings import UpstreamSettings
-from .. import litellm_models
-from ..litellm_models import NoModels
+from ..litellm_probe import NoModels, list_models
 from ..local_stack.run_directory import shown
 from . import advice
 from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together
@@ -126,7 +125,7 @@ async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found
     """Return the model groups that LiteLLM tells; none if it can't be asked."""
     where = f"LiteLLM at {base_url}"
     try:
-        listed = await litellm_models.ask(upstream, key, found.key_variable)
+        listed = await list_models(upstream, key, found.key_variable)
     except NoModels as error:
         found.remarks.append(f"{where}: {error}. To do: {error.next_step}.")
         return {}

@@ -1,18 +1,20 @@
-"""Find out what a tier can do: ask its model for one token, a streamed reply and a tool call.
+"""Ask LiteLLM for its models, and a tier's model for one token, a streamed reply and a tool call.
 
-The questions go straight to LiteLLM. ``replay`` then runs the streamed replies through the stages,
-so that the lines can say what the proxy would have repaired.
+``replay`` runs the streamed replies through the stages, so that the lines of ``check`` can say what
+the proxy would have repaired.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import orjson
 
+from ..engine.model_list import ModelList, names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
@@ -38,6 +40,46 @@ _TOOL = {
         },
     },
 }
+
+
+# How LiteLLM answers a wrong key; 400 where it has no database.
+_REFUSED = (400, 401, 403)
+
+
+class NoModels(Exception):
+    """LiteLLM didn't list its models; the message says why.
+
+    ``next_step`` says what to do about it, ``reached`` whether LiteLLM answered at all.
+    """
+
+    def __init__(self, why: str, next_step: str, *, reached: bool) -> None:
+        super().__init__(why)
+        self.next_step = next_step
+        self.reached = reached
+
+
+async def list_models(upstream: Upstream, key: str | None, variable: str | None) -> bytes:
+    """Return the body of LiteLLM's ``/v1/models``. Raises :class:`NoModels`.
+
+    ``variable``: the environment variable that ``key`` is read from, for the advice.
+    """
+    try:
+        status, body = await ModelList(upstream, key, time.monotonic).fetch(None)
+    except (UpstreamError, TimeoutError) as error:
+        next_step = "start it, or say in upstream.base_url where it is"
+        raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
+    if status == 200 and names_in(body) is not None:
+        return body
+    # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
+    why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
+    why += f" when asked for its models{'' if key else ' without a key'}"
+    if variable is None:
+        next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
+        why += " (upstream.api_key_env names no variable)"
+    else:
+        next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
+        why += f" (${variable} is {'set' if os.environ.get(variable) else 'not set'})"
+    raise NoModels(why, next_step, reached=True)
 
 
 class _Failed(Exception):
