@@ -43,18 +43,6 @@ def test_serve_runs_the_settings_and_ends_with_the_servers_code(
     assert found == [("localhost", 4200), ("::1", 0)]
 
 
-def test_an_address_of_the_command_line_changes_nothing_else(
-    served: list[Settings], typed: Typed
-) -> None:
-    typed.write(
-        "tiers: {b: {tools: false}, a: }\nserver: {api_keys: ['*']}\n"
-        "reliability: {memory_pressure: {source: off}}"
-    )
-    typed("serve")
-    typed("serve", "--port", "4100")
-    assert served[0] == served[1]
-
-
 @pytest.mark.parametrize(
     ("text", "argv", "said"),
     [
@@ -111,11 +99,6 @@ def test_version_and_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -
     if argv == ["--help"]:
         expected += [f"\n    {command.name}" for command in cli.COMMANDS]
     assert all(part in out for part in expected)
-
-
-def test_the_module_runs_as_a_program() -> None:
-    done = subprocess.run([*PROGRAM, "--version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"mlx-stack-proxy {__version__}\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -57,31 +57,20 @@ async def test_the_command_takes_the_shells_place_and_has_no_input(tmp_path: Pat
         assert not members(child.pid)
 
 
-async def test_ending_takes_what_the_child_has_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "grace", "ended_by"),
+    [([], 30, signal.SIGTERM), (["--deaf"], 0.1, signal.SIGKILL)],
+)
+async def test_ending_takes_what_the_child_has_started(
+    options: list[str], grace: float, ended_by: signal.Signals, tmp_path: Path
+) -> None:
     with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--grandchild")
+        child = await started(lifeline, tmp_path, *options, "--grandchild")
         pid = await grandchild(tmp_path)
-        await child.end(30)
-        assert await child.wait() == -signal.SIGTERM
+        await child.end(grace)
+        assert await child.wait() == -ended_by
+        await child.end(grace)  # what has ended already
         assert not alive(pid)
-        assert not members(child.pid)
-
-
-async def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
-    with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--deaf", "--grandchild")
-        pid = await grandchild(tmp_path)
-        await child.end(0.1)
-        assert await child.wait() == -signal.SIGKILL
-        assert not alive(pid)
-        assert not members(child.pid)
-
-
-async def test_ending_what_has_ended_is_nothing(tmp_path: Path) -> None:
-    with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--fail", "3")
-        assert await child.wait() == 3
-        await child.end(30)
         assert not members(child.pid)
 
 
