@@ -127,7 +127,7 @@ def test_a_second_serve_says_who_has_the_port(tmp_path: Path) -> None:
         first.terminate()
     assert second.returncode == 1
     assert second.stderr == (
-        f"mlx-stack-proxy serve: port {port} (for the proxy) is taken by another "
+        f"port {port} (for the proxy) is taken by another "
         f"`mlx-stack-proxy serve` (process {first.pid}); end that, or choose another with --port "
         "or server.port\n"
     )

@@ -16,6 +16,7 @@ from importlib import import_module
 from .. import __version__
 from ..frozen import frozen
 from ..settings_source import SCHEMA, SettingsError
+from . import CommandError
 
 CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
@@ -70,9 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return getattr(args, "config_error_exit", CONFIG_ERROR)
+    except CommandError as error:
+        print(error, file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the reader of our output (`… | head`) has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

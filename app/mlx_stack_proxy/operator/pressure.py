@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -27,6 +26,7 @@ from ..memory_pressure.readers import open_reader
 from ..settings import MemoryPressureSettings, ObservabilitySettings
 from ..settings_source import load
 from ..telemetry import log
+from . import CommandError
 
 SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 1 if the level can't be read here, or the port is taken."""
+    """Return the exit code: 1 if the level can't be read here."""
     settings = load(args.config)
     rules = settings.reliability.memory_pressure
     if args.serve:
@@ -91,7 +91,7 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
         because = f", because of {body['cause']}" if body["cause"] else ""
         print(f"{body['level']}{because} (read from: {body['source']})")
     else:
-        print(body["error"], file=sys.stderr)
+        raise CommandError(body["error"])
     return 0 if status == 200 else 1
 
 
@@ -116,12 +116,11 @@ def build(probe: MemoryProbe) -> Starlette:
 def serve(
     host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
 ) -> int:
-    """Serve until Ctrl-C; return 1 if nothing on this machine tells the level, else 0."""
+    """Serve until Ctrl-C. Raises ``CommandError`` if nothing on this machine tells the level."""
     log.configure(observability)
     probe = probe_of(rules)
     if probe.source is None:
-        print(told(probe)[1]["error"], file=sys.stderr)
-        return 1
+        raise CommandError(told(probe)[1]["error"])
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
     uvicorn.run(
         build(probe),

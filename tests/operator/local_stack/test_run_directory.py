@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator.local_stack.ports import UpError
+from mlx_stack_proxy.operator import CommandError
 from mlx_stack_proxy.operator.local_stack.run_directory import open_run_directory
 
 
 def test_it_is_ours_alone(tmp_path: Path) -> None:
     with contextlib.closing(open_run_directory(str(tmp_path / "a" / "run"))) as run:
         assert run.path.stat().st_mode & 0o077 == 0
-        with pytest.raises(UpError, match="in use by another") as caught:
+        with pytest.raises(CommandError, match="in use by another") as caught:
             open_run_directory(str(run.path))
         assert "\n" not in str(caught.value)
     open_run_directory(str(run.path)).close()
@@ -29,10 +29,10 @@ def test_a_folder_that_cannot_be_made_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UpError, match="--run-dir"):
+    with pytest.raises(CommandError, match="--run-dir"):
         open_run_directory(str(tmp_path / "file" / "run"))
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # there is no home
-    with pytest.raises(UpError, match="--run-dir"):
+    with pytest.raises(CommandError, match="--run-dir"):
         open_run_directory(None)
 
 

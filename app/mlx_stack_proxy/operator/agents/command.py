@@ -16,6 +16,7 @@ from pathlib import Path
 from ...escalation.tiers import AUTO
 from ...setting_types import unknown_name
 from ...settings_source import load
+from .. import CommandError
 from .client_file import Unfit, put_in, take_back, text_of
 from .clients import CLIENTS, Client, Setup, setup
 
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 1 if a name is unknown, a file doesn't fit or the user says no."""
+    """Return the exit code: 1 if the user says no. Raises ``CommandError``."""
     settings = load(args.config)
     if args.client is None:
         for one in CLIENTS:
@@ -49,19 +50,17 @@ def run(args: argparse.Namespace) -> int:
     known = {one.name: one for one in CLIENTS}
     client, given = known.get(args.client), setup(settings, args.model)
     if client is None:
-        return _refuse(unknown_name(args.client, known, "client"))
+        raise CommandError(unknown_name(args.client, known, "client"))
     if given is None:
-        return _refuse(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
+        raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
     if not (args.write or args.undo):
         return _print(client, given)
     if client.settings is None:
-        return _refuse(f"{client.title} has no file for this: paste the lines instead")
+        raise CommandError(f"{client.title} has no file for this: paste the lines instead")
     try:
         return _change(client, given, args.undo, args.yes)
     except Unfit as error:
-        return _refuse(f"{_shown(client)} stays as it is: {error}")
-    except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}")
+        raise CommandError(f"{_shown(client)} stays as it is: {error}") from None
 
 
 def _print(client: Client, given: Setup) -> int:
@@ -95,7 +94,7 @@ def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
     file = (Path.home() / client.file).resolve()  # so that a symbolic link isn't replaced
     backup = file.with_name(file.name + BACKUP)
     if undo and not backup.exists():
-        return _refuse(f"{_shown(client)}: nothing was written there, or it was taken back")
+        raise CommandError(f"{_shown(client)}: nothing was written there, or it was taken back")
     before, ours = _text(file), client.settings(given)
     if undo:
         after = take_back(before, _text(backup), ours, client.form)
@@ -151,11 +150,6 @@ def _replace(file: Path, text: str, like: Path) -> None:
     written.write_text(text, encoding="utf-8")
     written.chmod(mode)
     written.replace(file)
-
-
-def _refuse(text: str) -> int:
-    print(text, file=sys.stderr)
-    return 1
 
 
 def _say(text: str) -> None:

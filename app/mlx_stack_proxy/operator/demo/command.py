@@ -30,6 +30,7 @@ from ...printable import abridged, printable
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
+from .. import CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
@@ -67,10 +68,6 @@ class Reply:
         return str(self.headers.get(f"x-mlx-stack-{name}", ""))
 
 
-class Unreachable(Exception):
-    """The server can't be reached; the message says where and why."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Ask ten questions of a weak model, directly and through the proxy, and show both side by "
@@ -89,22 +86,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and show; return the exit code: 1 if the proxy or the model server can't be asked."""
+    """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
     url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
     direct = _direct(args, url)
     if direct is None:
-        sys.stderr.write(
+        raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
-            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)\n"
+            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
-        return 1
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    try:
-        right = _show_all(console, direct, Server(url, args.tier, _key(url)))
-    except Unreachable as error:
-        sys.stderr.write(f"{error}; start the stack with `make run`\n")
-        return 1
+    right = _show_all(console, direct, Server(url, args.tier, _key(url)))
     console.print(_sum(right), "")
     for line in _report(Remote(url, settings.server.admin_key)):
         console.print(line, markup=False)
@@ -168,7 +160,7 @@ def ask(
     tools: Sequence[Mapping[str, Any]],
     named: Mapping[str, str],
 ) -> Reply:
-    """Ask once. ``named``: headers that name agent and session. Raises :class:`Unreachable`."""
+    """Ask once. ``named``: headers that name agent and session. Raises ``CommandError``."""
     body = {
         "model": server.model,
         "messages": [{"role": "user", "content": question}],
@@ -185,7 +177,8 @@ def ask(
         else:
             written, wrong = judged(answer.json(), tools)
     except httpx.ConnectError as error:
-        raise Unreachable(f"nobody answers at {server.url}: {error}") from None
+        said = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
+        raise CommandError(said) from None
     except (httpx.HTTPError, ValueError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
     return Reply(written, wrong, time.monotonic() - began, answer.headers)

@@ -20,6 +20,7 @@ from ...engine.headers import RawHeaders
 from ...engine.model_list import ASK_SECONDS
 from ...engine.upstream import Upstream, UpstreamError
 from ...settings import UpstreamSettings
+from .. import CommandError
 from ..litellm_probe import NoModels, list_models
 from ..local_stack.run_directory import shown
 from . import advice
@@ -28,10 +29,6 @@ from .proposal import health_url
 
 MLX_STACK = Path("~/.mlx-stack")
 _HEALTH_SECONDS = 2.0
-
-
-class Unreadable(Exception):
-    """A file can't be used; the message says which and why."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class Found:
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
-    """Look everywhere. Raises :class:`Unreadable` if LiteLLM's file can't be used.
+    """Look everywhere. Raises :class:`CommandError` if LiteLLM's file can't be used.
 
     ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
     """
@@ -90,7 +87,7 @@ def _stack(found: Found) -> Groups:
     file = max(files, key=lambda file: (file.stem == "default", file.stat().st_mtime))
     try:
         groups = from_stack(_parsed(file))
-    except Unreadable as error:
+    except CommandError as error:
         found.remarks.append(str(error))
         return {}
     if groups:
@@ -102,9 +99,9 @@ def _parsed(file: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Unreadable(f"{file} can't be read: {error.strerror}") from None
+        raise CommandError(f"{file} can't be read: {error.strerror}") from None
     except Exception:  # PyYAML raises nearly anything at a tag that does not fit its value
-        raise Unreadable(f"{file} is not valid YAML") from None
+        raise CommandError(f"{file} is not valid YAML") from None
 
 
 def _key(found: Found, config: Any) -> str | None:

@@ -9,28 +9,26 @@ from pathlib import Path
 
 import psutil
 
+from .. import CommandError
+
 # The program, the module behind `-m`, or the module's file.
 _OURS = re.compile(r"(^|/)(mlx-stack-proxy|mlx_stack_proxy(/__main__\.py)?)$")
 
 
-class UpError(Exception):
-    """The stack can't be started as the user asked; the message is one line for the user."""
-
-
 def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
-    """Make sure that all ports are free and different. Raises :class:`UpError`.
+    """Make sure that all ports are free and different. Raises :class:`CommandError`.
 
     ``ports``: each port's number, its purpose, and the option that changes it.
     """
     purposes: dict[int, str] = {}
     for port, purpose, option in ports:
         if not 0 < port < 65536:
-            raise UpError(f"{option}: {port} is no port number")
+            raise CommandError(f"{option}: {port} is no port number")
         if port in purposes:
-            raise UpError(f"port {port} is meant for both {purposes[port]} and {purpose}")
+            raise CommandError(f"port {port} is meant for both {purposes[port]} and {purpose}")
         purposes[port] = purpose
         if not is_free(port):
-            raise UpError(
+            raise CommandError(
                 f"port {port} (for {purpose}) is taken by {_owner(port)}; "
                 f"end that, or choose another with {option}"
             )

@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...settings import is_loopback
+from .. import CommandError
 from ..service import env_file
 from . import ports
 from .configs import KEY_VARIABLE
-from .ports import UpError
 
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
@@ -28,7 +28,7 @@ _USUAL = "~/.mlx-stack/run"
 class RunDirectory:
     """The run directory of this process, locked until it ends; the system drops the lock then.
 
-    Raises :class:`UpError` if the folder can't be used or another ``up`` holds it.
+    Raises :class:`CommandError` if the folder can't be used or another ``up`` holds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class RunDirectory:
         except OSError:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             os.close(self._lock)
-            raise UpError(
+            raise CommandError(
                 f"{path} is in use by another `mlx-stack-proxy up` (process "
                 f"{holder or 'unknown'}); end that, or give this one a --run-dir of its own"
             ) from None
@@ -80,11 +80,11 @@ def shown(path: Path) -> str:
 
 
 def open_run_directory(given: str | None) -> RunDirectory:
-    """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`UpError`."""
+    """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`CommandError`."""
     try:
         return RunDirectory(Path(given or _USUAL).expanduser().resolve())
     except RuntimeError as error:
-        raise UpError(f"{error}: give a folder with --run-dir") from None
+        raise CommandError(f"{error}: give a folder with --run-dir") from None
 
 
 def running_at(url: str) -> Path | None:
@@ -111,11 +111,11 @@ def _make(path: Path, logs: Path) -> None:
         # 0700: logs and configurations are for this user only.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_uid != os.getuid():
-            raise UpError(f"the run directory {path} belongs to someone else")
+            raise CommandError(f"the run directory {path} belongs to someone else")
         logs.mkdir(mode=0o700, exist_ok=True)
         (path / LOCK_FILE).touch(mode=0o600)
     except OSError as error:
-        raise UpError(
+        raise CommandError(
             f"the run directory {path} can't be written to ({error.strerror}); "
             "give another with --run-dir"
         ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ... import tasks
+from .. import CommandError
 from . import guarded_process
 from .children import ChildSpec
 from .guarded_process import GuardedProcess, Lifeline
@@ -31,12 +32,8 @@ STEADY_SECONDS = 60.0  # a child that has run this long gets the first delay aga
 TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
-class StartFailed(Exception):
-    """A child didn't become healthy; ``lines`` say which, why, and how its log ends."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        super().__init__(lines[0])
+class StartFailed(CommandError):
+    """A child didn't become healthy; the message's lines say which, why, and how its log ends."""
 
 
 class Console:
@@ -110,7 +107,7 @@ class _Child:
         if reason := await self._try():
             head = f"{spec.name} did not start: {reason}. The end of its log, "
             end = [f"    {line}" for line in tail(spec.log_file)]
-            raise StartFailed([f"{head}{shown(spec.log_file)}:", *end])
+            raise StartFailed("\n".join([f"{head}{shown(spec.log_file)}:", *end]))
 
     async def keep(self) -> None:
         """Restart the child whenever it dies, for ever."""

@@ -22,15 +22,14 @@ from ... import tasks
 from ...engine.upstream import UpstreamError
 from ...server import open_files
 from ...settings import ServerSettings
+from .. import CommandError
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
 from .guarded_process import Lifeline
-from .ports import UpError
 from .run_directory import RunDirectory, open_run_directory, shown
-from .supervisor import Console, StartFailed, Supervisor
+from .supervisor import Console, Supervisor
 from .tiers import LocalTier, chosen_tiers
 
-PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
@@ -90,17 +89,11 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the stack until a signal; return the exit code: 1 if it could not be started."""
-    try:
-        _require_installed()
-        tiers = chosen_tiers(args.tier, args.model_port)
-        ports.require_free(_ports(args, tiers))
-        directory = open_run_directory(args.run_dir)
-    except UpError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return 1
-    except KeyboardInterrupt:  # nothing has been started yet
-        return 0
+    """Run the stack until a signal; return the exit code. Raises ``CommandError``."""
+    _require_installed()
+    tiers = chosen_tiers(args.tier, args.model_port)
+    ports.require_free(_ports(args, tiers))
+    directory = open_run_directory(args.run_dir)
     open_files.raise_limit()  # for LiteLLM, which inherits it and has two connections a stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
@@ -111,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 def _require_installed() -> None:
     for module, package in (("mlx_lm", "mlx-lm"), ("litellm", "litellm[proxy]")):
         if importlib.util.find_spec(module) is None:
-            raise UpError(
+            raise CommandError(
                 f"{package} isn't installed here; in a checkout it comes with `make run`, "
                 "or with pip install '.[local]'"
             )
@@ -151,10 +144,6 @@ class _Stack:
                 if not self._asked_to_stop:
                     raise
                 return 0
-            except StartFailed as failure:
-                for line in failure.lines:
-                    self._console.say(line)
-                return 1
             finally:
                 self._console.say("Stopping …")
                 await supervisor.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,11 +12,12 @@ import httpx
 
 from ...local_address import local_url
 from ...settings_source import load
+from .. import CommandError
 
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
-class NoAnswer(Exception):
+class NoAnswer(CommandError):
     """The proxy can't be reached, or answers with an error; the message says why."""
 
 
@@ -88,18 +88,11 @@ def _refusal(answer: httpx.Response, url: str) -> NoAnswer:
 def set_remote_command(
     parser: argparse.ArgumentParser, run: Callable[[Remote, argparse.Namespace], None]
 ) -> None:
-    """Add the options that all these commands have, and set ``run`` as the command.
-
-    The command's exit code is 1 if ``run`` raises :class:`NoAnswer`, else 0.
-    """
+    """Add the options that all these commands have, and set ``run`` as the command."""
 
     def command(args: argparse.Namespace) -> int:
         settings = load(args.config)
-        try:
-            run(Remote(args.url or local_url(settings), settings.server.admin_key), args)
-        except NoAnswer as error:
-            print(error, file=sys.stderr)
-            return 1
+        run(Remote(args.url or local_url(settings), settings.server.admin_key), args)
         return 0
 
     parser.add_argument("--url", help="default: server.host and port of the configuration")

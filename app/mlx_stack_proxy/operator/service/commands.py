@@ -14,9 +14,10 @@ from ...local_address import local_url
 from ...server.workers import check_state
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
+from .. import CommandError
 from . import env_file
 from .launchd import Launchd
-from .machine import Machine, ServiceError
+from .machine import Machine
 from .systemd import Systemd, refuse_hidden
 
 STOP_MARGIN_SECONDS = 15  # for the end itself, after the time that running exchanges are given
@@ -61,15 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add(
     actions: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    def guarded(args: argparse.Namespace) -> int:
-        try:
-            return command(args)
-        except ServiceError as error:
-            print(error, file=sys.stderr)
-        except OSError as error:
-            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 1
-
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument(
@@ -78,21 +70,21 @@ def _add(
     scope.add_argument(
         "--system", dest="system", action="store_true", help="of the machine; Linux, as root"
     )
-    parser.set_defaults(run=guarded, system=False)
+    parser.set_defaults(run=command, system=False)
     return parser
 
 
 def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
-    """Return this platform's service manager. Raises :class:`ServiceError` if we know none.
+    """Return this platform's service manager. Raises :class:`CommandError` if we know none.
 
     ``system``: for a service of the machine, in place of the user's own.
     """
     if platform == "darwin":
         if system:
-            raise ServiceError("on macOS the service is the user's own: leave --system out")
+            raise CommandError("on macOS the service is the user's own: leave --system out")
         return Launchd(Path.home(), _folder(system))
     if not platform.startswith("linux"):
-        raise ServiceError(f"no service manager is known for {platform}: only launchd and systemd")
+        raise CommandError(f"no service manager is known for {platform}: only launchd and systemd")
     config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return Systemd(None if system else config_home / "systemd" / "user")
 
@@ -106,7 +98,7 @@ def _env_file(system: bool) -> Path:
 
 
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """Return what to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
+    """Return what to install. Raises :class:`CommandError`, :class:`SettingsError`."""
     found = find_file(args.config, os.environ)
     spec = Spec(
         program=program(),
@@ -128,11 +120,11 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
 def program() -> Path:
     """Return the path of ``mlx-stack-proxy`` beside this interpreter; an upgrade keeps it.
 
-    Raises :class:`ServiceError` in a source tree that was never installed.
+    Raises :class:`CommandError` in a source tree that was never installed.
     """
     found = Path(sys.executable).parent / "mlx-stack-proxy"
     if not found.exists():
-        raise ServiceError(f"{found} is missing: install the package first (docs/install.md)")
+        raise CommandError(f"{found} is missing: install the package first (docs/install.md)")
     return found
 
 
@@ -185,7 +177,7 @@ def _uninstall(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     if not there:
-        raise ServiceError(f"none was installed: {chosen.definition} is not there")
+        raise CommandError(f"none was installed: {chosen.definition} is not there")
     print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 
@@ -194,7 +186,7 @@ def _restart(args: argparse.Namespace) -> int:
     chosen = manager(args.system)
     command = chosen.command()
     if command is None:
-        raise ServiceError(f"none is installed: {chosen.definition} is not there")
+        raise CommandError(f"none is installed: {chosen.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
     environ = env_file.read_if_there(_env_file(args.system))
     # Before the restart: a configuration that can't serve must not stop a proxy that does.

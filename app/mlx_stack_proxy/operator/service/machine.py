@@ -12,11 +12,9 @@ from pathlib import Path
 
 import httpx
 
+from .. import CommandError
+
 PAUSE_SECONDS = 0.5  # between two looks or tries
-
-
-class ServiceError(Exception):
-    """A ``service`` command can't be done; the message is one line for the user."""
 
 
 class Machine:
@@ -61,7 +59,7 @@ class Machine:
         return self._only_said(shlex.join(argv)) or run(argv) == 0
 
     def run(self, *argv: str, hint: str = "", tries: int = 1) -> None:
-        """Run a program up to ``tries`` times. Raises :class:`ServiceError` if it always fails.
+        """Run a program up to ``tries`` times. Raises :class:`CommandError` if it always fails.
 
         ``hint``: what may be the reason, for the message.
         """
@@ -69,7 +67,7 @@ class Machine:
             if self.succeeds(*argv):
                 return
             time.sleep(PAUSE_SECONDS if left else 0)
-        raise ServiceError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
+        raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
 
     def until(self, what: str, true: Callable[[], bool], seconds: float) -> bool:
         """Wait until ``true()``, for ``seconds`` at most; return whether it became so.
@@ -92,12 +90,12 @@ class Machine:
 
 
 def run(argv: tuple[str, ...], silent: bool = False) -> int:
-    """Run a program; return its exit code. Raises :class:`ServiceError` if it doesn't exist."""
+    """Run a program; return its exit code. Raises :class:`CommandError` if it doesn't exist."""
     output = subprocess.DEVNULL if silent else None
     try:
         done = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
-        raise ServiceError(f"the program {argv[0]} is not on this machine") from None
+        raise CommandError(f"the program {argv[0]} is not on this machine") from None
     return done.returncode
 
 
