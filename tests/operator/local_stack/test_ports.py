@@ -27,15 +27,6 @@ def test_a_taken_port_is_said_with_its_owner(address: str) -> None:
     assert "\n" not in str(why.value)
 
 
-def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "our_command", lambda command: "up")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(CommandError, match="another `mlx-stack-proxy up`"),
-    ):
-        require_free([(taken.getsockname()[1], "LiteLLM", "--litellm-port")])
-
-
 @pytest.mark.parametrize(
     ("command", "ours"),
     [
