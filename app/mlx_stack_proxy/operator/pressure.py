@@ -56,7 +56,7 @@ def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe
     return MemoryProbe(rules, open_reader(source), time.monotonic)
 
 
-def told(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
+def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body: the last reading's level, or why there is none.
 
     The level is not damped (``hold_seconds``): the proxy that reads it does that itself.
@@ -84,7 +84,7 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
             await probe.look()
     finally:
         await probe.close()
-    status, body = told(probe)
+    status, body = status_and_body(probe)
     if as_json:
         print(orjson.dumps(body).decode())
     elif status == 200:
@@ -99,7 +99,7 @@ def build(probe: MemoryProbe) -> Starlette:
     """Return the app of ``--serve``, which answers ``GET /``."""
 
     async def level(_: Request) -> Response:
-        status, body = told(probe)
+        status, body = status_and_body(probe)
         return Response(orjson.dumps(body), status, media_type="application/json")
 
     @contextlib.asynccontextmanager
@@ -120,7 +120,7 @@ def serve(
     log.configure(observability)
     probe = probe_of(rules)
     if probe.source is None:
-        raise CommandError(told(probe)[1]["error"])
+        raise CommandError(status_and_body(probe)[1]["error"])
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
     uvicorn.run(
         build(probe),

@@ -24,7 +24,7 @@ from .. import CommandError
 from ..litellm_probe import NoModels, list_models
 from ..local_stack.run_directory import shown
 from . import advice
-from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together
+from .model_groups import Groups, filled_in, from_entries, from_model_list, from_stack, mapping
 from .proposal import health_url
 
 MLX_STACK = Path("~/.mlx-stack")
@@ -60,7 +60,7 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
         if missing := ", ".join(name for name in in_file if live and name not in live):
             said = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{said} Was it started with that file?")
-        found.groups = together(live or in_file or in_stack, in_file, in_stack)
+        found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
         found.health = await _healthy(upstream, found.groups, base_url)
     finally:
         await upstream.aclose()
@@ -128,7 +128,7 @@ async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found
         return {}
     found.sources.insert(0, where)
     groups, told = from_model_list(orjson.loads(listed)), await _details(upstream, key)
-    return together({name: told.get(name, group) for name, group in groups.items()}, groups)
+    return filled_in({name: told.get(name, group) for name, group in groups.items()}, groups)
 
 
 async def _details(upstream: Upstream, key: str | None) -> Groups:

@@ -2,7 +2,7 @@
 
 Every source is first brought into the shape of LiteLLM's configuration file and its
 ``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``. Entries of
-one name are the deployments of one group. :func:`together` then joins the sources.
+one name are the deployments of one group. :func:`filled_in` then joins the sources.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ModelGroup:
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
-    def with_more(self, other: ModelGroup) -> ModelGroup:
+    def filled_from(self, other: ModelGroup) -> ModelGroup:
         """Return this group with what it lacks filled in from another source."""
         return replace(
             self,
@@ -178,12 +178,12 @@ def from_stack(stack: Any) -> Groups:
     )
 
 
-def together(first: Groups, *others: Groups) -> Groups:
+def filled_in(first: Groups, *others: Groups) -> Groups:
     """Return the first source's groups, with what they lack filled in from the others."""
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():
-            filled[name] = filled[name].with_more(other[name])
+            filled[name] = filled[name].filled_from(other[name])
     return filled
 
 

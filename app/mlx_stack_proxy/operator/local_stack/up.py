@@ -34,7 +34,7 @@ DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
 START_SECONDS = 600.0  # limit for a child to become ready; a download has none
-_DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
+_DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
 
@@ -203,8 +203,8 @@ class _Stack:
         config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO]),
-            f"\n  {_helped(url, names[0], key)}\n",
+            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO_HINT]),
+            f"\n  {_curl_example(url, names[0], key)}\n",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
@@ -230,16 +230,16 @@ class _Stack:
             loop.add_signal_handler(number, asked)
 
 
-def _helped(url: str, tier: str, key: str | None) -> str:
+def _curl_example(url: str, tier: str, key: str | None) -> str:
     """Return a ``curl`` command whose request the weak demo model answers with a call as text."""
     authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
     return (
         f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
-        f"""-d '{{"model":"{tier}",{_HELPED}}}'"""
+        f"""-d '{{"model":"{tier}",{_CURL_BODY}}}'"""
     )
 
 
-_HELPED = (
+_CURL_BODY = (
     '"messages":[{"role":"user","content":"Would you give me the details of customer '
     'cus_X2MPxfGy?"}],"tools":[{"type":"function","function":{"name":"get_customer",'
     '"parameters":{"type":"object","properties":{"customer_id":{"type":"string"}}}}}]'

@@ -119,7 +119,7 @@ def _show(event: dict[str, Any]) -> None:
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
     who = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
-    line = printable(f"{when} {event['kind']:<18} {who}{_told(event)}".rstrip())
+    line = printable(f"{when} {event['kind']:<18} {who}{_detail(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
 
@@ -129,7 +129,7 @@ def _time_of_day(seconds: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M", then)
 
 
-def _told(event: dict[str, Any]) -> str:
+def _detail(event: dict[str, Any]) -> str:
     """Return an event's detail on one line; ``--json`` shows all of it."""
     detail = dict(event.get("detail") or {})
     if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():

@@ -188,7 +188,8 @@ def _restart(args: argparse.Namespace) -> int:
     if command is None:
         raise CommandError(f"none is installed: {chosen.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
-    environ = env_file.read_if_there(_env_file(args.system))
+    variables = _env_file(args.system)
+    environ = env_file.read(variables) if variables.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = load(config, environ, _folder(args.system))
     check_state(settings)

@@ -24,7 +24,7 @@ class Machine:
         self._dry = dry
 
     def folder(self, path: Path, mode: int = 0o700) -> None:
-        if not self._only_said(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
+        if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
     def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
@@ -32,7 +32,7 @@ class Machine:
 
         ``shown``: what a dry run prints in place of a content that holds secrets.
         """
-        if self._only_said(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+        if self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -47,7 +47,7 @@ class Machine:
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder if it is empty: other files in it are not ours."""
-        if self._only_said(f"# remove {path}, if it is there"):
+        if self._printed(f"# remove {path}, if it is there"):
             return
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class Machine:
 
     def succeeds(self, *argv: str) -> bool:
         """Run a program, which prints to our output; return whether its exit code was 0."""
-        return self._only_said(shlex.join(argv)) or run(argv) == 0
+        return self._printed(shlex.join(argv)) or run(argv) == 0
 
     def run(self, *argv: str, hint: str = "", tries: int = 1) -> None:
         """Run a program up to ``tries`` times. Raises :class:`CommandError` if it always fails.
@@ -74,7 +74,7 @@ class Machine:
 
         ``what`` says in a dry run what is waited for.
         """
-        if self._only_said(f"# wait until {what}"):
+        if self._printed(f"# wait until {what}"):
             return True
         end = time.monotonic() + seconds
         while not true():
@@ -83,7 +83,7 @@ class Machine:
             time.sleep(PAUSE_SECONDS)
         return True
 
-    def _only_said(self, text: str) -> bool:
+    def _printed(self, text: str) -> bool:
         if self._dry:
             print(text)
         return self._dry
