@@ -11,8 +11,8 @@ import pytest
 from mlx_stack_proxy.operator import check
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.local_stack.run_directory import (
+    USUAL,
     RunDirectory,
-    open_run_directory,
     running_at,
     take_key,
 )
@@ -40,8 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["usual", "elsewhere"])
 def running(request: pytest.FixtureRequest, home: Path) -> Iterator[RunDirectory]:
-    given = None if request.param == "usual" else str(home / "elsewhere")
-    directory = open_run_directory(given)
+    directory = RunDirectory(USUAL if request.param == "usual" else home / "elsewhere")
     directory.keep_key(KEY)
     yield directory
     directory.close()

@@ -89,14 +89,16 @@ def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
     url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
-    direct = _direct(args, url)
+    take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
+    key = os.environ.get(KEY_VARIABLE, "local")
+    direct = _direct(args, url, key)
     if direct is None:
         raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    right = _show_all(console, direct, Server(url, args.tier, _key(url)))
+    right = _show_all(console, direct, Server(url, args.tier, key))
     console.print(_sum(right), "")
     for line in _report(Remote(url, settings.server.admin_key)):
         console.print(line, markup=False)
@@ -112,17 +114,10 @@ def _report(remote: Remote) -> list[str]:
         return [f"There is no report: {error}"]
 
 
-def _key(url: str) -> str:
-    """Return the key for the proxy: LiteLLM's, because with ``up --inside`` LiteLLM is asked."""
-    take_key(os.environ, url)
-    return os.environ.get(KEY_VARIABLE, "local")
-
-
-def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
+def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
     """Return the server to ask directly; None if neither ``--direct`` nor an ``up`` tells it."""
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
     folder = running_at(proxy)
     return None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
@@ -179,7 +174,7 @@ def ask(
     except httpx.ConnectError as error:
         said = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
         raise CommandError(said) from None
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
     return Reply(written, wrong, time.monotonic() - began, answer.headers)
 

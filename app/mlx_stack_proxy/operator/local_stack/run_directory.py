@@ -22,7 +22,7 @@ from .configs import KEY_VARIABLE
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
 LOCK_FILE = "up.lock"
-_USUAL = "~/.mlx-stack/run"
+USUAL = "~/.mlx-stack/run"
 
 
 class RunDirectory:
@@ -31,8 +31,8 @@ class RunDirectory:
     Raises :class:`CommandError` if the folder can't be used or another ``up`` holds it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, given: str | Path) -> None:
+        self.path = path = Path(given).expanduser().resolve()
         self.logs = path / "logs"
         self.proxy_config = path / PROXY_CONFIG
         self.litellm_config = path / "litellm.yaml"
@@ -77,14 +77,6 @@ def shown(path: Path) -> str:
         return f"~/{path.relative_to(Path.home())}"
     except (ValueError, RuntimeError):
         return str(path)
-
-
-def open_run_directory(given: str | None) -> RunDirectory:
-    """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`CommandError`."""
-    try:
-        return RunDirectory(Path(given or _USUAL).expanduser().resolve())
-    except RuntimeError as error:
-        raise CommandError(f"{error}: give a folder with --run-dir") from None
 
 
 def running_at(url: str) -> Path | None:

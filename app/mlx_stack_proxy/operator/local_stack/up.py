@@ -26,7 +26,7 @@ from .. import CommandError
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
 from .guarded_process import Lifeline
-from .run_directory import RunDirectory, open_run_directory, shown
+from .run_directory import USUAL, RunDirectory, shown
 from .supervisor import Console, Supervisor
 from .tiers import LocalTier, chosen_tiers
 
@@ -63,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-dir",
         metavar="FOLDER",
-        help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
+        default=USUAL,
+        help="where logs and generated configurations go (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     _require_installed()
     tiers = chosen_tiers(args.tier, args.model_port)
     ports.require_free(_ports(args, tiers))
-    directory = open_run_directory(args.run_dir)
+    directory = RunDirectory(args.run_dir)
     open_files.raise_limit()  # for LiteLLM, which inherits it and has two connections a stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
