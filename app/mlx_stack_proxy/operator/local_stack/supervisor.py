@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -20,7 +21,7 @@ from ... import tasks
 from .. import CommandError
 from . import guarded_process
 from .children import ChildSpec
-from .guarded_process import GuardedProcess, Lifeline
+from .guarded_process import Lifeline
 from .probes import Hopeless
 from .run_directory import shown
 
@@ -98,7 +99,7 @@ class _Child:
         self._spec = spec
         self._console = console
         self._lifeline = lifeline
-        self._process: GuardedProcess | None = None
+        self._process: Process | None = None
 
     async def start(self) -> None:
         """Start the child; wait until it is healthy. Raises :class:`StartFailed`."""
@@ -119,7 +120,7 @@ class _Child:
                 delay = FIRST_DELAY_SECONDS
             while reason is not None:
                 if self._process is not None:  # the rest of its group may still hold the port
-                    await self._process.kill()
+                    await guarded_process.kill(self._process)
                 self._console.child(
                     self._spec.name,
                     "died",
@@ -132,7 +133,7 @@ class _Child:
     async def end(self) -> None:
         """End the child, and all processes that it has started."""
         if self._process is not None:
-            await self._process.end(self._spec.end_grace)
+            await guarded_process.end(self._process, self._spec.end_grace)
 
     async def _try(self, again: str = "") -> str | None:
         """Start the child and wait until it is healthy; return why it isn't, or None."""
@@ -152,7 +153,7 @@ class _Child:
         self._console.child(spec.name, "ready", f"{again}after {time.monotonic() - begun:.1f} s")
         return None
 
-    async def _healthy(self, process: GuardedProcess) -> None:
+    async def _healthy(self, process: Process) -> None:
         """Wait until the child is ready. Raises :class:`Hopeless`, also if the child ends."""
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())
