@@ -84,6 +84,7 @@ class Machine:
         return True
 
     def _printed(self, text: str) -> bool:
+        """Print what would be done, if this is a dry run; return whether it is one."""
         if self._dry:
             print(text)
         return self._dry
