@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from ..memory_pressure.probe import MemoryProbe
 from ..memory_pressure.readers import open_reader
-from ..settings import MemoryPressureSettings, ObservabilitySettings
+from ..settings import MemoryPressureSettings, Settings
 from ..settings_source import load
 from ..telemetry import log
 from . import CommandError
@@ -42,12 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return the exit code: 1 if the level can't be read here."""
     settings = load(args.config)
-    rules = settings.reliability.memory_pressure
     if args.serve:
-        return serve(args.host, args.port, rules, settings.observability)
+        return serve(args.host, args.port, settings)
     # The log would only repeat the line that is printed.
     log.configure(replace(settings.observability, log_level="error"))
-    return asyncio.run(_once(rules, as_json=args.json))
+    return asyncio.run(_once(settings.reliability.memory_pressure, as_json=args.json))
 
 
 def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
@@ -113,12 +112,10 @@ def build(probe: MemoryProbe) -> Starlette:
     return Starlette(routes=[Route("/", level)], lifespan=lifespan)
 
 
-def serve(
-    host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
-) -> int:
+def serve(host: str, port: int, settings: Settings) -> int:
     """Serve until Ctrl-C. Raises ``CommandError`` if nothing on this machine tells the level."""
-    log.configure(observability)
-    probe = probe_of(rules)
+    log.configure(settings.observability)
+    probe = probe_of(settings.reliability.memory_pressure)
     if probe.source is None:
         raise CommandError(status_and_body(probe)[1]["error"])
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)

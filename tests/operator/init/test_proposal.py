@@ -190,8 +190,8 @@ def test_health_urls_are_of_single_servers_that_can_be_reached(
 
 
 def test_a_health_url_that_answers_is_written() -> None:
-    found = groups(here("fast", port=8001), here("standard", port=8002))
-    tiers = loaded(propose(found, {"fast": "http://localhost:8001/health"})).tiers
+    answering = here("fast", port=8001, health_url="http://localhost:8001/health")
+    tiers = loaded(proposed(answering, here("standard", port=8002))).tiers
     assert tiers["fast"].health_url == "http://localhost:8001/health"
     assert tiers["standard"].health_url is None
 

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     base_url = given.upstream.base_url
     key_file = take_key(os.environ, base_url)
     found = asyncio.run(looking.look(base_url, args.litellm_config))
-    proposal = propose(found.groups, found.health)
+    proposal = propose(found.groups)
     _report(found, proposal)
     if not proposal.tiers:
         raise CommandError(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,6 @@ class Found:
     file: str = ""  # LiteLLM's configuration file, as people write it; "": none
     advice: list[str] = field(default_factory=list)  # what to change in that file
     key_variable: str = UpstreamSettings().api_key_env or ""  # holds LiteLLM's key
-    # The health URL of a group's model server, by the group's name, if the server answered.
-    health: Mapping[str, str] = field(default_factory=dict)
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
@@ -60,8 +57,8 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
         if missing := ", ".join(name for name in in_file if live and name not in live):
             said = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{said} Was it started with that file?")
-        found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
-        found.health = await _healthy(upstream, found.groups, base_url)
+        groups = filled_in(live or in_file or in_stack, in_file, in_stack)
+        found.groups = await _with_health_urls(upstream, groups, base_url)
     finally:
         await upstream.aclose()
     return found
@@ -142,8 +139,9 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
         return {}
 
 
-async def _healthy(upstream: Upstream, groups: Groups, base_url: str) -> dict[str, str]:
-    """Ask the model servers that can be reached from here; return the URLs of those that answer."""
+async def _with_health_urls(upstream: Upstream, groups: Groups, base_url: str) -> Groups:
+    """Ask the model servers that can be reached from here; note the URLs of those that answer."""
     urls = {name: url for name, one in groups.items() if (url := health_url(one, base_url))}
     answers = await asyncio.gather(*(upstream.answers(u, _HEALTH_SECONDS) for u in urls.values()))
-    return {name: url for (name, url), there in zip(urls.items(), answers, strict=True) if there}
+    there = {name: url for (name, url), ok in zip(urls.items(), answers, strict=True) if ok}
+    return {name: replace(one, health_url=there.get(name, "")) for name, one in groups.items()}

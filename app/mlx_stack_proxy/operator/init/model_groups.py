@@ -46,6 +46,7 @@ class ModelGroup:
     window: int | None = None  # tokens; None: no source tells
     mode: str | None = None  # LiteLLM's word for what the model does, such as `chat`
     reasoning: bool = False
+    health_url: str = ""  # of its server, if that has answered
 
     @property
     def chats(self) -> bool:
