@@ -10,8 +10,7 @@ from pathlib import Path
 from ...frozen import frozen
 from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
-from .. import CommandError
-from ..deploy_files import deploy_path
+from .. import CommandError, deploy_path
 
 # The order of the chain; tiers with other names come after these.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)

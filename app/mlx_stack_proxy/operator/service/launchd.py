@@ -12,8 +12,7 @@ import plistlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import CommandError
-from ..deploy_files import deploy_path
+from .. import CommandError, deploy_path
 from .machine import Machine, answers, run
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import CommandError
-from ..deploy_files import deploy_path
+from .. import CommandError, deploy_path
 from .machine import Machine, run
 
 if TYPE_CHECKING:
