@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 # Where the files of `deploy/` are: the wheel has them as `mlx_stack_proxy/deploy/`.
@@ -18,3 +20,17 @@ def deploy_path(name: str) -> Path:
         if (place / name).exists():
             return place / name
     return _DEPLOY[-1] / name
+
+
+def replace_file(path: Path, content: str, mode: int) -> None:
+    """Write a file atomically, with its mode from the first byte on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from ...escalation.tiers import AUTO
 from ...setting_types import unknown_name
 from ...settings_source import load
-from .. import CommandError
+from .. import CommandError, replace_file
 from .client_file import Unfit, put_in, take_back, text_of
 from .clients import CLIENTS, Client, Setup, setup
 
@@ -95,6 +94,7 @@ def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
     backup = file.with_name(file.name + BACKUP)
     if undo and not backup.exists():
         raise CommandError(f"{_shown(client)}: nothing was written there, or it was taken back")
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     before, ours = _text(file), client.settings(given)
     if undo:
         after = take_back(before, _text(backup), ours, client.form)
@@ -103,10 +103,9 @@ def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
     if not _agreed(client, before, after, agreed):
         return 1
     if not undo and not backup.exists():  # a second --write must not save our own settings there
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(backup, before, like=file)
+        replace_file(backup, before, mode)
     if after:
-        _replace(file, after, like=file)
+        replace_file(file, after, mode)
     else:
         file.unlink(missing_ok=True)
     if undo:
@@ -140,16 +139,6 @@ def _text(file: Path) -> str:
         return ""
     except UnicodeDecodeError:
         raise Unfit("it is not UTF-8") from None
-
-
-def _replace(file: Path, text: str, like: Path) -> None:
-    """Replace a file atomically; its mode is that of ``like``, or 0600 if that doesn't exist."""
-    mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
-    written = file.with_name(f"{file.name}.{os.getpid()}")
-    written.touch(mode=0o600)
-    written.write_text(text, encoding="utf-8")
-    written.chmod(mode)
-    written.replace(file)
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...settings import is_loopback
-from .. import CommandError
+from .. import CommandError, replace_file
 from ..service import env_file
 from . import ports
 from .configs import KEY_VARIABLE
@@ -62,9 +62,7 @@ class RunDirectory:
 
     def keep_key(self, key: str) -> None:
         """Write LiteLLM's key for commands of this user; :meth:`close` removes it."""
-        self.key.unlink(missing_ok=True)
-        with open(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{KEY_VARIABLE}={key}\n")
+        replace_file(self.key, f"{KEY_VARIABLE}={key}\n", 0o600)
 
     def close(self) -> None:
         self.key.unlink(missing_ok=True)

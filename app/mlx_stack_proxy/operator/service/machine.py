@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 
-from .. import CommandError
+from .. import CommandError, replace_file
 
 PAUSE_SECONDS = 0.5  # between two looks or tries
 
@@ -28,22 +26,9 @@ class Machine:
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
     def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
-        """Write a file atomically, with its mode from the first byte on.
-
-        ``shown``: what a dry run prints in place of a content that holds secrets.
-        """
-        if self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(content)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        """Write a file. ``shown``: what a dry run prints in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+            replace_file(path, content, mode)
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder if it is empty: other files in it are not ours."""
