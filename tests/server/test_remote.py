@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from mlx_stack_proxy.operator.cli import main
+from mlx_stack_proxy.operator.remote.events import events_in
 from mlx_stack_proxy.state.store import Change
 from tests.server.asking import ask, body
 from tests.server.conftest import StartProxy
@@ -213,6 +214,11 @@ async def until_ready(port: int) -> None:
                 writer.close()
                 return
             await asyncio.sleep(0.05)
+
+
+def test_a_line_separator_within_an_event_ends_no_line() -> None:
+    pieces = [b'data: {"tool": "a\xe2\x80', b'\xa8b"}\n\n: keepalive\n\n']
+    assert list(events_in(httpx.Response(200, content=iter(pieces)))) == [{"tool": "a\u2028b"}]
 
 
 async def test_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import httpx
+
 from ...printable import printable
 from .client import NoAnswer, Refused, Remote, set_remote_command
 
@@ -91,11 +93,9 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 if gone:
                     print("the proxy is back", file=sys.stderr)
                 connected, gone = True, False
-                for line in stream.iter_lines():
-                    if line.startswith("data: "):
-                        event = json.loads(line[6:])
-                        last = event["number"]
-                        yield event
+                for event in events_in(stream):
+                    last = event["number"]
+                    yield event
         except NoAnswer as error:
             if isinstance(error, Refused) or not connected:  # the proxy would refuse again
                 raise
@@ -104,6 +104,16 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
             print(f"waiting for the proxy: {why}", file=sys.stderr)
             gone = True
         time.sleep(RETRY_SECONDS)
+
+
+def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
+    """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)"""
+    rest = b""
+    for piece in stream.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
 
 
 def moment(seconds: float) -> str:
