@@ -139,10 +139,13 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
     asked = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
     good = [0, 0]
     run = secrets.token_hex(4)
+    client = httpx.Client(trust_env=False, timeout=SECONDS)
     for number, question in enumerate(asked["questions"], 1):
         # A session for each: after an escalation a session stays on the higher tier for a while.
         named = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
-        replies = [ask(server, question, asked["tools"], named) for server in (direct, proxy)]
+        replies = [
+            ask(client, server, question, asked["tools"], named) for server in (direct, proxy)
+        ]
         console.print(_pair(number, question, *replies), "")
         for which, reply in enumerate(replies):
             good[which] += not reply.wrong
@@ -150,6 +153,7 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
 
 
 def ask(
+    client: httpx.Client,
     server: Server,
     question: str,
     tools: Sequence[Mapping[str, Any]],
@@ -166,7 +170,7 @@ def ask(
     url = f"{server.url}/v1/chat/completions"
     began = time.monotonic()
     try:
-        answer = httpx.post(url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
+        answer = client.post(url, json=body, headers=headers)
         if answer.is_error:
             written, wrong = answer.text[:2000], f"status {answer.status_code}"
         else:

@@ -30,7 +30,9 @@ class Remote:
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # trust_env: an HTTP proxy of the environment can't reach this machine's loopback.
+        self._client = httpx.Client(trust_env=False, headers=headers)
 
     def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
         """Ask ``/mlx-stack/PATH`` and return the answer's JSON. Raises :class:`NoAnswer`."""
@@ -56,13 +58,10 @@ class Remote:
         """
         url = f"{self.url}/mlx-stack/{path}"
         given = {key: value for key, value in query.items() if value is not None}
-        sent = {**self._headers, **(headers or {})}
         try:
-            # trust_env: an HTTP proxy of the environment can't reach this machine's loopback.
-            with (
-                httpx.Client(trust_env=False, timeout=patience) as client,
-                client.stream(method, url, params=given, headers=sent) as answer,
-            ):
+            with self._client.stream(
+                method, url, params=given, headers=headers, timeout=patience
+            ) as answer:
                 if answer.is_error:
                     raise _refusal(answer, url)
                 yield answer
