@@ -28,20 +28,20 @@ class Blocks:
     The system messages at the head belong to none, for some agents write the time into them.
     """
 
-    __slots__ = ("head", "names", "said")
+    __slots__ = ("head", "messages", "names")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         lead = 0
         while lead < len(messages) and _is_systems(messages[lead]):
             lead += 1
         self.head = messages[:lead]
-        self.said = messages[lead:] if lead else messages  # the messages behind those at the head
+        self.messages = messages[lead:] if lead else messages  # those after the head
         # For each full block: a hash of it, of all before it and of how many are at the head. Valid
         # in this process only.
         self.names: list[int] = []
         name = lead
-        for end in range(BLOCK, len(self.said) + 1, BLOCK):
-            name = hash((name, dumped(self.said[end - BLOCK : end])))
+        for end in range(BLOCK, len(self.messages) + 1, BLOCK):
+            name = hash((name, dumped(self.messages[end - BLOCK : end])))
             self.names.append(name)
 
 
@@ -60,7 +60,7 @@ class Known(Generic[_V]):
         ``read`` gets what it made of the messages before, at first ``begin``, and the next
         messages. It must not change what it gets, nor return None.
         """
-        names, said = blocks.names, blocks.said
+        names, messages = blocks.names, blocks.messages
         known, found = len(names), None
         while known and (found := self._values.get(names[known - 1])) is None:
             known -= 1
@@ -69,9 +69,9 @@ class Known(Generic[_V]):
             value = found
             self._keep(names[known - 1], found)
         for at in range(known, len(names)):
-            value = read(value, said[at * BLOCK : (at + 1) * BLOCK])
+            value = read(value, messages[at * BLOCK : (at + 1) * BLOCK])
             self._keep(names[at], value)
-        return read(value, said[len(names) * BLOCK :])
+        return read(value, messages[len(names) * BLOCK :])
 
     def _keep(self, name: int, value: _V) -> None:
         values = self._values
