@@ -82,7 +82,7 @@ MEANT = [
 @pytest.mark.parametrize(("came", "stands"), SLIPS)
 def test_a_slip(came: str, stands: str) -> None:
     message = said(f'What of "{stands}", please?')
-    assert found({"order_id": came}, message) == Miscopied("order_id", came, stands)
+    assert found({"order_id": came}, message) == ("order_id", came, stands)
     assert found({"order_id": stands}, message) is None
 
 
@@ -99,18 +99,18 @@ KNOWN = (USER, RESULT)
 PARTS = [{"type": "text", "text": "T4YDQTS"}, {"type": "image"}]
 ODD = {"role": "assistant", "tool_calls": [{"function": None}, {}], "content": None}
 SCHEMA = [{"function": {"parameters": {"properties": {"id": {"enum": ["I4YDQTS"]}}}}}]
-ORDER = Miscopied("order_id", "I4YDQTS", "T4YDQTS")
-DIGITS = Miscopied("order_id", "887449", "8874449")
+ORDER = ("order_id", "I4YDQTS", "T4YDQTS")
+DIGITS = ("order_id", "887449", "8874449")
 
 
 @pytest.mark.parametrize(
     ("arguments", "messages", "slip"),
     [
-        ({"customerId": "C-61211"}, KNOWN, Miscopied("customerId", "C-61211", "C-612111")),
-        ({"order": {"id": "I4YDQTS"}}, KNOWN, Miscopied("order.id", "I4YDQTS", "T4YDQTS")),
-        ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, Miscopied("ids[1]", "C-61211", "C-612111")),
+        ({"customerId": "C-61211"}, KNOWN, ("customerId", "C-61211", "C-612111")),
+        ({"order": {"id": "I4YDQTS"}}, KNOWN, ("order.id", "I4YDQTS", "T4YDQTS")),
+        ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, ("ids[1]", "C-61211", "C-612111")),
         ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, KNOWN,
-         Miscopied("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
+         ("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
         ({"order_id": 887449}, [said("Issue 8874449.")], DIGITS),  # a number
         ({"order_id": "887449"}, [said('{"text": "first\\n8874449"}')], DIGITS),
         ({"order_id": "I4YDQTS"}, [said("t4ydqts. I mean T4YDQTS.")], ORDER),
@@ -147,7 +147,7 @@ def test_what_is_no_slip(arguments: Any, messages: list[dict[str, Any]]) -> None
 def test_letters_that_grow_in_lower_case() -> None:
     message = said("İİİİ: order T4YDQTS.")
     slip = found({"order_id": "I4YDQTS"}, message)
-    assert slip is None or slip.meant == "T4YDQTS"
+    assert slip is None or slip[2] == "T4YDQTS"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,6 @@ def test_letters_that_grow_in_lower_case() -> None:
         '{"text": "{\\"a\\": \\"x\\\\n8874449\\", \\"b\\": 88744499}"}',
         "\x1b[33m8874449\x1b[0m 88744499",
         '{"log": "\\u001b[33m8874449, 88744499"}',
-        "8,874,449 of 88744499",
         "İ 8874449, 88744499",
     ],
 )

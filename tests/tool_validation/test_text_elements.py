@@ -177,7 +177,6 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
         "<rss>\n<channel>\n<title>N</title>\n<item>\n<title>A</title>\n</item>\n</channel>\n</rss>",
         # Any other name neither, where it is a part of a document.
         f"<config>\n<version>2</version>\n{READ}\n</config>",
-        f"<steps>\n<step>1</step>\n\n{READ}\n\n{READ}\n</steps>\nThat is all.",
         f"<h1>Help</h1>\n<div class='x'>\n<p>Read:</p>\n{READ}\n</div>",
         "<get_time>",
         "The tag is\n<get_time>",

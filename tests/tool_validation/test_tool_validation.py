@@ -230,7 +230,6 @@ def in_two_choices(reply: Json) -> Json:
     [
         (message(text=BEHIND_PROSE), {}, "unread_call", True),
         (message(text=CLOSED), {}, "unread_call", True),
-        (message(text=OF_NO_TOOL), {}, "unread_call", True),
         (message(text=IN_A_FENCE), {}, "unread_call", True),
         (message(text=f"Let me see:\n{UNKNOWN}"), {}, "unread_call", True),
         (message(text=f"Hermes models write calls like {UNKNOWN}"), {}, "unread_call", True),
@@ -257,7 +256,7 @@ def test_what_is_doubted(reply: Json, body: Json, kind: str, ask_next: bool) -> 
         (message(text=BEHIND_PROSE), {"tool_choice": "none"}, {}),
         (message(text=BEHIND_PROSE), {"response_format": {"type": "text"}}, {}),
         (message(text=BEHIND_PROSE), {}, {"rescue_text_calls": False}),
-        (message(text=OF_NO_TOOL), {}, {"rescue_text_calls": False}),
+        (message(text=OF_NO_TOOL), {}, {}),
         (EMPTY, {"messages": EMPTIED}, {}),
         (RIGHT, LOOK_UP, {}),
         (SLIP, LOOK_UP, {"validate_plausibility": False}),

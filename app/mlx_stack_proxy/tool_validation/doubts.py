@@ -109,7 +109,7 @@ def _miscopied(call: Valid) -> Iterator[str]:
         (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
     )
     if found is not None:
-        yield explain.miscopied(found.path, found.value, found.meant, call.tool)
+        yield explain.miscopied(*found, call.tool)
 
 
 def _unframed(call: Valid) -> Iterator[str]:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from ..frozen import frozen
 from .conversation import calls, texts
 
 MAX_CHARS: Final = 400_000  # searched, newest first: models copy what they just read
@@ -25,18 +24,12 @@ _READ: Final = 5  # a character counts as misread if its segment has at least as
 _MIXED: Final = 8  # least characters of a segment with letters that may have lost one
 
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
-_SEGMENT: Final = re.compile(r"[a-z0-9]++")
 # Escapes that JSON in JSON, and a terminal, put right before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
 
-@frozen
-class Miscopied:
-    """An id in a call that is probably a slip."""
-
-    path: str  # of the parameter
-    value: str  # as the call has it
-    meant: str  # the id in the conversation
+# Path of the parameter, the id as the call has it, and the id in the conversation.
+Miscopied = tuple[str, str, str]
 
 
 class Ids:
@@ -56,9 +49,11 @@ class Ids:
         ids = ((path, text) for path, value in values if _is_id(text := str(value)))
         for path, value in itertools.islice(ids, self._left):
             self._left -= 1
-            near = None if self._stands(value.lower()) else self._near(value.lower())
+            wanted = value.lower()
+            # An id that occurs in any message or call stands; earlier calls were checked then.
+            near = None if _holds(self._all_told, wanted) else self._near(wanted)
             if near is not None:
-                return Miscopied(path, value, near)
+                return path, value, near
         return None
 
     @cached_property
@@ -83,11 +78,6 @@ class Ids:
     @cached_property
     def _all_told(self) -> str:
         return "\n".join(self._told).lower()
-
-    def _stands(self, wanted: str) -> bool:
-        """Whether the id occurs in any message or call; earlier calls were checked then."""
-        spelled = (wanted, f"{int(wanted):,}") if wanted.isdecimal() else (wanted,)
-        return any(_holds(self._all_told, one) for one in spelled)
 
     def _near(self, wanted: str) -> str | None:
         """Return the one given id of which ``wanted`` is a slip; None if there is no such id.
@@ -139,26 +129,17 @@ def is_slip(one: str, other: str) -> bool:
     at = next(alike, len(shorter))
     if one == other or longer[at + 1 :] != shorter[at + same_size :]:
         return False
-    segment, place = _segment(longer, at)
+    begin = max(longer.rfind("-", 0, at), longer.rfind("_", 0, at)) + 1
+    segment, place = re.split("[-_]", longer[begin:])[0], at - begin
     if same_size:
         rest = segment[:place] + segment[place + 1 :]
         is_letter = shorter[at].isalnum() and not (longer[at] + shorter[at]).isdigit()
         return is_letter and place < len(rest) >= _READ and _is_mixed(rest)
-    amid = 0 < place < len(segment) - 1 or longer[at] in (
-        longer[at - 1 : at],
-        longer[at + 1 : at + 2],
-    )
+    neighbours = (longer[at - 1 : at], longer[at + 1 : at + 2])
+    amid = 0 < place < len(segment) - 1 or longer[at] in neighbours
     long = len(segment) >= (LEAST if segment.isdigit() else _MIXED)
     return amid and long and longer[at] != "0" and any(map(str.isdigit, segment))
 
 
 def _is_mixed(segment: str) -> bool:
     return any(map(str.isdigit, segment)) and any(map(str.isalpha, segment))
-
-
-def _segment(id_: str, at: int) -> tuple[str, int]:
-    """Return the segment (between separators) that holds index ``at``, and the index within it."""
-    for found in _SEGMENT.finditer(id_):
-        if found.start() <= at < found.end():
-            return found[0], at - found.start()
-    return "", 0

@@ -3,8 +3,8 @@
 ``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
 closing sign. ``unread_call`` is a doubt, for the text may only show an example. It looks outside
 quotes, inline code and reasoning for a mark with a tool's name behind it (also in a code fence), a
-closing mark with a tool's name before it, and JSON or Python with all the parameters that a tool
-requires, such as an object behind the tool's name.
+closing mark with a tool's name before it, and JSON or Python that calls a tool with all that it
+requires.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from typing import Final
 
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
-from .formats.base import Call, Source, Where, dumps, json_members, json_object
+from .formats.base import Call, Source, Where, json_object
 from .formats.context import closer_at
-from .formats.json_calls import bare_envelope, read_calls
+from .formats.json_calls import read_calls
 from .formats.scanner import Scanner
 from .tools import ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
 MAX_TRIED: Final = 8  # places examined of each kind: code, closing marks, fences
 NEARBY: Final = 120  # characters behind a mark in which the tool's name must stand
-CLOSE: Final = 40  # characters before an object in which the tool's name may stand
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _CLOSING: Final = re.compile(r"</(?:tool_calls?|function|invoke|parameter|arg_value)>")
-_FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:
@@ -44,7 +42,6 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
         or _fenced(answer, tools)
         or _closed(answer, tools)
         or _as_code(answer, tools)
-        or _as_object(answer.strip(), tools)
     )
 
 
@@ -94,42 +91,18 @@ def _fenced(text: str, tools: ToolSet) -> str | None:
 
 
 def _as_code(text: str, tools: ToolSet) -> str | None:
-    """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
+    """Return the tool that Python code or JSON calls."""
     src = Source(text, tools)
     calls: list[Call] = []
-    for found in itertools.islice(_CODE.finditer(text), MAX_TRIED):
-        at = found.start()
+    for place in itertools.islice(_CODE.finditer(text), MAX_TRIED):
+        at = place.start()
         if closer_at(text, at, final=True) is not None:
             continue
         python = None if text[at] == "{" else python_calls.read_calls(src, at)
-        named = python or read_calls(src, at, shape=bare_envelope)
-        calls += named[0] if named else _behind_name(src, at)
+        found = python or read_calls(src, at)
+        calls += found[0] if found else []
     for call in calls:
         name, arguments = tools.meant(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None
-
-
-def _behind_name(src: Source, at: int) -> list[Call]:
-    words = _NAME.findall(src.text, max(0, at - CLOSE), at)
-    name = next((one for one in reversed(words) if one in src.tools), None)
-    found = json_members(src, at) if name else None
-    return [Call(name, dumps(found[0]))] if name and found and found[0] else []
-
-
-def _as_object(text: str, tools: ToolSet) -> str | None:
-    """Return the tool that a text which is one JSON object calls.
-
-    A tool's name must be among the object's values, or ``arguments`` must fit a tool though the
-    ``name`` beside it is no tool's.
-    """
-    fenced = _FENCED.fullmatch(text)
-    given = json_object(fenced[1] if fenced else text)
-    if given is None:
-        return None
-    names = [one for one in given.values() if isinstance(one, str) and one in tools]
-    arguments = given.get("arguments", given.get("parameters"))
-    if not names and "name" in given and len(given) == 2 and isinstance(arguments, dict):
-        names = [one for one in tools.names if arguments and tools.takes(one, arguments)]
-    return names[0] if names else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import Block, Format, Source, Where, json_object, one_of, skip_space
+from .base import Block, Format, Source, Where, behind_tail, json_object, one_of, skip_space
 from .json_calls import close
 from .tag_marks import ELEMENTS, OWN
 from .tagged import read_call
@@ -19,9 +19,6 @@ from .tagged import read_call
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
 _OPENING = re.compile(OWN)
-_ANY_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
-_LOOKED_AT = 4_000  # characters behind an element that are searched for end tags
-_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that servers leave behind calls
 
 
 def read_tool(src: Source, start: int) -> Block | None:
@@ -35,22 +32,11 @@ def read_tool(src: Source, start: int) -> Block | None:
     if found is None or arguments is None or not src.tools.takes(tag[1], arguments):
         return None
     end = close(text, found[1], (closer,))
-    if (end == found[1] and text[end:].strip()) or _is_in_document(text, end):
+    if end == found[1] and text[end:].strip():
         return None
+    if text.startswith("</", skip_space(text, behind_tail(text, end))):
+        return None  # it is a part of a document's element
     return Block(end, (found[0],))
-
-
-def _is_in_document(text: str, pos: int) -> bool:
-    """Whether a document surrounds ``pos``: an end tag behind it closes an element from before."""
-    opened: list[str] = []
-    for tag in _ANY_TAG.finditer(text, pos, pos + _LOOKED_AT):
-        if not tag[1]:
-            opened.append(tag[2])
-        elif tag[2] in opened:
-            del opened[opened.index(tag[2]) :]
-        else:
-            return tag[2] not in _LEFT_OVER
-    return False
 
 
 def follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
