@@ -15,7 +15,7 @@ from mlx_stack_proxy.tool_validation.schemas import compile_schema
 
 def types(schema: Any, **definitions: Any) -> Set[str]:
     compiled = compile_schema({"properties": {"x": schema}, "$defs": definitions})
-    return types_of(compiled.schema.get("properties", {}).get("x"), compiled.definitions)
+    return types_of(compiled.schema.get("properties", {}).get("x"))
 
 
 @pytest.mark.parametrize(

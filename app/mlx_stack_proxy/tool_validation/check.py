@@ -239,7 +239,7 @@ class _Check:
                 value = found.inner
         if not self.options.validate_schema:
             return value
-        mender = Mender(self.schema.definitions)
+        mender = Mender()
         mended = mender.mend(value, self.schema.schema)
         if self.tool is not None and not isinstance(mended, dict):
             return value  # the schema wants a list, but arguments must be an object

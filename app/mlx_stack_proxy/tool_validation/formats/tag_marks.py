@@ -120,7 +120,7 @@ def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
     values: dict[str, object] = {}
     while (pair := _PAIR.match(src.text, end)) is not None:
         raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
-        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1]), schema.definitions))
+        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1])))
         end = pair.end()
     return [Call(name, dumps(values))], end
 
