@@ -178,7 +178,6 @@ def test_each_doubt_can_be_left_out(kind: str) -> None:
         f"So:\n```python\n{PYTHON}\n```",
         f"I'll look.\n\n[{PYTHON}]",
         f"Now: {PYTHON}",
-        '{"name": "find_book", "arguments": {"title": "Momo"',
         '{"thought": "look", "action": "find_book", "action_input": {"title": "Momo"}}',
     ],
 )
@@ -200,7 +199,6 @@ def test_a_text_that_may_hold_a_call(text: str) -> None:
         '{"title": "Momo", "year": 1973}',
         "find_book(title=x)",
         "find_book is called in `</function>` tags.",
-        "find_book:\n```xml\n<function>\n</function>\n```",
         f"{JSON}\n" + "x" * MAX_TEXT,
         "",
     ],

@@ -64,20 +64,11 @@ class _Skipped:
 class Scanner:
     """Walks over a text, which may grow, from one candidate to the next.
 
-    ``off``: names of formats to leave out. ``every_mark``: return a mark even if the text behind it
-    rules out every format.
+    ``off``: names of formats to leave out.
     """
 
-    def __init__(
-        self,
-        text: str,
-        tools: ToolSet,
-        *,
-        off: frozenset[str] = frozenset(),
-        every_mark: bool = False,
-    ) -> None:
+    def __init__(self, text: str, tools: ToolSet, off: frozenset[str] = frozenset()) -> None:
         self.text = text
-        self._every_mark = every_mark
         self._off = off
         self.tools = tools
         self.pos = 0  # all text before this index is decided
@@ -215,9 +206,7 @@ class Scanner:
         able = self._able(rows, start, end)
         if not able:
             self._trouble += _GLANCE
-            if not self._every_mark:
-                return start + 1
-            able = tuple(rows)
+            return start + 1
         closer = context.closer_at(self.text, start, final, self.floor)
         if closer is None:
             return Candidate(start, len(word), able)
