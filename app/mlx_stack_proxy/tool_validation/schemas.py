@@ -19,7 +19,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..wire import shared
+from ..wire import shared, surrogates
 from .clean_schema import REGEX, clean
 from .explain import UNEXPLAINED
 
@@ -76,7 +76,7 @@ class CompiledSchema:
             return bool(self._validator.is_valid(value))
         except _NO_VALUE:
             try:  # a lone surrogate has no UTF-8 form, but is valid in a JSON string
-                return bool(self._validator.is_valid(without_surrogates(value)))
+                return bool(self._validator.is_valid(_without_surrogates(value)))
             except _NO_VALUE:
                 return True
 
@@ -96,7 +96,7 @@ class CompiledSchema:
         try:
             return self._first_errors(value, limit)
         except _NO_VALUE:
-            return self._first_errors(without_surrogates(value), limit)
+            return self._first_errors(_without_surrogates(value), limit)
 
     def _first_errors(self, value: Any, limit: int) -> list[Any]:
         if limit > 1:
@@ -143,15 +143,9 @@ def _refuse(uri: str) -> Any:
     raise LookupError(f"{uri} is not part of the schema")
 
 
-def without_surrogates(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
-    return value
+    return surrogates.loads(json.dumps(value).encode(), huge=False)
 
 
 def clear_caches() -> None:

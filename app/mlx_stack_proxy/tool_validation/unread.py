@@ -63,7 +63,7 @@ def _marked(text: str, tools: ToolSet) -> str | None:
 
 def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
     """Return the first tool that is named between two indexes."""
-    return next(filter(None, map(tools.meant, _NAME.findall(text, start, end))), None)
+    return next(filter(None, map(tools.tool_named, _NAME.findall(text, start, end))), None)
 
 
 def _as_code(text: str, tools: ToolSet) -> str | None:
@@ -78,7 +78,7 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
         found = python or read_calls(src, at)
         calls += found[0] if found else []
     for call in calls:
-        name, arguments = tools.meant(call.name), json_object(call.arguments)
+        name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None

@@ -53,7 +53,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
         return len(text) - pos < _WAITS and text[pos:].lstrip()[:1] in ("", '"', "'")
     key, word = head["key"], head["word"]
     if word is not None and key in (*NAME_KEYS, "type"):
-        return word in CALL_TYPES if key == "type" else tools.meant(word) is not None
+        return word in CALL_TYPES if key == "type" else tools.tool_named(word) is not None
     return key in _FIRST_KEYS
 
 

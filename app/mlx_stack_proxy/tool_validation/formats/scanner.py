@@ -18,7 +18,6 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
 from .base import Format, Where, begins_reply
-from .elements import TOOL
 from .table import (
     FENCES,
     FIRST,
@@ -31,6 +30,7 @@ from .table import (
     may_become,
     own_tags,
 )
+from .tag_marks import TOOL
 
 # The trouble that one reply may make before the rest of it is taken as text.
 MAX_TROUBLE = 5_000

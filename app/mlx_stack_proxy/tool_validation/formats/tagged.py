@@ -88,7 +88,7 @@ def read_call(
             values.append((key, body.typed(raw, key, match)))
     if end == pos and not text.startswith(last, at):
         return None
-    stop = body.went_on(end) if closed else end
+    stop = body.end_if_unclear(end) if closed else end
     if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
         return Call(name, text[function.start() : stop]), stop
     return Call(name, object_of(values)), end
@@ -147,8 +147,8 @@ class _Body:
             return _elements(raw, allowed, self, MAX_DEPTH)
         return typed(raw, types)
 
-    def went_on(self, end: int) -> int:
-        """Return the index to which the call goes on if its last value's end is unclear; else -1.
+    def end_if_unclear(self, end: int) -> int:
+        """Return the index behind the whole call if its last value's end is unclear; else -1.
 
         The end is unclear if the value's closing tag comes again without an opening tag, or if one
         more tag follows and the text ends without the call's end tag.
