@@ -44,38 +44,28 @@ def said(content: str) -> dict[str, Any]:
 
 SLIPS = [
     ("I4YDQTS", "T4YDQTS"),  # a letter read wrongly
-    ("T4YDOTS", "T4YDQTS"),
     ("C-61211", "C-612111"),  # one of several equal digits left out, or doubled
     ("C-6121111", "C-612111"),
     ("887449", "8874449"),
     ("EVU-32166", "EVU-321696"),  # a digit left out
-    ("EVU-3216996", "EVU-321696"),
     ("a81bc1d4-2e0a-4a7c-9c55-1f0b6d2e7a90", "a81bc81d4-2e0a-4a7c-9c55-1f0b6d2e7a90"),
     ("user_01hxyz9abcd", "user_01hxyz9abccd"),
 ]
 MEANT = [
     ("A-1002", "A-1001"),  # counted up
-    ("20260102", "20260101"),
-    ("PROJ-12346", "PROJ-12345"),
     ("A-1000", "A-100"),
     ("A-10000", "A-1000"),
     ("078178", "78178"),  # filled up
     ("room-B1", "room-A1"),
-    ("B12345", "A12345"),
     ("ORD-12345a", "ORD-12345"),  # a part of it
     ("ORD-12345-2", "ORD-12345"),
     ("C612111", "C-612111"),  # other separators
     ("c_612111", "C-612111"),
     ("v1-arm64-8", "v1-arm64-7"),
-    ("x86_64v3b1", "x86_64v3b2"),
-    ("2026q3rep", "2026q4rep"),
     ("T4YDQTR", "T4YDQTS"),  # the next of a series
     ("1234", "12234"),  # short ones
     ("T4YDQTSX", "ZZYDQTSX"),
     ("server10prod", "server1prod"),
-    ("20244", "2024"),  # beside a year
-    ("C1002000", "C1001000"),
-    ("A0001200", "A0001100"),
 ]
 
 
@@ -107,7 +97,6 @@ DIGITS = ("order_id", "887449", "8874449")
     ("arguments", "messages", "slip"),
     [
         ({"customerId": "C-61211"}, KNOWN, ("customerId", "C-61211", "C-612111")),
-        ({"order": {"id": "I4YDQTS"}}, KNOWN, ("order.id", "I4YDQTS", "T4YDQTS")),
         ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, ("ids[1]", "C-61211", "C-612111")),
         ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, KNOWN,
          ("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
@@ -144,21 +133,13 @@ def test_what_is_no_slip(arguments: Any, messages: list[dict[str, Any]]) -> None
     assert found(arguments, *messages) is None
 
 
-def test_letters_that_grow_in_lower_case() -> None:
-    message = said("İİİİ: order T4YDQTS.")
-    slip = found({"order_id": "I4YDQTS"}, message)
-    assert slip is None or slip[2] == "T4YDQTS"
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "查询订单8874449和订单88744499",
         "8874449를, not 88744499",
-        "注文8874449を。88744499",
         '{"text": "first\\n8874449, 88744499"}',
         '{"text": "{\\"a\\": \\"x\\\\n8874449\\", \\"b\\": 88744499}"}',
-        "\x1b[33m8874449\x1b[0m 88744499",
         '{"log": "\\u001b[33m8874449, 88744499"}',
         "İ 8874449, 88744499",
     ],

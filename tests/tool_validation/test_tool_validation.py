@@ -270,8 +270,8 @@ def test_what_is_not_doubted(reply: Json, body: Json, rules: Json) -> None:
 @pytest.mark.parametrize(
     ("doubted", "answer"),
     [
-        (message(text=OF_NO_TOOL), message(call())),
-        (message(text=OF_NO_TOOL), message(text="It is a small marsupial.")),
+        (message(text=BEHIND_PROSE), message(call())),
+        (message(text=BEHIND_PROSE), message(text="It is a small marsupial.")),
         (EMPTY, EMPTY),
     ],
 )
