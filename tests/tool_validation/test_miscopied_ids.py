@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from mlx_stack_proxy.tool_validation import miscopied_ids
+from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import leaves
 from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Ids, Miscopied, is_slip
 
@@ -31,7 +32,7 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
-    return slip_of(Ids(messages or (USER, RESULT), tools), arguments)
+    return slip_of(Ids(Conversation(messages or (USER, RESULT)), tools), arguments)
 
 
 def slip_of(ids: Ids, arguments: dict[str, Any]) -> Miscopied | None:
@@ -155,7 +156,7 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
 
 
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
-    ids = Ids([said("T4YDQTS")])
+    ids = Ids(Conversation([said("T4YDQTS")]))
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
     assert not any(slip_of(ids, one) for one in new)
     assert slip_of(ids, {"id": "I4YDQTS"}) is None

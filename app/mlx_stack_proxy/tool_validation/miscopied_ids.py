@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
-from .conversation import calls, texts
+from .conversation import Conversation
 
-MAX_CHARS: Final = 400_000  # searched, newest first: models copy what they just read
+MAX_CHARS: Final = 200_000  # searched of what was given, and of the model's own: the newest
 MAX_VALUES: Final = 8  # ids compared for one reply
 LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
@@ -35,12 +35,11 @@ Miscopied = tuple[str, str, str]
 class Ids:
     """Compares the ids in one reply's calls with the conversation before it.
 
-    ``messages``: the client's own, in OpenAI's form. ``tools``: the request's, for they may name an
-    id, too. Both are read only if a call holds an id.
+    ``tools``: the request's, for they may name an id, too. Both are read only for a call with an id.
     """
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> None:
-        self._messages = messages
+    def __init__(self, conversation: Conversation, tools: Any = None) -> None:
+        self._conversation = conversation
         self._tools = tools
         self._left = MAX_VALUES  # ids that may still be compared
 
@@ -57,27 +56,15 @@ class Ids:
         return None
 
     @cached_property
-    def _told(self) -> tuple[str, str]:
-        """Join the newest messages: the users' and tools' texts, and the model's with its calls."""
-        told: tuple[list[str], list[str]] = ([], [])
-        left = MAX_CHARS
-        for own, text in _newest(self._messages):
-            told[own].append(text[-left:])
-            left -= len(text)
-            if left <= 0:
-                break
-        given, said = (_GLUE.sub(" ", "\n".join(one)) for one in told)
-        return given, said
-
-    @cached_property
     def _given(self) -> dict[str, str]:
         """Map each id-like word of the user and the tools from its lower case to its spelling."""
-        tokens = _ID.findall(self._told[0])
+        tokens = _ID.findall(_newest(self._conversation.given))
         return {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
 
     @cached_property
     def _all_told(self) -> str:
-        return "\n".join(self._told).lower()
+        told = (self._conversation.given, self._conversation.own)
+        return "\n".join(map(_newest, told)).lower()
 
     def _near(self, wanted: str) -> str | None:
         """Return the one given id of which ``wanted`` is a slip; None if there is no such id.
@@ -102,13 +89,8 @@ def _is_id(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
-def _newest(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, str]]:
-    """Yield all texts and arguments, newest message first: (is the model's own, text)."""
-    for message in reversed(messages):
-        own = message.get("role") == "assistant"
-        for text in (*texts([message]), *(call.get("arguments") for call in calls(message))):
-            if isinstance(text, str):
-                yield own, text
+def _newest(text: str) -> str:
+    return _GLUE.sub(" ", text[-MAX_CHARS:])
 
 
 def _holds(text: str, wanted: str) -> bool:
