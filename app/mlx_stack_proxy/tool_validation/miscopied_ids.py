@@ -35,7 +35,7 @@ Miscopied = tuple[str, str, str]
 class Ids:
     """Compares the ids in one reply's calls with the conversation before it.
 
-    ``tools``: the request's, for they may name an id, too. Both are read only for a call with an id.
+    ``tools``: the request's, for they may name an id, too. Both are read if a call holds an id.
     """
 
     def __init__(self, conversation: Conversation, tools: Any = None) -> None:

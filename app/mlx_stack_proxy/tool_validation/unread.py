@@ -17,7 +17,7 @@ from .formats import python_calls
 from .formats.base import Call, Source, Where, json_object
 from .formats.context import closer_at
 from .formats.json_calls import read_calls
-from .formats.table import ROWS, TRIGGER, own_tags
+from .formats.table import FENCES, ROWS, TRIGGER, own_tags
 from .tools import ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
@@ -51,8 +51,8 @@ def broken_call(text: str, tools: ToolSet) -> bool:
 
 def _marked(text: str, tools: ToolSet) -> str | None:
     """Return the first tool that is named near a mark."""
-    own = own_tags(tools.names)
-    marks = (one for one in _MARK.finditer(text) if one[0][:2] == "</" or one[0] in (*ROWS, *own))
+    openers = {*ROWS, *own_tags(tools.names)} - {*FENCES}
+    marks = (one for one in _MARK.finditer(text) if one[0][:2] == "</" or one[0] in openers)
     for mark in itertools.islice(marks, MAX_TRIED):
         if closer_at(text, mark.start(), final=True) is None:
             before = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
