@@ -14,7 +14,7 @@ from typing import Final
 
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
-from .formats.base import Call, Source, Where, json_object
+from .formats.base import CLOSING_TAG, Call, Source, Where, json_object
 from .formats.context import closer_at
 from .formats.json_calls import read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, own_tags
@@ -27,8 +27,7 @@ NEARBY: Final = 120  # characters before or behind a mark in which the tool's na
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
-_CLOSING: Final = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
-_MARK: Final = re.compile(f"{_CLOSING}|{TRIGGER.pattern}")
+_MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}")
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:

@@ -82,8 +82,8 @@ def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
     read = in_marks(
         python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
     )
-    prose = opener.endswith((":", "=", "calls>", "l>")) and not opener.startswith("<|")
-    return Format(name, (opener,), read, follow=python_calls.follow if prose else None)
+    # A special token begins a call; prose may mention the other marks.
+    return Format(name, (opener,), read, follow=None if opener[:2] == "<|" else python_calls.follow)
 
 
 # JSON that holds the name, between two marks. A speaker's header may stand before the first mark.
