@@ -117,3 +117,8 @@ def test_minicpm_reads_well_formed_values_as_xml() -> None:
         for text in (call, f"<arguments>{call}</arguments>"):
             found = rescue(f'<function name="find_book">{text}</function>', TITLE)
             assert calls(found) == [("find_book", {"title": value})]
+
+
+def test_minicpm_with_the_other_formats_tags_loses_nothing() -> None:
+    text = '<function name="find_book"><parameter name="x">a &amp; b</parameter></function>'
+    assert calls(rescue(text, TITLE)) == [("find_book", {"x": "a &amp; b"})]

@@ -19,6 +19,7 @@ from .base import (
     Call,
     Format,
     One,
+    Reader,
     Source,
     Where,
     behind_tail,
@@ -62,17 +63,13 @@ _MINICPM_ENDS = ("</function>", "</arguments>", "</tool_call>")
 _PARAM = rf"\s++name\s*+=\s*+(?P<key>{_QUOTED})\s*+>"
 
 
-# MiniCPM's own parser leaves out parameters that the tool does not have, so `known_only` does.
-_minicpm = in_marks(
-    tagged(
-        _MINICPM,
-        Tags(re.compile("<(?P<tag>param(?:eter)?)" + _PARAM), trim="element", known_only=True),
-        _MINICPM_ENDS,
-    ),
-    "<tool_call>",
-    r"(?:\s*+</arguments>)?(?:\s*+</function>)?",
-    closers("</tool_call>"),
-)
+def _minicpm(tag: str, trim: str, known_only: bool) -> Reader:
+    # MiniCPM's own parser leaves out parameters that the tool does not have, so `known_only` does.
+    tags = Tags(re.compile(f"<(?P<tag>{tag})" + _PARAM), trim=trim, known_only=known_only)
+    end = r"(?:\s*+</arguments>)?(?:\s*+</function>)?"
+    one = tagged(_MINICPM, tags, _MINICPM_ENDS)
+    return in_marks(one, r"<tool_call>", end, closers("</tool_call>"))
+
 
 _BEFORE = r"(?:[｜|]DSML[｜|]\s*+|\w++:)?"
 _AROUND = r"(?:function_calls|tool_calls?)>"
@@ -210,8 +207,11 @@ def _follow_attribute(text: str, pos: int, tools: ToolSet) -> bool:
 FORMATS = (
     Format("qwen3_xml", ("<tool_call>",), _qwen, follow=follow_call),
     Format("qwen3_xml", ("<seed:tool_call>", "<function="), _qwen),
-    Format("minicpm5_xml", ("<function name=",), _minicpm),
-    Format("minicpm5_xml", ("<tool_call>",), _minicpm, follow=follow_call),
+    *(
+        Format("minicpm5_xml", (opener,), _minicpm(*how), follow=follow)
+        for how in (("param", "element", True), ("parameter", "line", False))
+        for opener, follow in (("<function name=", None), ("<tool_call>", follow_call))
+    ),
     Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke),
     Format("deepseek_dsml", _DSML, _invoke),
     Format("invoke_xml", ("<function_calls>", "<tool_call>"), _invoke, follow=follow_call),
