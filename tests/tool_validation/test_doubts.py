@@ -189,6 +189,7 @@ def test_a_text_that_may_hold_a_call(text: str) -> None:
         '{"title": "Momo", "year": 1973}',
         "find_book(title=x)",
         "find_book is called in `</function>` tags.",
+        'The form is "<tool_call><function=find_book></function></tool_call>".',
         "Run this:\n```bash\nfind_book --title Momo\n```",
         f"{JSON}\n" + "x" * MAX_TEXT,
         "",

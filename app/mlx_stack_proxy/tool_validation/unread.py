@@ -52,8 +52,13 @@ def _marked(text: str, tools: ToolSet) -> str | None:
     """Return the first tool that is named near a mark."""
     openers = {*ROWS, *own_tags(tools.names)} - {*FENCES}
     marks = (one for one in _MARK.finditer(text) if one[0][:2] == "</" or one[0] in openers)
+    quoted = 0  # index behind the last quote
     for mark in itertools.islice(marks, MAX_TRIED):
-        if closer_at(text, mark.start(), final=True) is None:
+        if mark.start() < quoted:
+            continue
+        if closer := closer_at(text, mark.start(), final=True):
+            quoted = text.find(closer, mark.end())
+        else:
             before = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
             if name := _named(text, max(0, before), mark.end() + NEARBY, tools):
                 return name
