@@ -23,9 +23,9 @@ Json = dict[str, Any]
 COMMA = '{"query": "quokka",}'
 RETRIES = {"reliability.tool_validation.max_retries": 2}
 
-# Of the first plot: the most points of the bars' colour one above the other.
+# Of the plot of tokens: the most points of the bars' colour one above the other.
 HIGHEST_BAR = """
-    const canvas = document.querySelector(".plot canvas");
+    const canvas = document.querySelector(".pair .plot canvas");
     if (!canvas) return false;
     const paint = canvas.getContext("2d");
     const { data } = paint.getImageData(0, 0, canvas.width, canvas.height);
@@ -140,9 +140,9 @@ async def test_a_night_is_told_by_the_hour_and_by_agent(
     assert "LiteLLM down, 24 min" in text and "fast down, 12 min" in text
     assert "Failed after all: " in text and "events --request" not in text
     # The hour that is chosen by key is told in words.
-    await browser.run("document.querySelector('.timeline svg').focus()")
+    await browser.run("document.querySelector('.timeline .plot').focus()")
     await browser.press("ArrowLeft", "ArrowLeft")
-    told = await browser.run("return document.querySelector('.panel-head .note').textContent")
+    told = await browser.run("return document.querySelector('.timeline .note').textContent")
     hour = report["hours"][-1]["hour"] - 3600
     rows = [row["counts"] for row in report["hours"] if row["hour"] == hour]
     once = sum(row.get("right_at_once", 0) for row in rows)
