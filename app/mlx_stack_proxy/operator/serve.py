@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if taken := _taken(settings):
         sys.stderr.write(f"mlx-stack-proxy serve: {taken}\n")
         return 1
-    return process.serve(settings, log_to=args.log_file, given=given)
+    return process.serve(settings, args.log_file, given)
 
 
 def _taken(settings: Settings) -> str:
