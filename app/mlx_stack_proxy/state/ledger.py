@@ -10,10 +10,11 @@ The breakers' states and the hours' counters are two more tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from .hourly import Agents, Counts, HourKey, add
 from .rolling_hour import RollingHour
@@ -29,13 +30,44 @@ from .store import (
     Sizes,
     Sticky,
 )
-from .table import Table
 
 SPARE_PURSES = 1_000  # kept beyond the sessions' own: of parents, of sessions that crashed
 STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
 _NOTHING: dict[str, int] = {}  # never changed
+Name = TypeVar("Name", bound=Hashable)
+Row = TypeVar("Row")
+
+
+class Table(OrderedDict[Name, Row]):
+    """An ordered dict that notes the names of rows that were set or deleted.
+
+    A caller who changes a row in place sets it again, so that the table notes it.
+    """
+
+    def __init__(self) -> None:
+        # Names to be written, the first changed first; whoever writes a row deletes its name here.
+        self.changed: dict[Name, None] = {}
+        super().__init__()
+
+    def __setitem__(self, name: Name, row: Row) -> None:
+        super().__setitem__(name, row)
+        self.changed[name] = None
+
+    def __delitem__(self, name: Name) -> None:
+        super().__delitem__(name)
+        self.changed[name] = None
+
+    def all_changed(self) -> None:
+        """Note every row as changed: the file is new and has none."""
+        self.changed.update(dict.fromkeys(self))
+
+    def restore(self, rows: Iterable[tuple[Name, Row]]) -> None:
+        """Replace all rows by those read from the file, and note none as changed."""
+        self.clear()
+        self.update(rows)
+        self.changed.clear()
 
 
 def purse_of(scope: str) -> str:
