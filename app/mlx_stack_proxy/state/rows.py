@@ -34,8 +34,11 @@ class Batch:
     # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)
 
+    def values(self) -> tuple[list[tuple[Any, ...]], ...]:
+        return self.entries, self.gone, self.events
+
     def __bool__(self) -> bool:
-        return bool(self.names or self.events)
+        return any(self.values())
 
 
 def key(kind: str, name: Any) -> tuple[str, str]:

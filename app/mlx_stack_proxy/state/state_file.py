@@ -55,6 +55,12 @@ SCHEMA = f"""
     COMMIT
 """
 
+# The statements of a transaction, in the order of ``Batch.values``.
+_WRITES = (
+    "REPLACE INTO entries VALUES {}",
+    "DELETE FROM entries WHERE (name, kind) IN (VALUES {})",
+    "REPLACE INTO events VALUES {}",
+)
 # SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS = {
     "after": "number > :after",
@@ -157,16 +163,12 @@ class StateFile:
 
         Raises StoreError, FileUnusable; then nothing of the batch is written.
         """
-        connection = self._open()
-        with self._said("can't be written"), connection:  # commits at its end, or rolls back
-            connection.execute("BEGIN IMMEDIATE")
-            if batch.entries:
-                _all_at_once(connection, "REPLACE INTO entries VALUES {}", batch.entries)
-            if batch.gone:
-                where = "(name, kind) IN (VALUES {})"
-                _all_at_once(connection, f"DELETE FROM entries WHERE {where}", batch.gone)  # noqa: S608
-            if batch.events:
-                _all_at_once(connection, "REPLACE INTO events VALUES {}", batch.events)
+        given = {sql: values for sql, values in zip(_WRITES, batch.values(), strict=True) if values}
+        with self._said("can't be written"), self._open() as connection:  # commits, or rolls back
+            if len(given) > 1:  # one statement alone is a transaction
+                connection.execute("BEGIN IMMEDIATE")
+            for sql, values in given.items():
+                _all_at_once(connection, sql, values)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Return events as ``Store.events`` does. Raises StoreError, FileUnusable."""
