@@ -51,6 +51,14 @@ def key(kind: str, name: Any) -> tuple[str, str]:
     return (f"session:{name}" if kind == "sessions" else name), kind
 
 
+def _name_of(kind: str, stored: str) -> Any:
+    """Return the ledger's name of an entry: the opposite of :func:`key`."""
+    if kind == "counts":
+        hour, agent, tier = stored.split("\t", 2)
+        return HourKey(int(hour), agent, tier)
+    return stored.removeprefix("session:") if kind == "sessions" else stored
+
+
 def entry(kind: str, name: Any, value: Any) -> Entry:
     """Return a row's entry. Raises ``TypeError`` for a value that JSON can't hold."""
     content = _session(value) if kind == "sessions" else value
@@ -63,9 +71,9 @@ def contents(entries: Iterable[Entry]) -> Contents:
     Raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError`` for nonsense.
     """
     found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
-    for name, kind, content in entries:
-        row = _READ[kind](name, orjson.loads(content))
-        found[kind].append((_NAMED[kind](name) if kind in _NAMED else name, row))
+    for stored, kind, content in entries:
+        name = _name_of(kind, stored)
+        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
     found["sessions"].sort(key=lambda named: named[1].last_seen)
     found["purses"].sort(key=lambda named: named[1].touched)
     found["counts"].sort(key=lambda named: named[0].hour)
@@ -94,21 +102,11 @@ def _session(state: SessionState) -> Any:
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
     content.pop("window", None)  # version 0.1 stored turns here, for loop detection
     content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
-    return SessionState(name.removeprefix("session:"), **content)
+    return SessionState(name, **content)
 
 
-def _hour_key_of(name: str) -> HourKey:
-    hour, agent, tier = name.split("\t")
-    return HourKey(int(hour), agent, tier)
-
-
-# By kind: the function that makes the ledger's name of an entry's; other kinds have the same name.
-_NAMED: Final[Mapping[str, Callable[[str], Any]]] = {
-    "sessions": lambda name: name.removeprefix("session:"),
-    "counts": _hour_key_of,
-}
-# By kind: the function that makes a value of an entry's name and parsed content.
-_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+# By kind: the function that makes a value of the ledger's name and the parsed content.
+_READ: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "sessions": _session_of,
     "purses": lambda _, content: Purse(**content),
     "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
