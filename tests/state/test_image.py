@@ -79,16 +79,6 @@ def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
     assert {name for name, _, _ in image.take().entries} >= {"fast", "session:a"}
 
 
-def test_a_new_file_lacks_all(image: Image) -> None:
-    image.write(ONE_TURN, 1.0)
-    image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0)
-    image.ledger.breakers["fast"] = BreakerState(1)
-    written = image.take()
-    assert len(written.entries) == 4
-    image.all_changed()
-    assert image.take() == written
-
-
 def test_events_that_wait_are_bounded(image: Image) -> None:
     image.write(Change(events=[EVENT] * (MOST_EVENTS_WAITING + 5)), 1.0)
     assert image.take().events[0][0] == 6
