@@ -59,7 +59,7 @@ export class Timeline extends Plot {
       cursor: { x: false, y: false, points: { show: false }, drag: { x: false } },
       legend: { show: false },
       padding: [8, 0, 0, 0],
-      scales: { x: { range: () => [this.since, this.end] }, y: { range: () => [0, this.most * 1.08] } },
+      scales: { x: { range: () => [this.since, this.end] }, y: { range: () => [0, this.most * 1.12] } },
       axes: [axis({ size: 28, grid: { show: false }, values: times }), { show: false }],
       series: [{}, ...WAYS.map(row).reverse()],
       hooks: { draw: [(plot) => this.mark(plot)], setCursor: [(plot) => this.choose(plot)] },
