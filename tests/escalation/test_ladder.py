@@ -106,6 +106,8 @@ def test_what_follows_is_forward_only_and_could_take_it() -> None:
     assert ladder.following(whole, given, TierView()) == []
     whole.start = Start("elsewhere")
     assert ladder.following(whole, given, TierView()) == []
+    whole.start = Start("fast", "budget_exceeded", stays=True)  # its session's budget is used up
+    assert ladder.following(whole, given, TierView()) == []
 
 
 def test_tools_that_may_not_be_called_are_no_need() -> None:

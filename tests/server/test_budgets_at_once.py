@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.asking import ask
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, hard
+from tests.server.counting import hard
 from tests.support.replies import DONE, END, ROLE, TEXT, data
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
@@ -114,16 +114,3 @@ async def test_fifty_at_once_overshoot_by_less_than_one_reply(
     assert {statuses[-1] for statuses in found} == {429}
     used = used_by(upstream.calls)
     assert limit <= sum(used) < limit + used[0]
-
-
-async def test_what_was_learnt_of_one_kind_of_text_is_not_taken_for_another(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limit = 30_000
-    proxy = await start_proxy(hard(per_hour=limit, max_output_tokens=50))
-    upstream.will(saying({"prompt_tokens": 600, "completion_tokens": 50}))
-    upstream.otherwise = COUNTING
-    await chat(proxy, "prose " * 400, AGENT)
-    await asyncio.gather(*(chat(proxy, f"{n:04}" * 600, AGENT) for n in range(50)))
-    used = [650, *used_by(upstream.calls[1:])]
-    assert limit <= sum(used) < limit + used[-1]

@@ -190,3 +190,27 @@ def test_who_waited_for_others_is_not_told_that_all_is_used() -> None:
     assert refused.retry_after == refused.extra["retry_after"] == 5
     assert "used up" not in refused.message
     assert "20 of 100" in refused.message
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], **more}
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://host/a.png"}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [said("ü" * 500), said("", tools=["x" * 1000]), {"prompt": [7] * 500}, {"input": "é" * 500}],
+)
+def test_a_prompt_costs_at_most_a_token_a_byte(more: Any) -> None:
+    assert 1000 + budgets.TEMPLATE < budgets.most_read(more) < 1150 + budgets.TEMPLATE
+    assert budgets.most_read(more, 700) == 700
+
+
+def test_a_picture_costs_more_than_its_url() -> None:
+    by_result = {"type": "tool_result", "content": [{"type": "image", "source": {}}]}
+    for content in ([PICTURE, PICTURE], [by_result, by_result]):
+        most = budgets.most_read(said(content))
+        assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
+    assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM

@@ -11,8 +11,9 @@ import orjson
 import pytest
 from hypothesis import given
 
-from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
-from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events
+from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm, TextChunks
+from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events, read_frame
 from mlx_stack_proxy.wire.completion import CompletionBuilder
 from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
@@ -324,3 +325,47 @@ def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     assert len(formed["choices"]) == MAX_CHOICES
     assert form.formed({**CHUNK, "choices": [many[MAX_CHOICES]]}) is None
     assert len(form.begun) == MAX_CHOICES
+
+
+def _with(change: Json) -> Json:
+    """A chunk of text in form, changed: in its choice, its delta, or at the top."""
+    made = copy.deepcopy(A)
+    for name in ("role", "content", "reasoning_content", "refusal", "tool_calls"):
+        if name in change:
+            made["choices"][0]["delta"][name] = change[name]
+    for name in ("index", "finish_reason", "logprobs"):
+        if name in change:
+            made["choices"][0][name] = change[name]
+    return {**made, **{name: change[name] for name in ("id", "usage", "error") if name in change}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"content": ""},
+        {"content": "again"},
+        {"content": ["parts"]},
+        {"role": "assistant"},
+        {"reasoning_content": "hm"},
+        {"tool_calls": {"function": {"name": "get_weather"}}},
+        {"index": 1},
+        {"finish_reason": "max_tokens"},
+        {"logprobs": "no"},
+        {"id": 7},
+        {"usage": {"prompt_tokens": 3}},
+        {"error": None},
+    ],
+    ids=str,
+)
+def test_a_chunk_behind_texts_is_read_as_one_that_is_formed_anew(change: Json) -> None:
+    def read(*payloads: Json, remembers: bool) -> list[tuple[bytes, list[Any]]]:
+        form, chunks = ChunkForm("x", "m"), []
+        for payload in payloads:
+            form.texts = form.texts if remembers else TextChunks()
+            raw = data(payload)
+            chunks.append(read_frame(sse.Frame(raw, raw[6:-2]), form))
+        return [(one.raw, list(one.events)) for one in chunks]
+
+    stream = [ROLE, A, B, _with(change), A, END]
+    assert read(*stream, remembers=True) == read(*stream, remembers=False)
