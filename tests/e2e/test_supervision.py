@@ -31,15 +31,6 @@ def test_a_second_up_says_which_port_is_taken(stack: RunningStack) -> None:
     )
 
 
-def test_a_model_server_that_dies_is_restarted_and_said(stack: RunningStack) -> None:
-    stack.children()["fast"].kill()
-    stack.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 1 s; log: ", 10)
-    stack.wait_said(r"^  fast +ready +again, after [\d.]+ s$", RESTART_SECONDS)
-    body = {"model": "fast", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
-    reply = httpx.post(f"{stack.url}/v1/chat/completions", json=body, timeout=60)
-    assert reply.status_code == 200
-
-
 def test_litellm_that_dies_is_restarted_and_ready_says_so(stack: RunningStack) -> None:
     stack.children()["litellm"].kill()
     stack.wait_said(r"^  litellm +died +killed by SIGKILL", 10)

@@ -21,12 +21,6 @@ def granted(tickets: list[Ticket]) -> str:
     return "".join("01"[ticket.granted] for ticket in tickets)
 
 
-def test_free_slots_are_granted_at_once() -> None:
-    queue = FairQueue(2)
-    assert granted(entered(queue, "a", "a", "a")) == "110"
-    assert (queue.in_use, queue.waiting) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("arrivals", "order"),
     [

@@ -56,22 +56,6 @@ def test_a_tiers_own() -> None:
     assert budgets.tier_limits(exchange(), "fast", off) == ()
 
 
-@pytest.mark.parametrize(
-    ("scope", "word"),
-    [
-        ("hour", "hour"),
-        ("session:s", "session"),
-        ("session:s:key:k", "key"),
-        ("session:s:tier:fast", "tier"),
-        ("key:k", "key"),
-        ("tier:fast", "tier"),
-        ("cloud", "cloud"),
-    ],
-)
-def test_a_word_for_each_scope(scope: str, word: str) -> None:
-    assert budgets.scope_name(Limit(scope, 1, rolling=True)) == word
-
-
 def test_the_smallest_limit_on_a_reply_counts() -> None:
     given = rules(
         max_output_tokens=50,
@@ -133,13 +117,6 @@ def test_a_budget_that_is_bypassed_only_counts() -> None:
 
 
 # What is used
-
-
-def test_the_most_used_budget() -> None:
-    limits = [Limit("hour", 100, rolling=True), Limit("session:s", 10, rolling=False)]
-    assert budgets.share_used(limits, {"hour": 50, "session:s": 2}) == 0.5
-    assert budgets.share_used(limits, {"session:s": 12}) == 1.2
-    assert budgets.share_used([Limit("hour", None, rolling=True)], {"hour": 9}) == 0.0
 
 
 def test_a_threshold_is_crossed_once() -> None:
@@ -214,3 +191,26 @@ def test_a_picture_costs_more_than_its_url() -> None:
         most = budgets.most_read(said(content))
         assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
     assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM
+
+
+@pytest.mark.parametrize(
+    ("scope", "word"),
+    [
+        ("hour", "hour"),
+        ("session:s", "session"),
+        ("session:s:key:k", "key"),
+        ("session:s:tier:fast", "tier"),
+        ("key:k", "key"),
+        ("tier:fast", "tier"),
+        ("cloud", "cloud"),
+    ],
+)
+def test_a_word_for_each_scope(scope: str, word: str) -> None:
+    assert budgets.scope_name(Limit(scope, 1, rolling=True)) == word
+
+
+def test_the_most_used_budget() -> None:
+    limits = [Limit("hour", 100, rolling=True), Limit("session:s", 10, rolling=False)]
+    assert budgets.share_used(limits, {"hour": 50, "session:s": 2}) == 0.5
+    assert budgets.share_used(limits, {"session:s": 12}) == 1.2
+    assert budgets.share_used([Limit("hour", None, rolling=True)], {"hour": 9}) == 0.0

@@ -15,10 +15,9 @@ from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm, TextChunks
 from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events, read_frame
 from mlx_stack_proxy.wire.completion import CompletionBuilder
-from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
+from tests.engine.exchanges import ODD, attempt, client_request, completion_of, exchange, relayed
 from tests.support.replies import (
     DONE,
-    KINDS,
     TOP,
     USAGE,
     WEATHER,
@@ -48,12 +47,7 @@ def out(*payloads: Json | bytes, **asked: Any) -> list[Json]:
 
 def whole(*payloads: Json) -> Json:
     """The completion that a client gets of these chunks, which doesn't stream."""
-    one = attempt(exchange(client_request(stream=False)))
-    for payload in payloads:
-        one.feed(data(payload))
-    one.feed(DONE)
-    assert one.settle() is None
-    return one.completion()
+    return completion_of(b"".join(map(data, payloads)) + DONE)
 
 
 def each(change: Callable[[Json], Json]) -> list[Json]:
@@ -169,11 +163,6 @@ def test_thoughts_among_the_parts_are_reasoning() -> None:
     }
 
 
-def test_parts_that_are_no_text_stay_what_they_are() -> None:
-    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
-    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
-
-
 CALL = {"index": 0, **WEATHER}
 FORMED_CALL = {"index": 0, "id": "call_a", "type": "function", "function": WEATHER["function"]}
 
@@ -191,11 +180,6 @@ def test_a_usage_without_counts_is_none(usage: Any) -> None:
     assert out(ROLE, A, END, usage_chunk({"x": 1} if usage == {} else usage))[3:] == [
         {**usage_chunk(), "usage": None}
     ]
-
-
-def test_the_names_of_another_api_are_its_counts() -> None:
-    usage = {"input_tokens": 9, "output_tokens": 4}
-    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}
 
 
 @pytest.mark.parametrize(
@@ -234,13 +218,6 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     assert one.verdict is not None and "boom" in one.verdict.message  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
-def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
-    one = attempt()
-    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
-    assert one.verdict is not None
-
-
 def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
     chunks = [{"choices": one["choices"]} for one in (ROLE, A, B, END)]
     for one in out(*chunks, model="fast"):
@@ -250,13 +227,6 @@ def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
             "model": "fast",
             "object": "chat.completion.chunk",
         }
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_chunk_in_its_form_is_itself(name: str) -> None:
-    form = ChunkForm("i", "m")
-    for payload in [*KINDS[name].chunks, usage_chunk(), {**usage_chunk(), "usage": None}]:
-        assert orjson.dumps(form.formed(payload)) == orjson.dumps(payload)
 
 
 JSON_BODIES: dict[str, Json] = {
@@ -369,3 +339,20 @@ def test_a_chunk_behind_texts_is_read_as_one_that_is_formed_anew(change: Json) -
 
     stream = [ROLE, A, B, _with(change), A, END]
     assert read(*stream, remembers=True) == read(*stream, remembers=False)
+
+
+def test_parts_that_are_no_text_stay_what_they_are() -> None:
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
+def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
+    one = attempt()
+    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
+    assert one.verdict is not None
+
+
+def test_the_names_of_another_api_are_its_counts() -> None:
+    usage = {"input_tokens": 9, "output_tokens": 4}
+    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}
