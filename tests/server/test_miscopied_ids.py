@@ -83,21 +83,3 @@ async def test_nobody_waits_for_a_tier_that_is_busy(
     assert asked(upstream) == ["standard", "fast"]
     release.set()
     await other
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"reliability.escalation.chain": ["fast"]},
-        {**CHAIN, "reliability.tool_validation.validate_plausibility": False},
-        {**CHAIN, "reliability.escalation.enabled": False},
-    ],
-)
-async def test_nobody_is_asked(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: dict[str, Any]
-) -> None:
-    proxy = await start_proxy(changes)
-    upstream.will(getting("887449"))
-    response = await ask(proxy, messages=ASKED, tools=TOOLS)
-    assert response.status_code == 200
-    assert asked(upstream) == ["fast"]

@@ -6,24 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import checked_error
 from tests.server.calling import messages_of
 from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
-from tests.server.looping import CHAIN, RULES, STUCK, TOOLS, Agent, calling, endless
+from tests.server.looping import CHAIN, STUCK, Agent, calling, endless
 from tests.support.replies import (
     ROLE,
     TEXT,
     chunk,
     litellm_error,
     stream,
-    with_role,
 )
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer, WhenWhole
-from tests.tool_validation.calls import parameters, tool
 
-Json = dict[str, Any]
 ASKED = ["fast", "fast", "standard"]
 COUNTED = 'mlx_stack_loops_total{action="second_opinion",detector="repetition"} '
 THREE = {
@@ -125,76 +121,3 @@ async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
     upstream.will(calling("look"))
     await agent.turn()
     assert asked(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
-
-
-async def test_an_opinion_with_an_id_that_may_be_wrong_is_one(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}), "result of {}, 8874449".format)
-    order = parameters("order_id", order_id="string")
-    function = {"name": "get_order", "arguments": '{"order_id": "887449"}'}
-    one = {"index": 0, "id": "call_order", "type": "function", "function": function}
-    slip = stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
-    upstream.will(calling("look"), calling("look"), slip)
-    await twice(agent, tools=[*TOOLS, tool("get_order", order)])
-    assert "get_order" in agent.responses[-1].text
-
-
-@pytest.mark.parametrize(
-    ("changes", "answer"),
-    [
-        ({f"{RULES}.on_break": "stop"}, endless({"content": STUCK})),
-        ({"reliability.tool_validation.on_exhausted": "return_last"}, BAD_CALL),
-    ],
-)
-async def test_what_is_delivered_elsewhere_is_no_opinion(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json, answer: Reply
-) -> None:
-    agent = Agent(await start_proxy({**THREE, **changes}))
-    upstream.will(calling("look"), calling("look"), answer)
-    await twice(agent)
-    checked_first_reply(agent)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {CHAIN: ["fast"]},
-        {"reliability.escalation.enabled": False},
-        {f"{RULES}.second_opinion": False},
-    ],
-)
-async def test_nobody_is_asked_and_nothing_counted(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json
-) -> None:
-    proxy = await start_proxy(changes)
-    agent = Agent(proxy)
-    upstream.will(calling("look"), calling("look"))
-    await twice(agent)
-    checked_first_reply(agent)
-    assert asked(upstream) == ["fast", "fast"]
-    assert await asked_how_often(proxy) == 0
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_call_that_may_not_be_made_is_none_to_ask_about(
-    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
-) -> None:
-    """Else it would go out where the next tier has nothing better."""
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
-    upstream.otherwise = lambda call: calling("look")
-    agent.follow_up(await agent.turn())
-    last = await agent.turn(stream=streamed, tool_choice="none")
-    checked_error(last, 422, "tool_validation_failed")
-
-
-async def test_nor_is_a_call_that_two_tiers_make_wrongly_believed(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
-    upstream.otherwise = lambda call: calling("look")
-    agent.follow_up(await agent.turn())
-    for _ in range(2):
-        agent.follow_up(agent.responses[0])
-    checked_error(await agent.turn(tool_choice="none"), 422, "loop_detected")
-    assert asked(upstream)[1:] == ["fast", "standard", "standard"], "one last try with the hint"

@@ -85,12 +85,6 @@ async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: S
     assert (await status(proxy))["running"] == 0
 
 
-async def test_to_look_changes_nothing(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy({"reliability.token_budget": {"per_hour": 1}})
-    for _ in range(3):
-        assert (await status(proxy))["budgets"] == [{"scope": "hour", "used": 0, "limit": 1}]
-
-
 async def test_a_store_that_fails_is_said(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

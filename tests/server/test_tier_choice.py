@@ -26,15 +26,10 @@ async def proxy(upstream: ScriptedServer, start_proxy: StartProxy) -> RunningPro
 
 
 CASES = [
-    ("fast", None, "fast", "group-fast"),
-    ("standard", None, "standard", "group-standard"),
-    ("auto", None, "fast", "group-fast"),
     ("gpt-4o-mini", None, "standard", "group-standard"),
     ("gpt-9-unheard-of", None, "fast", "group-fast"),
     ("embedder", None, "embedder", "embedder"),
-    ("fast", "standard", "standard", "group-standard"),
     ("embedder", "standard", "standard", "group-standard"),
-    ("auto", "auto", "fast", "group-fast"),
 ]
 
 
@@ -50,28 +45,11 @@ async def test_start_tier(
     assert response.json()["model"] == "fast", "upstream's own word stays"
 
 
-async def test_no_model_is_auto(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    response = await proxy.client.post(
-        "/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hi"}]}
-    )
-    assert response.headers["x-mlx-stack-tier"] == "fast"
-    assert upstream.calls[0].json()["model"] == "group-fast"
-
-
 async def test_a_model_that_no_tier_names_is_other_in_metrics(proxy: RunningProxy) -> None:
     await ask(proxy, model="embedder")
     text = (await proxy.client.get("/metrics")).text
     assert 'tier="other"' in text
     assert "embedder" not in text
-
-
-async def test_unknown_models_may_be_passed_on(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.always(text_stream())
-    proxy = await start_proxy({"reliability.escalation.unknown_models": "passthrough"})
-    await ask(proxy, model="gpt-9-unheard-of")
-    assert upstream.calls[0].json()["model"] == "gpt-9-unheard-of"
 
 
 async def test_params_of_the_tier_are_put_in(
@@ -82,16 +60,3 @@ async def test_params_of_the_tier_are_put_in(
     await ask(proxy)
     sent = upstream.calls[0].json()
     assert (sent["temperature"], sent["top_k"]) == (0.1, 20)
-
-
-async def test_a_limit_is_always_sent(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    """mlx-lm's own is 512."""
-    await ask(proxy)
-    await ask(proxy, max_tokens=77)
-    await ask(proxy, max_completion_tokens=78)
-    await ask(proxy, max_tokens=1_000_000)
-    first, second, third, fourth = (call.json() for call in upstream.calls)
-    assert first["max_tokens"] == 16_384
-    assert second["max_tokens"] == 77
-    assert third.get("max_completion_tokens", third.get("max_tokens")) == 78
-    assert fourth["max_tokens"] == 16_384
