@@ -27,6 +27,7 @@ from tests.server.sockets import raw_answer, raw_answer_head, request
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 GOOD = json.dumps(body()).encode()
 NESTED = b"[" * 20_000 + b"]" * 20_000
@@ -294,10 +295,11 @@ async def refused(proxy: RunningProxy, path: str = CHAT) -> Any:
     return error
 
 
-async def until_served(proxy: RunningProxy) -> None:
-    async with asyncio.timeout(20):
-        while (await ask(proxy, **LONG)).status_code == 503:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+async def until_served(proxy: RunningProxy, served: bool = True) -> None:
+    async def is_served() -> bool:
+        return ((await ask(proxy, **LONG)).status_code == 200) is served
+
+    await until(is_served)
 
 
 async def test_half_sent_bodies_are_bounded_together(
@@ -306,9 +308,7 @@ async def test_half_sent_bodies_are_bounded_together(
     proxy = await start_proxy(TOGETHER)
     upstream.always(lambda _: text_stream("Hi"))
     waiting = [await proxy.raw(half_sent(CHAT, 6_000)) for _ in range(2)]
-    async with asyncio.timeout(20):
-        while (await ask(proxy, **LONG)).status_code == 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # theirs are on the way
+    await until_served(proxy, False)  # theirs are on the way
     await refused(proxy)
     assert (await ask(proxy)).status_code == 200  # a short one still finds room
     assert b" 503 " in await raw_answer(proxy, half_sent(CHAT, 6_000))

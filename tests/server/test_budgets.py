@@ -30,6 +30,7 @@ from tests.support.replies import (
 )
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
+from tests.support.waiting import until
 
 # What `text_stream` says it used is 9 + 4 tokens.
 
@@ -68,12 +69,12 @@ async def test_a_client_that_leaves_has_used_what_was_generated(
                 break
     call = await upstream.next_call()
     assert await call.left_within(2)
-    for _ in range(200):
+
+    async def used() -> int:
         found = await proxy.client.get("/mlx-stack/sessions/agent-one")
-        if found.status_code == 200:
-            break
-        await asyncio.sleep(0.01)
-    assert found.json()["used"] > 150
+        return int(found.json().get("used", 0))
+
+    assert await until(used) > 150
 
 
 async def test_cached_tokens_count_only_where_they_are_to(

@@ -201,11 +201,7 @@ async def test_whoever_leaves_has_used_what_was_written(
         found = await proxy.client.get("/mlx-stack/sessions/agent-one")
         return int(found.json().get("used", 0))
 
-    for _ in range(500):
-        if used := await counted():
-            break
-        await asyncio.sleep(0.01)
-    assert 25 + 60 <= used <= 25 + 62
+    assert 25 + 60 <= await until(counted) <= 25 + 62
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(

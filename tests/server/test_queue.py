@@ -10,31 +10,10 @@ from tests.server.asking import ask
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import until_metric
+from tests.server.pressing import Gate
 from tests.support.replies import data, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait
-
-ROLE, TEXT, END = (data(one) for one in text_chunks("ok"))
-
-
-class Gates:
-    """Every call waits at a gate of its own, and says so to whoever counts."""
-
-    def __init__(self, upstream: ScriptedServer) -> None:
-        self.gates: list[asyncio.Event] = []
-        self.running = self.most = 0
-        upstream.always(self.reply)
-
-    def reply(self, _: Call) -> Reply:
-        gate = asyncio.Event()
-        self.gates.append(gate)
-        self.running += 1
-        self.most = max(self.most, self.running)
-
-        async def done() -> None:
-            self.running -= 1
-
-        return Reply.sse(ROLE, TEXT, Wait(gate), done, END)
+from tests.support.scripted_server import Reply, ScriptedServer
 
 
 async def ask_many(proxy: RunningProxy, *sessions: str) -> list[asyncio.Task[httpx.Response]]:
@@ -49,15 +28,16 @@ async def ask_many(proxy: RunningProxy, *sessions: str) -> list[asyncio.Task[htt
 async def test_sessions_take_turns(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
     """An agent with many requests can't starve another that has one."""
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
-    gates = Gates(upstream)
+    gate = Gate(upstream)
     first = asyncio.create_task(ask(proxy, session("greedy"), user="running"))
-    await upstream.next_call()
+    await gate.next_call()
     tasks = await ask_many(proxy, *["greedy"] * 6, "modest")
     order = []
     for number in range(8):
         if number:
-            order.append((await upstream.next_call()).json()["user"])
-        gates.gates[number].set()
+            await gate.next_call()
+            order.append(upstream.calls[-1].json()["user"])
+        gate.gates[number].set()
     await asyncio.gather(first, *tasks)
     assert order.index("modest6") <= 1
     greedy = [name for name in order if name.startswith("greedy")]
@@ -69,7 +49,7 @@ async def test_a_failed_attempt_gives_its_slot_back(
 ) -> None:
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
     for _ in range(3):
-        upstream.will(Reply.sse(ROLE))
+        upstream.will(Reply.sse(data(text_chunks("ok")[0])))
         assert (await ask(proxy)).status_code == 502
     upstream.will(text_stream("fine"))
     assert (await ask(proxy)).status_code == 200

@@ -22,6 +22,7 @@ from tests.server.failing import SETTINGS
 from tests.support.replies import data, litellm_error, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 GENEROUS = 20  # seconds; what takes longer hangs
 CHANGES = {
@@ -72,13 +73,14 @@ async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: S
     role, text, end = (data(one) for one in text_chunks(long_text(400)))
     upstream.will(Reply.sse(role, text, Wait(rest), end, b"data: [DONE]\n\n"), text_stream())
     asking = [asyncio.create_task(ask(proxy, stream=True)) for _ in range(2)]
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            found = await status(proxy)
-            fast = found["tiers"]["fast"]
-            if fast["waiting"] and fast["tokens_per_second"]:
-                break
-            await asyncio.sleep(0.01)
+
+    async def busy() -> Any:
+        found = await status(proxy)
+        fast = found["tiers"]["fast"]
+        return fast["waiting"] and fast["tokens_per_second"] and found
+
+    found = await until(busy)
+    fast = found["tiers"]["fast"]
     assert (fast["in_flight"], fast["waiting"], found["running"]) == (1, 1, 2)
     rest.set()
     assert [one.status_code for one in await asyncio.gather(*asking)] == [200, 200]
@@ -115,21 +117,21 @@ async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningPro
     os.close(theirs)
     shown = bytearray()
 
-    async def until(text: bytes) -> None:
+    async def until_shown(text: bytes) -> None:
         async with asyncio.timeout(GENEROUS):
             while text not in shown:
                 with contextlib.suppress(OSError):  # its end was closed: it has ended
                     shown.extend(await asyncio.to_thread(os.read, ours, 65_536))
 
     try:
-        await until(b"0 requests, 0 delivered")
+        await until_shown(b"0 requests, 0 delivered")
         assert b"\x1b[?1049h" in shown, "a screen of its own"
         await ask(proxy)
-        await until(b"1 request, 1 delivered")
+        await until_shown(b"1 request, 1 delivered")
         os.write(ours, b"\x03")
         async with asyncio.timeout(GENEROUS):
             assert await process.wait() == 130
-        await until(b"\x1b[?1049l")
+        await until_shown(b"\x1b[?1049l")
     finally:
         if process.returncode is None:
             process.kill()

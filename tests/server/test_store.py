@@ -22,6 +22,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 HARD = {f"{BUDGET}.policy": "hard_stop"}
@@ -88,13 +89,12 @@ async def test_redis_goes_and_comes_back(
     ready = await proxy.client.get("/ready")
     assert "Redis can't be reached" in ready.json()["store"]
     redis.start()
-    async with asyncio.timeout(20):
-        while await store_of(proxy) != "ok":  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    # What was spent meanwhile is counted now; what Redis itself has forgotten is gone.
-    async with asyncio.timeout(20):
-        while await used(proxy) != 16 * USED:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+
+    async def is_counted() -> bool:
+        """What was spent meanwhile; what Redis itself has forgotten is gone."""
+        return await store_of(proxy) == "ok" and await used(proxy) == 16 * USED
+
+    await until(is_counted)
     await ask(proxy, AGENT)
     assert await used(proxy) == 17 * USED
 
