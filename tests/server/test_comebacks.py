@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.server.climbing import DEAD, by_model, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.polling import is_degraded
 from tests.support.clock import Clock
-from tests.support.running_proxy import RunningProxy
+from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer
 from tests.support.waiting import until
 
@@ -154,11 +155,14 @@ async def test_what_was_degraded_before_a_restart_is_watched(
 ) -> None:
     kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     changes = {**asking(server), **kept}
-    before = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
-    await goes(server, upstream, before)
-    await before.services.recovery.close()
-    await before.services.journal.written()
-    await before.services.store.close()
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(given: Any) -> RunningProxy:
+            return await stack.enter_async_context(running_proxy(upstream.url, given))
+
+        await goes(
+            server, upstream, await three_tiers(upstream, start, changes, degrade={"failures": 1})
+        )
     proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
     assert proxy.services.recovery.watched == {"fast"}
     assert not is_probed_next(proxy)

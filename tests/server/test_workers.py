@@ -113,17 +113,6 @@ async def test_two_workers_share_a_port_and_what_they_count(
         assert all(map(is_gone, last))
 
 
-async def test_workers_do_not_outlive_their_parent(
-    upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
-) -> None:
-    async with Serving(upstream, redis, tmp_path) as proxy:
-        await proxy.start()
-        workers_then = proxy.workers()
-        proxy.process.kill()
-        await proxy.ended()
-        await until(lambda: all(map(is_gone, workers_then)), GENEROUS)
-
-
 def test_a_taken_port_is_a_line_and_an_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -138,7 +127,7 @@ def test_a_taken_port_is_a_line_and_an_exit_code(
     assert "no_port" in capfd.readouterr().err
 
 
-async def test_a_hangup_reloads_every_worker(
+async def test_a_hangup_reloads_every_worker_and_none_outlives_its_parent(
     upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
 ) -> None:
     async with Serving(upstream, redis, tmp_path) as proxy:
@@ -152,6 +141,11 @@ async def test_a_hangup_reloads_every_worker(
         upstream.always(text_stream("Hello"))
         assert (await proxy.ask()).status_code == 200
         assert upstream.calls[-1].json()["model"] == "standard"
+
+        last = proxy.workers()
+        proxy.process.kill()
+        await proxy.ended()
+        await until(lambda: all(map(is_gone, last)), GENEROUS)
 
 
 @pytest.mark.parametrize(("terminal", "told"), [(False, signal.SIGHUP), (True, signal.SIGTERM)])
