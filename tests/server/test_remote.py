@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,20 +96,28 @@ async def test_events_of_a_request(
     assert found == [(ids[1], "escalated"), (ids[1], "recovered")]
 
 
+LOOP = {"kind": "loop_warning", "session": "ab" * 16, "tier": "fast"}
+REPEATED = {"detector": "repetition", "pattern": "e9838d9ec5ad1f0b"}
+OPINION = {**REPEATED, "action": "second_opinion", "tool": "look"}
+STALLS = {"from": "warning", "to": "critical", "cause": "stalls"}
+NOBODYS = {"kind": "pressure_changed", "request_id": "", "session": "", "tier": ""}
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({**LOOP, "detail": {**REPEATED, "action": "warning", "tool": ""}}, "detector=repetition"),
+        ({**LOOP, "detail": OPINION}, "detector=repetition action=second_opinion tool=look"),
+        ({**NOBODYS, "detail": STALLS}, "pressure_changed   warning > critical, stalls"),
+    ],
+)
 async def test_what_the_kind_says_already_is_not_told_again(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
+    event: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str], proxy: RunningProxy
 ) -> None:
-    common = {"time": time.time(), "tier": "fast", "session": "ab" * 16, "kind": "loop_warning"}
-    details = [
-        {"detector": "repetition", "action": action, "tool": tool, "pattern": "e9838d9ec5ad1f0b"}
-        for action, tool in (("warning", ""), ("second_opinion", "look"))
-    ]
-    await add_events(proxy.services.store, [{**common, "detail": detail} for detail in details])
+    await add_events(proxy.services.store, [{**event, "time": time.time()}])
     _, out, _ = await said(capsys, proxy, "events")
-    assert [line.partition("abababababab ")[2] for line in out.splitlines()] == [
-        "detector=repetition",
-        "detector=repetition action=second_opinion tool=look",
-    ]
+    who = "abababababab " if event["session"] else ""
+    assert out.endswith(f"{who}{told}\n")
 
 
 async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
@@ -135,17 +144,6 @@ async def test_a_clients_text_moves_no_cursor_and_begins_no_line(
         _, out, _ = await said(capsys, proxy, *words)
         assert "\x1b" not in out and r"look\u001b[2J\u000a2026" in out, words
         assert len(out.splitlines()) == (1 if words == ["events"] else 3)
-
-
-async def test_an_event_of_no_request_is_told_in_few_words(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
-) -> None:
-    detail = {"from": "warning", "to": "critical", "cause": "stalls"}
-    nobody = {"request_id": "", "session": "", "tier": ""}
-    event = {**nobody, "time": time.time(), "kind": "pressure_changed", "detail": detail}
-    await add_events(proxy.services.store, [event])
-    _, out, _ = await said(capsys, proxy, "events")
-    assert out.endswith("pressure_changed   warning > critical, stalls\n")
 
 
 async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_path: Path) -> None:
