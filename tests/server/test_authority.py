@@ -262,8 +262,10 @@ async def status_of(port: int, path: str, offer: str) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("offer", ["websocket", "WebSocket", "h2c, websocket"])
+@pytest.mark.parametrize(
+    ("path", "offer"),
+    [*((path, "websocket") for path in PATHS), ("/x", "WebSocket"), ("/x", "h2c, websocket")],
+)
 async def test_a_websocket_is_refused(
     path: str, offer: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:

@@ -152,8 +152,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("said", ["", "Let me look. "])
-@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(("said", "streams"), [("", False), ("Let me look. ", True)])
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_what_comes_after_a_doubt_goes_out(
     name: str, streams: bool, said: str, upstream: ScriptedServer, proxy: RunningProxy
