@@ -110,7 +110,7 @@ faults: $(DEV)  ## what each fault comes to for each client: the table of benchm
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 frameworks: $(DEV)  ## the commands of docs/agents.md as printed, with the real frameworks; downloads them
-	@$(BIN)/python -m tests.frameworks $(ARGS)
+	@$(BIN)/python -m benchmarks.frameworks $(ARGS)
 
 clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm
 	@$(BIN)/python -m tests.clients $(ARGS)

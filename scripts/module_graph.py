@@ -48,7 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
             )
         ),
         *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
-        *(f"engine.{name}" for name in ("upstream", "background", "rate_limit")),
+        *(f"engine.{name}" for name in ("upstream", "rate_limit")),
         "engine.reachability",
     ),
     ("state", "telemetry"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 
-from mlx_stack_proxy import reload
 from mlx_stack_proxy.reload import AT_START, Given, Reloader, differences, with_old
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -48,24 +46,12 @@ def write(file: Path, text: str | None) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def replace(file: Path, text: str) -> None:
-    """As editors do."""
-    other = file.with_suffix(".new")
-    write(other, text)
-    other.replace(file)
-
-
 class Reloading:
     """A reloader over a file, and what it has let become of the settings."""
 
     def __init__(self, given: Given) -> None:
         self.taken: list[Settings] = []
-        self.told = asyncio.Event()
-        self.reloader = Reloader(given, given.read(), self.take)
-
-    def take(self, settings: Settings) -> None:
-        self.taken.append(settings)
-        self.told.set()
+        self.reloader = Reloader(given, given.read(), self.taken.append)
 
 
 def test_every_path_that_needs_a_restart_is_one() -> None:
@@ -196,35 +182,3 @@ async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
     assert await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_changed"]
     assert (reloading.taken[0].server.host, reloading.taken[0].server.port) == ("localhost", 7)
-
-
-async def test_a_changed_file_is_noticed(
-    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reload, "POLL_SECONDS", 0.01)
-    reloading = Reloading(Given(file))
-    reloading.reloader.start()
-    try:
-        replace(file, "tiers: {fast: {model: x}}")
-        await reloading.told.wait()
-        reloading.told.clear()
-        write(file, "tiers: {fast: {model: y}}")
-        await reloading.told.wait()
-    finally:
-        await reloading.reloader.close()
-    assert [one.tiers["fast"].model for one in reloading.taken] == ["x", "y"]
-
-
-async def test_who_asks_waits_for_no_look(
-    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reload, "POLL_SECONDS", 3600.0)
-    reloading = Reloading(Given(file))
-    reloading.reloader.start()
-    try:
-        write(file, "tiers: {fast: {model: x}}")
-        reloading.reloader.ask()
-        await reloading.told.wait()
-    finally:
-        await reloading.reloader.close()
-    assert reloading.taken[0].tiers["fast"].model == "x"

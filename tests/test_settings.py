@@ -48,45 +48,10 @@ def test_the_environment_is_stronger_than_the_file(empty_folder: Path) -> None:
     assert (server.port, server.host) == (2, "localhost")
 
 
-@pytest.mark.parametrize(
-    ("variable", "text", "path", "value"),
-    [
-        ("SERVER__PORT", "4200", "server.port", 4200),
-        ("server__allow_bypass", "true", "server.allow_bypass", True),
-        ("SERVER__API_KEYS", '["a", "b"]', "server.api_keys", ("a", "b")),
-        ("SERVER", '{"port": 7}', "server.port", 7),
-        (
-            "RELIABILITY__LOOP_DETECTION__ENABLED",
-            "false",
-            "reliability.loop_detection.enabled",
-            False,
-        ),
-        (
-            "RELIABILITY__LOOP_DETECTION__GENERATION__MIN_LAPS",
-            "7",
-            "reliability.loop_detection.generation.min_laps",
-            7,
-        ),
-        (
-            "RELIABILITY__ESCALATION__CHAIN",
-            '["standard"]',
-            "reliability.escalation.chain",
-            ("standard",),
-        ),
-        (
-            "RELIABILITY__TOOL_VALIDATION__REPAIR",
-            "off",
-            "reliability.tool_validation.repair",
-            "off",
-        ),
-        ("STREAM__KEEPALIVE_SECONDS", "0.5", "stream.keepalive_seconds", 0.5),
-    ],
-)
-def test_every_key_can_be_a_variable(variable: str, text: str, path: str, value: Any) -> None:
-    found: Any = load(None, {f"MLX_STACK_{variable}": text})
-    for key in path.split("."):
-        found = getattr(found, key)
-    assert found == value
+def test_a_variable_may_be_in_small_letters_or_hold_a_section() -> None:
+    """Each key as a variable of its own: tests/docs/test_settings_page.py."""
+    assert load(None, {"mlx_stack_server__allow_bypass": "true"}).server.allow_bypass is True
+    assert load(None, {"MLX_STACK_SERVER": '{"port": 7}'}).server.port == 7
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -184,13 +149,9 @@ def test_a_file_that_is_not_there_or_not_text(empty_folder: Path) -> None:
             load(name, {})
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "tiers:\n"])
+@pytest.mark.parametrize("text", ["", "# nothing\n", "tiers:\n", "server:\ntiers:\n"])
 def test_an_empty_file_is_the_defaults(text: str, empty_folder: Path) -> None:
     assert load(config(empty_folder, text), {}) == from_mapping({})
-
-
-def test_an_empty_section_means_its_defaults() -> None:
-    assert from_mapping({"server": None, "tiers": None}) == from_mapping({})
 
 
 def test_an_empty_name_of_a_file_is_none(empty_folder: Path) -> None:

@@ -25,37 +25,25 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("sever", "sever: unknown key `sever`; did you mean `server`?"),
-        ("server.prot", "server.prot: unknown key `prot`; did you mean `port`?"),
-        (
-            "reliability.loop_detection.generation.min_lap",
-            "reliability.loop_detection.generation.min_lap: unknown key `min_lap`; "
-            "did you mean `min_laps`?",
-        ),
-        ("tiers.fast.modle", "tiers.fast.modle: unknown key `modle`; did you mean `model`?"),
-        ("tiers.tools.modle", "tiers.tools.modle: unknown key `modle`; did you mean `model`?"),
-        (
-            "reliability.token_budget.per_tier.fast.per_hours",
-            "reliability.token_budget.per_tier.fast.per_hours: unknown key `per_hours`; "
-            "did you mean `per_hour`?",
-        ),
+        ("sever", "did you mean `server`?"),
+        ("server.prot", "did you mean `port`?"),
+        ("reliability.loop_detection.generation.min_lap", "did you mean `min_laps`?"),
+        ("tiers.fast.modle", "did you mean `model`?"),
+        ("tiers.tools.modle", "did you mean `model`?"),
+        ("reliability.token_budget.per_tier.fast.per_hours", "did you mean `per_hour`?"),
         (
             "reliability.loop_detection.tool_calls.overrides.bash.identical_hrad",
-            "reliability.loop_detection.tool_calls.overrides.bash.identical_hrad: unknown key "
-            "`identical_hrad`; did you mean `identical_hard`?",
+            "did you mean `identical_hard`?",
         ),
-        ("stream.zzz", "stream.zzz: unknown key `zzz`; known: mode, keepalive_seconds, "),
-        (
-            "reliability.max_output_tokens",
-            "reliability.max_output_tokens: unknown key `max_output_tokens`; known: "
-            "loop_detection, ",
-        ),
-        ("_env_file", "_env_file: unknown key `_env_file`; known: server, "),
-        ("self", "self: unknown key `self`; known: server, "),
+        ("stream.zzz", "known: mode, keepalive_seconds, "),
+        ("reliability.max_output_tokens", "known: loop_detection, "),
+        ("_env_file", "known: server, "),
+        ("self", "known: server, "),
     ],
 )
 def test_an_unknown_key_names_its_path_and_the_nearest(path: str, said: str) -> None:
-    assert any(problem.startswith(said) for problem in problems(at(path, 1)))
+    start = f"{path}: unknown key `{path.rpartition('.')[2]}`; {said}"
+    assert any(problem.startswith(start) for problem in problems(at(path, 1)))
 
 
 def test_keys_that_are_no_strings() -> None:
@@ -67,58 +55,41 @@ def test_keys_that_are_no_strings() -> None:
     assert problems({"tiers": {1: {}}})[0].startswith("tiers.1")
 
 
+URL = ": must be a URL such as http:"
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("server.port", "x", "server.port: input should be a valid integer"),
-        ("server.port", 65_536, "server.port: input should be less than or equal to 65535"),
-        ("server", [], "server: must hold keys of its own"),
-        ("server.api_keys", 7, "server.api_keys: must be a list"),
-        ("tiers", {}, "tiers: "),
-        ("tiers", [], "tiers: must hold keys of its own"),
-        ("tiers.fast", "qwen", "tiers.fast: must hold keys of its own"),
-        ("tiers.fast.tools", "x", "tiers.fast.tools: input should be 'auto', True or False"),
-        ("tiers.fast.max_concurrency", 0, "tiers.fast.max_concurrency: input should be greater"),
-        ("tiers.fast.max_concurrency", True, "tiers.fast.max_concurrency: must be a number, not"),
-        ("tiers.fast.idle_timeout", float("nan"), "tiers.fast.idle_timeout: input should be a f"),
-        ("tiers.fast.total_timeout", float("inf"), "tiers.fast.total_timeout: input should be a "),
-        ("upstream.base_url", "localhost:4000", "upstream.base_url: must be a URL such as http:"),
-        *(
-            ("upstream.base_url", url, "upstream.base_url: must be a URL such as http:")
-            for url in ("http://[::1", "http://h:abc", "http://h:99999", "http://a b")
-        ),
-        ("upstream.base_url", f"http://{'h' * 64}", "upstream.base_url: must be a URL such as"),
-        ("state.redis_url", "localhost", "state.redis_url: must be a URL that begins with redis:"),
-        (
-            "stream.mode",
-            "life",
-            "stream.mode: input should be 'live' or 'buffered', not 'life'; did you mean `live`?",
-        ),
-        ("observability.log_level", "warn", "observability.log_level: input should be 'debug', "),
-        (
-            "reliability.escalation.escalate_on",
-            ["timeot"],
-            "reliability.escalation.escalate_on.0: input should be ",
-        ),
-        (
-            "reliability.memory_pressure.source",
-            "ftp://x",
-            "reliability.memory_pressure.source: must",
-        ),
-        (
-            "reliability.escalation.cloud_fallback",
-            {},
-            "reliability.escalation.cloud_fallback.model: is required",
-        ),
-        (
-            "reliability.token_budget.warn_at",
-            1.1,
-            "reliability.token_budget.warn_at: input should be less than or equal",
-        ),
+        ("server.port", "x", ": input should be a valid integer"),
+        ("server.port", 65_536, ": input should be less than or equal to 65535"),
+        ("server", [], ": must hold keys of its own"),
+        ("server.api_keys", 7, ": must be a list"),
+        ("tiers", {}, ": "),
+        ("tiers", [], ": must hold keys of its own"),
+        ("tiers.fast", "qwen", ": must hold keys of its own"),
+        ("tiers.fast.tools", "x", ": input should be 'auto', True or False"),
+        ("tiers.fast.max_concurrency", 0, ": input should be greater"),
+        ("tiers.fast.max_concurrency", True, ": must be a number, not"),
+        ("tiers.fast.idle_timeout", float("nan"), ": input should be a f"),
+        ("tiers.fast.total_timeout", float("inf"), ": input should be a "),
+        ("upstream.base_url", "localhost:4000", URL),
+        ("upstream.base_url", "http://[::1", URL),
+        ("upstream.base_url", "http://h:abc", URL),
+        ("upstream.base_url", "http://h:99999", URL),
+        ("upstream.base_url", "http://a b", URL),
+        ("upstream.base_url", f"http://{'h' * 64}", URL),
+        ("state.redis_url", "localhost", ": must be a URL that begins with redis:"),
+        ("stream.mode", "life", ": input should be 'live' or 'buffered', not 'life'; did you mean"),
+        ("observability.log_level", "warn", ": input should be 'debug', "),
+        ("reliability.escalation.escalate_on", ["timeot"], ".0: input should be "),
+        ("reliability.memory_pressure.source", "ftp://x", ": must"),
+        ("reliability.escalation.cloud_fallback", {}, ".model: is required"),
+        ("reliability.token_budget.warn_at", 1.1, ": input should be less than or equal"),
     ],
 )
 def test_a_bad_value_names_its_path_and_what_is_allowed(path: str, value: Any, said: str) -> None:
-    assert [problem for problem in problems(at(path, value)) if problem.startswith(said)]
+    assert any(problem.startswith(path + said) for problem in problems(at(path, value)))
 
 
 def test_all_mistakes_are_said_at_once() -> None:
@@ -203,6 +174,7 @@ def test_an_unknown_key_in_the_environment_names_its_path(empty_folder: Path) ->
         ("SERVER__API_KEYS", "sk-secret"),
         ("SERVER", "sk-secret"),
         ("RELIABILITY__ESCALATION__ALIASES", '{"sk-secret": '),
+        ("RELIABILITY__TOKEN_BUDGET__PER_KEY", "sk-secret"),
         ("TIERS__FAST__PARAMS", "sk-secret"),
     ],
 )
@@ -235,13 +207,6 @@ def test_no_message_holds_a_key(data: Json) -> None:
     with pytest.raises(SettingsError) as caught:
         from_mapping(data)
     assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "name", ["SERVER__API_KEYS", "SERVER", "RELIABILITY__TOKEN_BUDGET__PER_KEY"]
-)
-def test_no_message_about_the_environment_holds_a_key(name: str) -> None:
-    assert SECRET not in environment_problems(**{name: SECRET})
 
 
 @given(st.dictionaries(st.text("ABCDEFX_", max_size=12), st.text(max_size=8), max_size=3))
@@ -300,21 +265,6 @@ def test_a_key_beside_what_is_merged_in_is_given_once(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tiers: {a: &a {local: false}, b: {<<: *a, local: true}}", encoding="utf-8")
     assert [tier.local for tier in load(str(file), {}).tiers.values()] == [False, True]
-
-
-def test_what_is_merged_in_may_have_merged_in_something_itself(tmp_path: Path) -> None:
-    """Also where it stands deeper than what takes it, and is read later."""
-    file = tmp_path / "config.yaml"
-    file.write_text(
-        "tiers:\n"
-        "  fast: {params: &cool {temperature: 0.2}}\n"
-        "  warm: {params: {extra_body: &warm {<<: *cool, temperature: 0.9}}}\n"
-        "  last: {params: {<<: *warm, top_p: 0.5}}\n",
-        encoding="utf-8",
-    )
-    tiers = load(str(file), {}).tiers
-    assert tiers["warm"].params == {"extra_body": {"temperature": 0.9}}
-    assert tiers["last"].params == {"temperature": 0.9, "top_p": 0.5}
 
 
 @pytest.mark.parametrize(

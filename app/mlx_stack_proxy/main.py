@@ -16,7 +16,7 @@ from functools import partial
 
 from . import stages, state
 from .engine.model_list import ModelList
-from .engine.services import Services, Traces, upstream_key
+from .engine.services import Life, Services, Traces, upstream_key
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud
 from .escalation.recovery import Recovery
@@ -56,7 +56,8 @@ def build_services(
     """
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
-    store = state.open_store(settings, wall_clock)
+    life = Life()
+    store = state.open_store(settings, wall_clock, lambda: life.running)
     journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
     memory = memory or _memory_probe(settings)
@@ -74,6 +75,7 @@ def build_services(
         memory=memory,
         metrics=Metrics(queues.readings, tier_states.degraded, lambda: memory.level),
         wall_clock=wall_clock,
+        life=life,
     )
     _connect(services)
     return services
@@ -155,7 +157,7 @@ async def _pressure_changed(services: Services, before: Pressure, after: Pressur
         seconds = round(max(0.0, now - since), 1)
         accounts.count_alone(services, {f"pressure_{before.level.word}_seconds": seconds})
     detail = {"from": before.level.word, "to": after.level.word}
-    accounts.keep_alone(
+    accounts.record_event(
         services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
     )
 
@@ -210,7 +212,7 @@ def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> No
         life.bad_settings, life.restart_due = [], said["restart"]
         if unchanged:
             return
-    accounts.keep_alone(services, kind, said)
+    accounts.record_event(services, kind, said)
 
 
 def _of_cloud(settings: Settings) -> object:

@@ -1,8 +1,9 @@
-"""Make foreign text (a model's, a client's, LiteLLM's) safe to print and short enough to quote."""
+"""Make foreign text (a model's, a client's, LiteLLM's) safe to print and fit for a screen."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 
 # Control characters, and Unicode's line and paragraph separators.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -27,3 +28,15 @@ def abridged(text: str, most: int) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Break a text between words alone into lines, which begin with ``first`` and ``rest``."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -86,10 +86,12 @@ class Given:
         return found
 
     def _sources(self) -> Sources:
-        return settings_source.read(None if self.path is None else str(self.path))
+        given = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
+        sources = settings_source.read(None if self.path is None else str(self.path))
+        return replace(sources, command_line={"server": given} if given else {})
 
     def _whole(self, sources: Sources) -> Settings:
-        return settings_source.with_address(sources.settings(), self.host, self.port)
+        return sources.settings()
 
 
 class Reloader:

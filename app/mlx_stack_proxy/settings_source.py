@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import field
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -58,11 +58,13 @@ class Sources:
     path: Path | None  # None: there is no file
     file: Mapping[str, Any]  # as YAML gives it; empty without a file
     environment: Mapping[str, Any]  # the variables, nested like the file
+    command_line: Mapping[str, Any] = field(default_factory=dict)  # likewise; stronger than both
 
     def settings(self) -> Settings:
-        """Merge and check them; the environment is the stronger. Raises :class:`SettingsError`."""
+        """Merge and check them. Raises :class:`SettingsError`."""
         places = [str(self.path)] if self.path is not None else []
         places += ["environment"] if self.environment else []
+        places += ["command line"] if self.command_line else []
         return from_mapping(self._merged(), " and ".join(places) or "settings")
 
     def retired(self) -> list[str]:
@@ -73,7 +75,7 @@ class Sources:
         data = dict(self.file)
         if data.get("tiers") is None:
             data["tiers"] = DEFAULT_TIERS
-        return _merge(data, self.environment)
+        return _merge(_merge(data, self.environment), self.command_line)
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
         """Return where a key's value comes from. A chain that isn't given follows the tiers."""
@@ -127,15 +129,6 @@ def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE
     except OSError as error:
         problem = f"can't be looked for in the working folder: {error.strerror}"
         raise SettingsError([problem], DEFAULT_FILE) from None
-
-
-def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
-    """Return the settings with the command line's host and port. Raises :class:`SettingsError`."""
-    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    if not given:
-        return settings
-    server = {**asdict(settings.server), **given}
-    return from_mapping({**asdict(settings), "server": server}, "command line")
 
 
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:

@@ -136,7 +136,7 @@ def main() -> int:
         try:
             asyncio.run(Benchmark(args, records).run(parts))
         except StartFailed as failure:
-            print("\n".join(failure.lines), file=sys.stderr)
+            print(failure, file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Stopped; the same command goes on from here.")

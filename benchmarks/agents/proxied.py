@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.console import Console
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
-from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from tests.support.ports import free_port
 
 from .stack import START_SECONDS, Backend

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 
 from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.console import Console
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
-from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, chosen_tiers
 from tests.support.ports import free_port
 

@@ -29,10 +29,10 @@ from benchmarks.clients.report import DIRECT, WAYS, Rows
 from benchmarks.clients.spoiled import CHARACTERS
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import CLIENTS
+from benchmarks.frameworks.environment import Environment
+from benchmarks.frameworks.stacks import ScriptedStack
 from benchmarks.records import ROOT, Json, Results, fingerprint
 from tests.clients.__main__ import find_node, installed, let_work, say
-from tests.frameworks.environment import Environment
-from tests.frameworks.stacks import ScriptedStack
 
 SEED = 7
 SECONDS = 180  # for a task, however often its client asks
@@ -43,7 +43,11 @@ _OURS = [
     *(f"benchmarks/clients/{name}.py" for name in ("__main__", "judge", "model", "spoiled")),
     *(f"benchmarks/clients/{name}.py" for name in ("tasks", "toolboxes")),
     *("benchmarks/agents/broken.py", "tests/clients/agents.py", "tests/clients/mistakes.py"),
-    *("tests/frameworks/scripted.py", "tests/frameworks/stacks.py", "tests/faults/spoken.py"),
+    *(
+        "benchmarks/frameworks/scripted.py",
+        "benchmarks/frameworks/stacks.py",
+        "tests/faults/spoken.py",
+    ),
     "app/mlx_stack_proxy/operator/local_stack/*.py",
 ]
 _PROXIED = ["app/**/*.py", "app/**/*.lua"]

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 
 from benchmarks.agents import broken
+from benchmarks.frameworks.tap import Seen
 from tests.faults.clients import Outcome
-from tests.frameworks.tap import Seen
 
 Json = dict[str, Any]
 

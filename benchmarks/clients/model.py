@@ -17,8 +17,8 @@ from benchmarks.clients import spoiled
 from benchmarks.clients.spoiled import CHARACTERS, KINDS
 from benchmarks.clients.tasks import TASKS, Task
 from benchmarks.clients.toolboxes import Toolbox
+from benchmarks.frameworks.scripted import Json, Say, Turn, Use, good_reply
 from tests.faults.catalogue import USAGE
-from tests.frameworks.scripted import Json, Say, Turn, Use, good_reply
 from tests.support.replies import completion, data, usage_chunk
 from tests.support.scripted_server import Call, Delay, Piece, Reply
 

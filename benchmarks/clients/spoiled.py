@@ -12,9 +12,9 @@ from collections.abc import Callable
 from itertools import product
 from random import Random
 
+from benchmarks.frameworks.scripted import Json, Turn, Use, call_of
 from tests.clients.mistakes import MISTAKES, SENTENCE
 from tests.faults.catalogue import whole
-from tests.frameworks.scripted import Json, Turn, Use, call_of
 from tests.support.replies import DONE, chunk, data, text_chunks, usage_chunk
 from tests.support.scripted_server import Delay, Piece, Reply
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.frameworks.scripted import Use
 from tests.clients import agents
 from tests.clients.agents import Agent
-from tests.frameworks.scripted import Use
 
 
 @dataclass(frozen=True)

@@ -68,14 +68,6 @@ def test_a_goal_that_is_missed_says_so(records: Records, of_c: Json, cell: int, 
     assert goals(records)[0][cell] == said
 
 
-def test_less_than_half_by_fast_is_too_little(records: Records) -> None:
-    fill(records, [Part(key) for key in MAIN], tier="standard")
-    records.add(Part("c"), 2, row(tier="standard"))
-    for key in ("a", "b"):
-        records.add(Part(key), 2, row())
-    assert goals(records)[0][2] == "33.3%: **not met**"
-
-
 def test_each_seed_is_judged_and_all_together_and_faults(records: Records) -> None:
     fill(records, [Part(key) for key in MAIN], tier="fast")
     fill(records, [Part(key, 8) for key in MAIN], tier="fast", burnt=15)
@@ -88,10 +80,30 @@ def test_each_seed_is_judged_and_all_together_and_faults(records: Records) -> No
     assert found["with faults, 2 tasks"][2] == "1: **not met**"
 
 
-def test_a_server_that_was_killed_is_a_fault_that_was_thrown_in(records: Records) -> None:
-    parts = list(GROUPS["faults"])
-    fill(records, parts, tier="fast")
-    for part in parts:
-        records.add(part, 1, {**row(tier="fast"), "killed": True})
-    text = report.whole(records, parts, 200)
-    assert "| faults thrown in | 1 server killed | 1 server killed | 1 server killed |" in text
+def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(records: Records) -> None:
+    for task in range(4):
+        records.add(Part("a"), task, row(right=False))
+        records.add(Part("b"), task, row(tier="standard"))
+    records.add(Part("c"), 1, row(tier="standard"))
+    records.add(Part("c"), 2, row(right=False, tier="fast"))
+    table = report.whole(records, GROUPS["main"], 10)
+    assert "| tasks | 2 | 2 | 2 |" in table
+    assert "| **right** | **0** (0.0%) | **2** (100.0%) | **1** (50.0%) |" in table
+    about = {"machine": "m", "date": "d", "commit": "c", "command": "make it"}
+    short = report.short(records, 10, about)
+    assert "| right | 0 (0%) | 2 (100%) | 1 (50%) |" in short
+    assert short.endswith("(`make it`, m, d, commit `c`)")
+
+
+def test_results_are_read_again_by_their_part(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    records = Records(path, ["demo"])
+    records.add(Part("a"), 3, row())
+    records.add(Part("a", 8), 3, row(right=False))
+    again = Records(path, ["demo"])
+    assert list(again.read(Part("a"))) == [3]
+    assert again.read(Part("a", 8))[3]["right"] is False
+    assert again.read(Part("b")) == again.read(Part("a", faults=True)) == {}
+    assert Records(path, ["http://mine", "qwen"]).read(Part("a")) == {}, "of other models"
+    path.write_text(path.read_text()[:-40])
+    assert records.read(Part("a", 8)) == {}, "its line was cut off"

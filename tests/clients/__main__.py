@@ -29,22 +29,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import pages
+from benchmarks.frameworks.environment import Ended, Environment
+from benchmarks.frameworks.page import REPOSITORY
+from benchmarks.frameworks.scripted import Plays
+from benchmarks.frameworks.stacks import ScriptedStack
+from benchmarks.frameworks.tap import Seen, Tap
 from benchmarks.machine import about
 from benchmarks.records import Json, Results, fingerprint
 from mlx_stack_proxy.operator.agents.clients import CLIENTS
 from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
-from tests.frameworks.environment import Ended, Environment
-from tests.frameworks.page import REPOSITORY
-from tests.frameworks.scripted import Plays
-from tests.frameworks.stacks import ScriptedStack
-from tests.frameworks.tap import Seen, Tap
 from tests.support.ports import free_port
 
 ENVIRONMENTS = REPOSITORY / "build" / "clients"
 RESULTS = ENVIRONMENTS / "results.jsonl"
 # What decides about a result: after a change of it, older ones are of something else.
-DECIDES = ["app/**/*.py", "app/**/*.lua", "tests/clients/*.py", "tests/frameworks/*.py"]
+DECIDES = ["app/**/*.py", "app/**/*.lua", "tests/clients/*.py", "benchmarks/frameworks/*.py"]
 NODE = 22  # what Claude Code, Cline and Qwen Code ask for
 # A silent model is left after this; what an agent asks may be long in being written.
 SETTINGS = {

@@ -15,10 +15,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.frameworks.scripted import Json, Say, Use, good_reply
+from benchmarks.frameworks.stacks import ScriptedStack
 from tests.clients.__main__ import SETTINGS, find_node, installed, let_work
 from tests.clients.agents import CLAUDE_CODE, SAID
-from tests.frameworks.scripted import Json, Say, Use, good_reply
-from tests.frameworks.stacks import ScriptedStack
 from tests.support.replies import data, usage_chunk
 from tests.support.scripted_server import Call, Reply
 

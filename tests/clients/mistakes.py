@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.frameworks.scripted import BAD, Say, Turn, Use, call_of, good_reply, results_in
 from tests.faults.catalogue import EMPTY, LOST_CALL, READ, whole
-from tests.frameworks.scripted import BAD, Say, Turn, Use, call_of, good_reply, results_in
 from tests.support.replies import data, litellm_error, text_chunks, with_role
 from tests.support.scripted_server import RESET, SILENCE, Call, Reply
 

@@ -68,11 +68,6 @@ def test_the_health_check_needs_no_further_program() -> None:
     assert not re.search(r"\b(curl|wget|apt-get)\b", text)
 
 
-def test_no_name_of_a_user_can_be_taken_in_the_base() -> None:
-    """Debian has a user `proxy`: making another failed the build."""
-    assert not [rest for kind, rest in instructions("Dockerfile") if "useradd" in rest]
-
-
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_nothing_is_fetched_to_read_the_file_itself(name: str) -> None:
     assert "syntax=" not in (ROOT / name).read_text().partition("\n")[0]

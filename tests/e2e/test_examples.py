@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.frameworks.catalogue import FACTS
-from tests.frameworks.page import EXAMPLES
+from benchmarks.frameworks.catalogue import FACTS
+from benchmarks.frameworks.page import EXAMPLES
 
 from .running_stack import RunningStack
 

@@ -140,6 +140,14 @@ def relayed(one: Attempt, pieces: Iterable[bytes]) -> bytes:
     return bytes(out)
 
 
+def completion_of(stream: bytes) -> Json:
+    """The completion that the chunks of a whole stream make."""
+    one = attempt(exchange(client_request(stream=False)))
+    one.feed(stream)
+    assert one.settle() is None
+    return one.completion()
+
+
 def cut(whole: bytes, cuts: Iterable[int]) -> list[bytes]:
     """`whole` in pieces that end at these places."""
     places = sorted({at for at in cuts if 0 < at < len(whole)})

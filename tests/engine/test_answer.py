@@ -69,17 +69,6 @@ async def test_text_whose_turn_a_time_limit_took_goes_out_with_the_end() -> None
     assert client.whole
 
 
-async def test_it_goes_out_where_a_sign_of_life_was_before_it() -> None:
-    client = Client()
-    answer, running, out = answering(client)
-    answer.send_sign_of_life(time.monotonic())
-    await interrupted(answer, out)
-    client.open.set()
-    await answer.deliver(running)
-    assert client.body.startswith(b": keep-alive\n\n" + ROLE + TEXT + END)
-    assert client.body.endswith(DONE)
-
-
 async def test_it_goes_out_before_what_another_attempt_brings() -> None:
     client = Client()
     answer, running, out = answering(client)

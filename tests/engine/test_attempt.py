@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.events import Event, TextDelta
-from tests.engine.exchanges import attempt, client_request, cut, exchange, relayed, splits
+from tests.engine.exchanges import attempt, completion_of, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
 Json = dict[str, Any]
@@ -46,33 +45,6 @@ def test_whatever_is_valid_goes_out_as_it_came(
     assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
 
 
-@given(splits(VALID), st.booleans(), st.booleans())
-def test_any_split_gives_one_output(
-    stream: tuple[bytes, list[bytes]], include_usage: bool, legacy: bool
-) -> None:
-    """Also where the client's own form differs from upstream's."""
-    whole, pieces = stream
-    asked = client_request(include_usage=include_usage, legacy_functions=legacy)
-    once = relayed(attempt(exchange(asked)), [whole])
-    assert relayed(attempt(exchange(asked)), pieces) == once
-    assert once.rstrip().endswith(b"[DONE]")
-
-
-def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
-    """The whole reply of a stream that came so, and in how many pieces its text did."""
-    for piece in pieces:
-        one.feed(piece)
-    one.settle()
-    return one.completion(), one.reply.pieces
-
-
-@given(splits(VALID))
-def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> None:
-    whole, pieces = stream
-    once = assembled(attempt(exchange(client_request(stream=False))), [whole])
-    assert assembled(attempt(exchange(client_request(stream=False))), pieces) == once
-
-
 @pytest.mark.parametrize(
     ("delta", "beside", "message", "choice"),
     [
@@ -88,43 +60,9 @@ def test_what_is_the_same_in_each_piece_is_not_lost(
     payloads = [chunk({"content": text, **delta}) for text in "abcd"]
     for payload in payloads:
         payload["choices"][0] |= beside
-    one = attempt(exchange(client_request(stream=False)))
-    built, _ = assembled(one, [data(payload) for payload in [*payloads, chunk({}, "stop")]])
-    (whole,) = built["choices"]
+    (whole,) = completion_of(stream_bytes([*payloads, chunk({}, "stop")]))["choices"]
     assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
     assert whole == whole | choice
-
-
-TORN = st.tuples(
-    st.sampled_from(["text", "tool_calls_split", "n_two"]),
-    st.integers(0, 400),
-    st.sampled_from([b"", b"\n\n", b"data: {\n\n", b'data: {"error": "x"}\n\n', b"\xff"]),
-).map(lambda t: stream_bytes(KINDS[t[0]].chunks)[: t[1]] + t[2])
-
-
-@given(splits(TORN))
-def test_a_broken_stream_ends_the_same_for_any_split(stream: tuple[bytes, list[bytes]]) -> None:
-    whole, pieces = stream
-    one, other = attempt(), attempt()
-    assert relayed(other, pieces) == relayed(one, [whole])
-    assert (other.done, other.verdict) == (one.done, one.verdict)
-    assert one.done is (one.verdict is None)
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_raise(noise: bytes) -> None:
-    one = attempt()
-    relayed(one, [noise])
-    assert one.over
-
-
-def test_a_chunk_of_10_mb() -> None:
-    text = "x" * 10_000_000
-    whole = stream_bytes([chunk({"role": "assistant", "content": text}), chunk({}, "stop")])
-    places = range(0, len(whole), 65_536)
-    one = attempt()
-    assert relayed(one, cut(whole, places)) == whole
-    assert one.reply.choices[0].text == text
 
 
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,56 +100,45 @@ def test_an_end_that_is_none(stream: bytes, where: str) -> None:
     )
 
 
-@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-def test_a_whole_reply_whose_last_event_lacks_its_blank_line(end: bytes) -> None:
-    whole = data(chunk({"role": "assistant", "content": "a"})) + data(chunk({}, "stop"))
-    out = relayed(attempt(), [whole.rstrip(b"\n") + end])
-    assert out == whole + DONE  # without [DONE] a client would wait on
-
-
-@pytest.mark.parametrize("end", [b"\r\r", b"\r\n\r", b"\n\r"])
-def test_a_last_event_whose_blank_line_is_a_cr_goes_out_as_it_came(end: bytes) -> None:
-    whole = stream_bytes(KINDS["text"].chunks).removesuffix(b"\n\n") + end
-    assert relayed(attempt(), [whole]) == whole
-
-
-def test_a_reply_without_done_gets_one() -> None:
-    whole = stream_bytes(KINDS["text"].chunks)
-    assert relayed(attempt(), [whole.removesuffix(DONE)]) == whole
-
-
-def test_what_comes_after_done_is_dropped() -> None:
-    whole = stream_bytes(KINDS["text"].chunks)
-    assert relayed(attempt(), [whole + data(chunk({"content": "more"}))]) == whole
-    assert relayed(attempt(), [whole, b"noise"]) == whole
+WHOLE = stream_bytes(KINDS["text"].chunks)
+SHORT = data(chunk({"role": "assistant", "content": "a"})) + data(chunk({}, "stop"))
 
 
 @pytest.mark.parametrize(
-    "error", [{"message": "out of memory", "type": "server_error"}, "out of memory"]
+    ("pieces", "out"),
+    [
+        # A last event without its blank line: without [DONE] a client would wait on.
+        *(([SHORT.rstrip(b"\n") + end], SHORT + DONE) for end in (b"", b"\n", b"\r\n")),
+        # One whose blank line is of CRs goes out as it came.
+        *(
+            ([WHOLE.removesuffix(b"\n\n") + end], WHOLE.removesuffix(b"\n\n") + end)
+            for end in (b"\r\r", b"\r\n\r", b"\n\r")
+        ),
+        ([WHOLE.removesuffix(DONE)], WHOLE),
+        ([WHOLE + data(chunk({"content": "more"}))], WHOLE),
+        ([WHOLE, b"noise"], WHOLE),
+    ],
 )
-def test_an_error_inside_the_stream(error: Any) -> None:
+def test_how_a_whole_reply_ends(pieces: list[bytes], out: bytes) -> None:
+    assert relayed(attempt(), pieces) == out
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"error": {"message": "out of memory", "type": "server_error"}}, "an error inside"),
+        ({"error": "out of memory"}, "an error inside the answer: out of memory"),
+        (b"<html>", "upstream sent an event that is no"),
+        (b"[1]", "upstream sent an event that is no"),
+    ],
+)
+def test_an_event_that_ends_the_reply(event: Any, message: str) -> None:
     one = attempt()
     text = data(chunk({"role": "assistant", "content": "a"}))
-    assert one.feed(text + data({"error": error})) == text
+    assert one.feed(text + data(event)) == text
     assert isinstance(one.verdict, UpstreamFailed)
-    assert one.verdict.message == "an error inside the answer: out of memory"
+    assert one.verdict.message.startswith(message)
     assert not one.verdict.client_fault
-
-
-@pytest.mark.parametrize("noise", [b"<html>", b"[1]", b'"a"', b"NaN"])
-def test_an_event_that_is_no_object(noise: bytes) -> None:
-    one = attempt()
-    one.feed(data(noise))
-    assert isinstance(one.verdict, UpstreamFailed)
-    assert one.verdict.message.startswith("upstream sent an event that is no")
-
-
-def test_nothing_goes_out_before_content() -> None:
-    one = attempt()
-    assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"}))) == b""
-    assert not one.reply.choices
-    assert one.feed(data(chunk({"content": "a"}))).endswith(data(chunk({"content": "a"})))
-    assert one.reply.choices
 
 
 @pytest.mark.parametrize(

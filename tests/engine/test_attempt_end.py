@@ -9,7 +9,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.wire import sse
-from tests.engine.exchanges import attempt, client_request, exchange, relayed
+from tests.engine.exchanges import attempt, client_request, completion_of, exchange, relayed
 from tests.support.replies import DONE, KINDS, USAGE, chunk, completion, stream_bytes, usage_chunk
 
 Json = dict[str, Any]
@@ -40,24 +40,17 @@ def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
     assert out == stream_bytes(chunks, usage=False)
 
 
-def test_an_assembled_reply_always_has_its_usage() -> None:
-    asked = exchange(client_request(stream=False, include_usage=False))
-    one = attempt(asked, hold_whole=True)
-    one.feed(stream_bytes(KINDS["text"].chunks))
-    assert one.completion() == KINDS["text"].completion
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     kind = KINDS[name]
-    whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    asked = client_request(stream=False, include_usage=False)
+    whole = attempt(exchange(asked), hold_whole=True)
     whole.take_completion(kind.completion)
     assert whole.done and whole.settle() is None
     assert whole.completion() == kind.completion
-    streamed, again = attempt(), attempt(exchange(client_request(stream=False)))
+    streamed = attempt()
     streamed.take_completion(kind.completion)
-    again.feed(streamed.rest())
-    assert again.completion() == kind.completion
+    assert completion_of(streamed.rest()) == kind.completion
 
 
 @pytest.mark.parametrize("depth", [300, 900])
@@ -104,12 +97,9 @@ def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool)
     assert last["mlx_stack"] == {"tier": "fast"}
     assert bool(last["choices"]) is not include_usage
     assert b"mlx_stack" not in b"".join(frames[:-3])
-
-
-def test_metadata_joins_an_assembled_reply() -> None:
-    one = attempt(exchange(client_request(stream=False)))
-    one.feed(stream_bytes(KINDS["text"].chunks))
-    assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
+    whole = attempt(exchange(client_request(stream=False)))
+    whole.feed(stream_bytes(KINDS["text"].chunks))
+    assert whole.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
 
 
 # A choice finishes once

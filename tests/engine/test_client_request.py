@@ -118,10 +118,6 @@ def test_each_mistake_is_named_with_its_place(body: Json, param: str) -> None:
     assert f"`{param}`" in error.message
 
 
-def test_messages_missing_altogether() -> None:
-    assert refused(b'{"model": "fast"}').param == "messages"
-
-
 @pytest.mark.parametrize(
     "more",
     [

@@ -141,15 +141,6 @@ def test_a_long_quote_is_shortened() -> None:
     assert len(only["content"]) < 1000
 
 
-def test_what_was_lost_leaves_only_the_correction() -> None:
-    failed = CallFailure("", "lost_call", MISSING)
-    assert corrected(reply(), failed, messages=[{"role": "system", "content": "s"}]) == [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": EXACT},
-    ]
-    assert corrected(Reply(), failed)[-1]["content"] == f"Find it.\n\n{EXACT}"
-
-
 def test_the_choice_that_failed_is_the_one_replayed() -> None:
     both = reply(ToolCall("a", "search", '{"query": "fine"}'))
     both.choices[1] = reply(BAD).choices[0]
@@ -200,12 +191,6 @@ def test_many_tools_are_not_all_listed() -> None:
     assert last["content"].endswith("t38, t39, ….")
 
 
-def test_tools_of_other_kinds_are_no_trouble() -> None:
-    others: list[Any] = [{"type": "web_search"}, {"type": "custom", "function": "x"}]
-    *_, last = corrected(reply(BAD), with_schema=True, tools=[*others, SEARCH])
-    assert "Available tools: search.\n" in last["content"]
-
-
 def test_where_no_tool_may_be_called_none_is_offered() -> None:
     failed = CallFailure("search", "tool_choice", "no function may be called now", 0)
     *_, last = corrected(reply(BAD), failed, tool_choice="none")
@@ -213,13 +198,6 @@ def test_where_no_tool_may_be_called_none_is_offered() -> None:
         "Your previous response contained an invalid tool call. The error was:\n"
         "no function may be called now."
     )
-
-
-def test_of_several_choices_each_call_is_told_its_own_failure() -> None:
-    other = CallFailure("search", "wrong_type", "of another choice", 1, 0)
-    *_, result, last = corrected(reply(BAD), FAILED, other)
-    assert result["content"] == f"Error: {MISSING}."
-    assert "of another choice" in last["content"]
 
 
 def test_a_reply_that_misses_its_format() -> None:
@@ -297,3 +275,10 @@ def test_a_retry_after_a_cut_samples_anew_and_says_nothing() -> None:
     body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("unseen"))
     assert body["messages"] == [USER]
     assert body["temperature"] == 0.1
+
+
+def test_of_several_choices_each_call_is_told_its_own_failure() -> None:
+    other = CallFailure("search", "wrong_type", "of another choice", 1, 0)
+    *_, result, last = corrected(reply(BAD), FAILED, other)
+    assert result["content"] == f"Error: {MISSING}."
+    assert "of another choice" in last["content"]

@@ -19,6 +19,9 @@ TIER = TierSettings(
 )
 
 
+ASKED = replace(TIER, health_url="http://127.0.0.1:9/health")
+
+
 def said(deadlines: Deadlines, now: float) -> str | None:
     found = deadlines.check(now)
     if found is None:
@@ -29,32 +32,33 @@ def said(deadlines: Deadlines, now: float) -> str | None:
     return found.message
 
 
-def test_nothing_at_all() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    assert said(deadlines, 1029.9) is None
-    assert said(deadlines, 1030.0) == "nothing came within 30 s"
+NOTHING, NO_END = "nothing came within 30 s", "no end of the reply within 100 s"
+SILENT = "nothing more came for 10 s"
+# When bytes came, and whether a reply had begun with them; then the moment of the verdict.
+COURSES: dict[str, tuple[dict[str, bool], list[tuple[float, bool]], float, str]] = {
+    "nothing at all": ({}, [], 1030.0, NOTHING),
+    "silence after the first content": ({}, [(1005.0, True)], 1015.0, SILENT),
+    "bytes without content are a sign of life": ({}, [(1025.0, False)], 1055.0, NOTHING),
+    "the whole has an end": ({}, [(at, True) for at in range(1001, 1100)], 1100.0, NO_END),
+    "with tools the larger limit counts": (
+        {"tools": True},
+        [(1001.0, True)],
+        1021.0,
+        "nothing more came for 20 s",
+    ),
+    "what comes whole has until the end": ({"streams": False}, [], 1100.0, NO_END),
+}
 
 
-def test_silence_after_the_first_content() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    deadlines.heard(1005.0, begun=True)
-    assert said(deadlines, 1014.9) is None
-    assert said(deadlines, 1015.0) == "nothing more came for 10 s"
-
-
-def test_bytes_without_content_are_a_sign_of_life_and_no_beginning() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    deadlines.heard(1025.0, begun=False)  # a keep-alive comment
-    assert said(deadlines, 1054.0) is None
-    assert said(deadlines, 1055.0) == "nothing came within 30 s"
-
-
-def test_the_whole_reply_has_an_end() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    for second in range(1001, 1100):
-        deadlines.heard(float(second), begun=True)
-        assert said(deadlines, float(second)) is None
-    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
+@pytest.mark.parametrize("name", COURSES)
+def test_time_limits(name: str) -> None:
+    how, heard, ends, message = COURSES[name]
+    deadlines = Deadlines(TIER, **{"tools": False, **how}, began=1000.0)
+    for now, begun in heard:
+        assert said(deadlines, now) is None
+        deadlines.heard(now, begun=begun)
+    assert said(deadlines, ends - 0.1) is None
+    assert said(deadlines, ends) == message
 
 
 @pytest.mark.parametrize(("last", "final"), [(1081.0, True), (1080.0, False)])
@@ -63,14 +67,6 @@ def test_who_wrote_to_the_end_would_write_as_long_again(last: float, final: bool
     deadlines.heard(last, begun=False)
     found = deadlines.check(1100.0)
     assert isinstance(found, UpstreamFailed) and found.final is final
-
-
-@pytest.mark.parametrize(("tools", "idle"), [(False, 1011.0), (True, 1021.0)])
-def test_with_tools_the_larger_limit_counts(tools: bool, idle: float) -> None:
-    deadlines = Deadlines(TIER, tools=tools, began=1000.0)
-    deadlines.heard(1001.0, begun=True)
-    assert said(deadlines, idle - 0.1) is None
-    assert said(deadlines, idle) is not None
 
 
 def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
@@ -88,20 +84,13 @@ def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
     deadlines.heard(1005.0, begun=True, finished=True)
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LeftOpen()
-
-
-def test_an_answer_that_comes_whole_has_until_the_end() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0, streams=False)
-    assert said(deadlines, 1099.0) is None
-    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
-
-
-ASKED = replace(TIER, health_url="http://127.0.0.1:9/health")
+    late = Deadlines(TIER, tools=False, began=1000.0)
+    late.heard(1099.0, begun=True, finished=True)
+    assert late.check(1100.0) == LeftOpen(), "no timeout when its whole time is over"
 
 
 def test_silence_is_settled_by_asking() -> None:
-    limits = TierSettings(model="m", health_url="http://127.0.0.1:9/health", total_timeout=100)
-    deadlines = Deadlines(limits, tools=False, began=1000.0)
+    deadlines = Deadlines(ASKED, tools=False, began=1000.0)
     assert not deadlines.begin_asking(1019.9)
     assert deadlines.begin_asking(1020.0)
     assert not deadlines.begin_asking(1020.0)  # one question at a time
@@ -141,12 +130,6 @@ def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
     found = deadlines.check(1029.0)
     assert isinstance(found, UpstreamFailed) and found.blameless and found.final
     assert said(deadlines, 1029.0) == "nothing came for 29 s, and LiteLLM does not answer"
-
-
-def test_a_finished_reply_is_no_timeout_when_its_whole_time_is_over() -> None:
-    deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    deadlines.heard(1099.0, begun=True, finished=True)
-    assert deadlines.check(1100.0) == LeftOpen()
 
 
 def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:

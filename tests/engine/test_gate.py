@@ -146,27 +146,6 @@ def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
     assert said == ["a"]
 
 
-def test_text_that_turns_out_to_be_no_call_goes_out_as_the_chunks_that_came() -> None:
-    class Undecided(Held):
-        def feed(self, delta: str) -> str:
-            self.held += delta
-            flows = self.held.removesuffix("<")
-            self.held = self.held[len(flows) :]
-            return flows
-
-    gate = Gate(text_hold=Undecided())
-    first, second = made(chunk({"content": "1 <"})), made(chunk({"content": " 2"}))
-    assert gate.push(first) == []
-    assert gate.push(second) == [first, second]
-
-
-def test_hold_whole_holds_everything() -> None:
-    gate = Gate(hold_whole=True)
-    chunks = [made(one) for one in (ROLE, TEXT, COMMENT, FINISH)]
-    assert [gate.push(one) for one in chunks] == [[]] * 4
-    assert gate.release() == chunks
-
-
 KINDS = [ROLE, TEXT, COMMENT, CALL, FINISH, usage_chunk(), chunk({"reasoning": "r"})]
 
 

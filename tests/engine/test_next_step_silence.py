@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.engine.stepping import (
 )
 
 LATE = 486.0
+DEGRADED = TierView(passed_over=dict.fromkeys(("standard", "longctx"), 9.0))
 SILENT = UpstreamFailed("timeout", "nothing came", silent=True)
 
 
@@ -58,32 +60,27 @@ def test_it_is_left_where_another_tier_would_have_the_request(attempts: int) -> 
 
 
 @pytest.mark.parametrize(
-    "whole",
+    ("whole", "how"),
     [
-        after(),  # there is no other
-        climbing(committed=Committed("Let me look.")),
-        climbing(controls=Controls(escalation=False)),
-        climbing(client_timeout=LATE),
-        climbing(*["server_error"] * 9),  # with the call that runs it is ten
-        climbing(tiers=("standard", "premium")),  # a guess is not worth the cloud
+        (after(), {}),  # there is no other
+        (climbing(committed=Committed("Let me look.")), {}),
+        (climbing(controls=Controls(escalation=False)), {}),
+        (climbing(client_timeout=LATE), {}),
+        (climbing(*["server_error"] * 9), {}),  # with the call that runs it is ten
+        (climbing(tiers=("standard", "premium")), {}),  # a guess is not worth the cloud
+        (climbing(), {"escalate_on": ["server_error"]}),
+        (climbing(), {"now": 540.0}),
+        (climbing(), {"view": TierView(closed=frozenset({"standard", "longctx"}))}),
+        (climbing(), {"view": DEGRADED}),
     ],
-    ids=["last", "text", "stays", "client", "attempts", "cloud"],
 )
-def test_else_not(whole: Exchange) -> None:
-    assert not leaves(whole)
-
-
-def test_nor_where_it_is_forbidden_or_too_late() -> None:
-    assert not leaves(climbing(), escalate_on=["server_error"])
-    assert not leaves(climbing(), now=540.0)
-    assert not leaves(climbing(), view=TierView(closed=frozenset({"standard", "longctx"})))
+def test_else_not(whole: Exchange, how: dict[str, Any]) -> None:
+    assert not leaves(whole, **how)
 
 
 def test_nor_for_tiers_that_are_degraded() -> None:
-    view = TierView(passed_over=dict.fromkeys(("standard", "longctx"), 9.0))
-    assert not leaves(climbing(), view=view)
-    assert isinstance(step(climbing("timeout"), SILENT, view=view), Fail)
-    assert isinstance(step(climbing("timeout"), TIMEOUT, view=view), Move)  # that is no guess
+    assert isinstance(step(climbing("timeout"), SILENT, view=DEGRADED), Fail)
+    assert isinstance(step(climbing("timeout"), TIMEOUT, view=DEGRADED), Move)  # that is no guess
     view = TierView(passed_over={"standard": 9.0})
     assert leaves(climbing(), view=view)
     assert step(climbing("timeout"), SILENT, view=view) == Move("longctx", "timeout")

@@ -187,12 +187,6 @@ def test_on_break_error_asks_nobody() -> None:
     assert isinstance(next_step(told((HINTED,)), settings, VIEW, now=1.0), Fail)
 
 
-def test_a_reply_that_nothing_is_wrong_with_goes_out_whatever_was_before() -> None:
-    whole = told((SLIP, SECOND))
-    whole.outcomes.append(Outcome("standard"))
-    assert next_step(whole, SETTINGS, VIEW, now=10_000.0) == Deliver()
-
-
 @pytest.mark.parametrize("unknown", ["budget_exceeded", "tier_degraded"])
 def test_a_reason_without_a_row_of_its_own_leads_to_the_next_tier(unknown: str) -> None:
     failed = UpstreamFailed(unknown, "no")  # type: ignore[arg-type]

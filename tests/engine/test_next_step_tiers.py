@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.decisions import after_waiting
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
-from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry
+from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
     Rejected,
@@ -98,22 +98,21 @@ def test_retries_leave_a_call_for_each_tier_to_come(calls: int, goes_on: bool) -
     assert isinstance(found, Retry if goes_on else Move)
 
 
-def test_a_tier_that_is_degraded_by_now_is_not_tried_again() -> None:
-    view = TierView(passed_over={"fast": 9.0})
-    assert step(climbing("server_error"), FAILED, view=view) == Move("standard", "server_error")
-    # Unless there is no other.
-    alone = step(after("server_error"), FAILED, view=view)
-    assert alone == Retry("server_error", 1, after=0.25)
-
-
-def test_a_degraded_tier_is_gone_past() -> None:
-    found = step(climbing("timeout"), TIMEOUT, view=TierView(passed_over={"standard": 9.0}))
-    assert found == Move("longctx", "timeout")
-
-
-def test_but_not_all_of_them() -> None:
-    view = TierView(passed_over={"standard": 9.0, "longctx": 9.0})
-    assert step(climbing("timeout"), TIMEOUT, view=view) == Move("standard", "timeout")
+@pytest.mark.parametrize(
+    ("whole", "verdict", "passed_over", "expected"),
+    [
+        (climbing("server_error"), FAILED, ["fast"], Move("standard", "server_error")),
+        (after("server_error"), FAILED, ["fast"], Retry("server_error", 1, after=0.25)),
+        (climbing("timeout"), TIMEOUT, ["standard"], Move("longctx", "timeout")),
+        (climbing("timeout"), TIMEOUT, ["standard", "longctx"], Move("standard", "timeout")),
+    ],
+    ids=["not tried again", "unless alone", "gone past", "but not all of them"],
+)
+def test_a_degraded_tier(
+    whole: Exchange, verdict: Verdict, passed_over: list[str], expected: Step
+) -> None:
+    view = TierView(passed_over=dict.fromkeys(passed_over, 9.0))
+    assert step(whole, verdict, view=view) == expected
 
 
 def test_a_full_queue_never_leads_to_the_cloud() -> None:
@@ -149,31 +148,17 @@ def test_where_no_other_may_take_it_the_client_is_told() -> None:
     assert isinstance(step(climbing(), replace(NO_TOKENS, tier_only=False)), Fail)
 
 
-def test_a_budget_that_ends_between_attempts_lists_them() -> None:
-    error = error_after(after("empty_response"), replace(NO_TOKENS, tier_only=False))
-    assert [attempt["reason"] for attempt in error.body()["error"]["attempts"]] == [
-        "empty_response"
-    ]
-
-
 def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
-    assert step(climbing("context_overflow"), OVERFLOW) == Move("longctx", "context_overflow")
+    whole = climbing("context_overflow")
+    assert step(whole, OVERFLOW) == Move("longctx", "context_overflow")
     last = climbing("context_overflow", tier="longctx")
     assert step(last, OVERFLOW) == PassOn(400, (), b"too long")
-
-
-def test_the_window_that_the_error_names_counts() -> None:
     told = replace(OVERFLOW, window=4096)
     view = TierView(windows={"fast": 4096})
-    found = step(climbing("context_overflow"), told, view=view)
-    assert found == Move("standard", "context_overflow")
-
-
-def test_where_it_names_none_that_of_the_settings_does() -> None:
-    """That the prompt is too long for `fast` makes `standard` no larger."""
+    assert step(whole, told, view=view) == Move("standard", "context_overflow")
+    # That the prompt is too long for `fast` makes `standard` no larger.
     view = TierView(windows={"fast": 1})
-    found = step(climbing("context_overflow"), OVERFLOW, view=view)
-    assert found == Move("longctx", "context_overflow")
+    assert step(whole, OVERFLOW, view=view) == Move("longctx", "context_overflow")
 
 
 def test_the_clients_own_timeout_counts_where_it_is_shorter() -> None:
@@ -232,22 +217,18 @@ def test_a_tier_that_failed_while_a_request_waited_for_it_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole",
+    ("whole", "passed_over"),
     [
-        after(),
-        climbing(controls=Controls(escalation=False)),
-        climbing(committed=Committed("Let me look.")),
-        climbing(tier="longctx"),
+        (after(), ["fast"]),
+        (climbing(controls=Controls(escalation=False)), ["fast"]),
+        (climbing(committed=Committed("Let me look.")), ["fast"]),
+        (climbing(tier="longctx"), ["longctx"]),
+        (climbing(), CHAIN),
     ],
-    ids=["one tier", "escalation off", "text is out", "the last"],
+    ids=["one tier", "escalation off", "text is out", "the last", "all failed"],
 )
-def test_unless_it_is_the_last_one_standing(whole: Exchange) -> None:
-    assert waited(whole, view=TierView(passed_over={whole.tier: 9.0})) is None
-
-
-def test_or_all_others_failed_as_well() -> None:
-    view = TierView(passed_over=dict.fromkeys(CHAIN, 9.0))
-    assert waited(climbing(), view=view) is None
+def test_unless_it_is_the_last_one_standing(whole: Exchange, passed_over: list[str]) -> None:
+    assert waited(whole, view=TierView(passed_over=dict.fromkeys(passed_over, 9.0))) is None
 
 
 @pytest.mark.parametrize(

@@ -116,14 +116,6 @@ async def test_what_was_written_is_not_sent_again(
     assert len(upstream.calls) == 2
 
 
-async def test_nor_where_a_reply_has_begun(upstream: ScriptedServer, edge: Upstream) -> None:
-    upstream.will(OK, Reply.raw(b"HTTP/1.1 200", RESET), OK)
-    await ask(edge)
-    with pytest.raises(UpstreamError):
-        await ask(edge)
-    assert len(upstream.calls) == 2
-
-
 async def test_what_has_no_body_may_be_asked_again_by_get(
     upstream: ScriptedServer, edge: Upstream
 ) -> None:

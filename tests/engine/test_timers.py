@@ -71,7 +71,7 @@ class Timed:
 
     def hear(self, now: float, *payloads: Any) -> None:
         self.attempt.feed(b"".join(map(data, payloads)))
-        self.timers.heard(now)
+        self.timers.heard_at = now
 
     async def tick(self, now: float) -> Any:
         self.now = now

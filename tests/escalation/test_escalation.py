@@ -124,12 +124,6 @@ def test_nor_before_the_tier_is_known_nor_in_the_cloud() -> None:
     assert judged(half, known(OWN), tier="premium") is None
 
 
-def test_a_server_that_dies_ends_all_its_replies_at_once() -> None:
-    stage = known(OWN)
-    verdicts = [judged(reply({"content": "Half an"}, usage=LITELLMS), stage) for _ in range(20)]
-    assert all(isinstance(one, UpstreamFailed) for one in verdicts)
-
-
 def test_two_servers_of_one_tier_of_which_one_sends_no_usage() -> None:
     """By turns: from the second on nothing can be told."""
     stage = known(OWN)

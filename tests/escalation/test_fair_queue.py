@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mlx_stack_proxy.escalation.fair_queue import FairQueue, Ticket, Together
+from mlx_stack_proxy.escalation.fair_queue import FairQueue, SharedLimit, Ticket
 
 
 def entered(queue: FairQueue, *sessions: str) -> list[Ticket]:
@@ -19,12 +19,6 @@ def entered(queue: FairQueue, *sessions: str) -> list[Ticket]:
 
 def granted(tickets: list[Ticket]) -> str:
     return "".join("01"[ticket.granted] for ticket in tickets)
-
-
-def test_free_slots_are_granted_at_once() -> None:
-    queue = FairQueue(2)
-    assert granted(entered(queue, "a", "a", "a")) == "110"
-    assert (queue.in_use, queue.waiting) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +71,16 @@ def test_other_slots_go_to_those_who_wait_and_take_none_away() -> None:
         assert granted(tickets) == left
 
 
-def tiers(*slots: int) -> tuple[Together, list[FairQueue]]:
-    together = Together()
-    return together, [FairQueue(number, together) for number in slots]
+def tiers(*slots: int) -> tuple[SharedLimit, list[FairQueue]]:
+    shared = SharedLimit()
+    return shared, [FairQueue(number, shared) for number in slots]
 
 
 def test_a_limit_over_several_queues_counts_what_runs_already() -> None:
-    together, (fast, standard) = tiers(4, 4)
+    shared, (fast, standard) = tiers(4, 4)
     cloud = FairQueue(1)
     tickets = entered(fast, "a", "b") + entered(standard, "c")
-    together.set_limit(1)
+    shared.set_limit(1)
     tickets += entered(standard, "d")
     standard.set_slots(5)
     assert granted(tickets) == "1110"
@@ -97,8 +91,8 @@ def test_a_limit_over_several_queues_counts_what_runs_already() -> None:
 
 
 def test_one_at_a_time_and_the_queues_take_turns() -> None:
-    together, (fast, standard) = tiers(4, 4)
-    together.set_limit(1)
+    shared, (fast, standard) = tiers(4, 4)
+    shared.set_limit(1)
     waiting = [*entered(fast, "a", "a", "a"), *entered(standard, "b", "b")]
     order = ""
     while current := next((ticket for ticket in waiting if ticket.granted), None):
@@ -110,11 +104,11 @@ def test_one_at_a_time_and_the_queues_take_turns() -> None:
 
 
 def test_a_limit_that_is_lifted_lets_all_go_that_have_a_slot() -> None:
-    together, (fast, standard) = tiers(2, 1)
-    together.set_limit(1)
+    shared, (fast, standard) = tiers(2, 1)
+    shared.set_limit(1)
     tickets = [*entered(fast, "a", "b", "c"), *entered(standard, "d", "e")]
     assert granted(tickets) == "10000"
-    together.set_limit(None)
+    shared.set_limit(None)
     assert granted(tickets) == "11010"
     assert (fast.in_use, standard.in_use) == (2, 1)
 
@@ -172,7 +166,7 @@ class Lines(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.together, self.queues = tiers(2, 1, 3)
+        self.shared, self.queues = tiers(2, 1, 3)
         self.places: list[tuple[FairQueue, Ticket]] = []
         self.above: int | None = None  # what ran already when the limit came
 
@@ -193,7 +187,7 @@ class Lines(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([None, 1, 2]))
     def change(self, limit: int | None) -> None:
-        self.together.set_limit(limit)
+        self.shared.set_limit(limit)
         self.above = self.running
 
     @property
@@ -202,7 +196,7 @@ class Lines(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        limit = self.together.limit
+        limit = self.shared.limit
         if limit is not None and self.above is not None:
             assert self.running <= max(limit, self.above)
             self.above = max(limit, self.running)  # it may shrink to the limit, never grow
@@ -210,7 +204,7 @@ class Lines(RuleBasedStateMachine):
             own = [ticket for place, ticket in self.places if place is queue]
             assert queue.in_use == sum(ticket.granted for ticket in own) <= queue.slots
             assert queue.waiting == sum(not ticket.granted for ticket in own)
-            full = queue.in_use == queue.slots or self.together.is_full
+            full = queue.in_use == queue.slots or self.shared.is_full
             assert not queue.waiting or full
 
 

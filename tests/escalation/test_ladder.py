@@ -18,12 +18,13 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import client_request, exchange
 
+Json = dict[str, Any]
 CHAIN = ("fast", "standard", "longctx")
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
 
 
-def settings(escalation: dict[str, Any] | None = None, **tiers: dict[str, Any]) -> Settings:
+def settings(escalation: Json | None = None, **tiers: Json) -> Settings:
     given = {name: tiers.get(name, {}) for name in CHAIN}
     return from_mapping({"tiers": given, "reliability": {"escalation": escalation or {}}})
 
@@ -41,31 +42,63 @@ def start(
     return ladder.start(whole, settings(**tiers), view or TierView(), sticky)
 
 
-def test_the_first_of_the_route() -> None:
-    assert start(asking()) == Start("fast")
-
-
 def test_a_model_that_passes_through_is_its_own_tier() -> None:
     whole = exchange(tiers=())
     assert start(whole).tier == whole.route.model
 
 
-def test_a_sticky_tier_comes_first_unless_a_header_names_one() -> None:
-    assert start(asking(), sticky="standard") == Start("standard")
-    assert start(asking(), sticky="gone") == Start("fast")
-    assert start(asking(tier="fast"), sticky="standard") == Start("fast")
+def without(*names: str) -> TierView:
+    return TierView().without(names)
 
 
-def test_a_window_that_is_too_small_is_gone_past() -> None:
-    assert start(asking(200_000)) == Start("longctx", "context_overflow")
-    assert start(asking(200_000), sticky="longctx") == Start("longctx")
-    assert start(asking(20_000), TierView(windows={"fast": 4096})) == Start(
-        "standard", "context_overflow"
-    )
+CLOUD = {"standard": {"local": False}}
+NOBODY = {tier: {"tools": False} for tier in CHAIN}
+ONLY_STANDARD = {"fast": {"tools": False}, "longctx": {"tools": False}}
+DEGRADED = TierView({"fast": 9.0, "standard": 5.0, "longctx": 7.0})
+WINDOW, DOWN, SPENT = "context_overflow", "tier_degraded", "budget_exceeded"
+# What is asked, what is known of the tiers, how they are set; the tier it starts on, and why there.
+STARTS: list[tuple[Exchange, Json, Json, str, str]] = [
+    (asking(), {}, {}, "fast", ""),
+    (asking(), {"sticky": "standard"}, {}, "standard", ""),
+    (asking(), {"sticky": "gone"}, {}, "fast", ""),
+    (asking(tier="fast"), {"sticky": "standard"}, {}, "fast", ""),  # a header names one
+    # A window that is too small is gone past; where none is large enough the largest is tried.
+    (asking(200_000), {}, {}, "longctx", WINDOW),
+    (asking(200_000), {"sticky": "longctx"}, {}, "longctx", ""),
+    (asking(20_000), {"view": TierView(windows={"fast": 4096})}, {}, "standard", WINDOW),
+    (asking(2_000_000), {}, {}, "longctx", WINDOW),
+    # So is a tier that is degraded, but never all: then the one that has cooled longest.
+    (asking(), {"view": TierView({"fast": 9.0})}, {}, "standard", DOWN),
+    (asking(), {"view": DEGRADED}, {}, "standard", ""),
+    # A session's own tier is up: back to that rather than to where nothing answers.
+    (
+        asking(),
+        {"view": TierView({"standard": 9.0, "longctx": 9.0}), "sticky": "standard"},
+        {},
+        "fast",
+        "",
+    ),
+    # And one whose budget is used up, but not for the cloud.
+    (asking(), {"view": without("fast")}, {}, "standard", SPENT),
+    (asking(tier="fast"), {"view": without("fast")}, {}, "standard", SPENT),
+    (asking(), {"view": without("fast", "standard")}, {}, "longctx", SPENT),
+    (asking(), {"view": without("standard")}, {}, "fast", ""),
+    (asking(), {"view": without("standard"), "sticky": "standard"}, {}, "longctx", SPENT),
+    (asking(), {"view": without("fast")}, CLOUD, "longctx", SPENT),
+    (asking(), {"view": without("fast", "longctx")}, CLOUD, "fast", ""),
+    (asking(), {"view": without(*CHAIN)}, {}, "fast", ""),
+    (asking(), {"view": TierView({"standard": 9.0}).without(["fast"])}, {}, "longctx", DOWN),
+    (asking(), {"view": DEGRADED.without(["standard"])}, {}, "longctx", ""),
+    # Where no tier has the abilities, it is no question of windows.
+    (asking(tools=TOOLS), {}, NOBODY, "fast", ""),
+    # Too long for the one that has them: that one's error says it best.
+    (asking(200_000, tools=TOOLS), {}, ONLY_STANDARD, "standard", WINDOW),
+]
 
 
-def test_where_nothing_fits_the_largest_is_tried() -> None:
-    assert start(asking(2_000_000)) == Start("longctx", "context_overflow")
+@pytest.mark.parametrize(("whole", "known", "tiers", "tier", "reason"), STARTS)
+def test_where_it_starts(whole: Exchange, known: Json, tiers: Json, tier: str, reason: str) -> None:
+    assert start(whole, **known, **tiers) == Start(tier, reason)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +109,12 @@ def test_where_nothing_fits_the_largest_is_tried() -> None:
         ("response_format", {"response_format": {"type": "json_object"}}),
     ],
 )
-def test_a_tier_that_cannot_is_gone_past(ability: str, body: dict[str, Any]) -> None:
+def test_a_tier_that_cannot_is_gone_past(ability: str, body: Json) -> None:
     learnt = TierView(lacks={"fast": frozenset({ability})})
     assert start(asking(**body), fast={ability: False}) == Start("standard")
     assert start(asking(**body), learnt) == Start("standard")
     assert start(asking(**body), learnt, fast={ability: True}) == Start("fast")
     assert start(asking(), learnt, fast={ability: False}) == Start("fast")
-
-
-def test_a_degraded_tier_is_gone_past_but_never_all() -> None:
-    assert start(asking(), TierView({"fast": 9.0})) == Start("standard", "tier_degraded")
-    everything = TierView({"fast": 9.0, "standard": 5.0, "longctx": 7.0})
-    assert start(asking(), everything).tier == "standard"  # it has cooled longest
 
 
 def test_without_escalation_what_was_asked_for_is_tried() -> None:
@@ -106,46 +133,12 @@ def test_what_follows_is_forward_only_and_could_take_it() -> None:
     assert ladder.following(whole, given, TierView()) == []
     whole.start = Start("elsewhere")
     assert ladder.following(whole, given, TierView()) == []
+    whole.start = Start("fast", "budget_exceeded", stays=True)  # its session's budget is used up
+    assert ladder.following(whole, given, TierView()) == []
 
 
 def test_tools_that_may_not_be_called_are_no_need() -> None:
     assert ladder.needs(client_request(tools=TOOLS, tool_choice="none")) == frozenset()
-
-
-def test_a_sticky_tier_that_is_down_is_no_trap() -> None:
-    """The session's own tier is up: back to that rather than to where nothing answers."""
-    view = TierView({"standard": 9.0, "longctx": 9.0})
-    assert start(asking(), view, sticky="standard") == Start("fast")
-
-
-# Budgets
-
-
-def without(*names: str) -> TierView:
-    return TierView().without(names)
-
-
-def test_a_tier_whose_budget_is_used_up_is_gone_past() -> None:
-    assert start(asking(), without("fast")) == Start("standard", "budget_exceeded")
-    assert start(asking(tier="fast"), without("fast")) == Start("standard", "budget_exceeded")
-    assert start(asking(), without("fast", "standard")) == Start("longctx", "budget_exceeded")
-    assert start(asking(), without("standard")) == Start("fast")
-    stuck = start(asking(), without("standard"), sticky="standard")
-    assert stuck == Start("longctx", "budget_exceeded")
-
-
-def test_but_not_into_the_cloud_and_not_all_of_them() -> None:
-    cloud = {"standard": {"local": False}}
-    assert start(asking(), without("fast"), **cloud) == Start("longctx", "budget_exceeded")
-    assert start(asking(), without("fast", "longctx"), **cloud) == Start("fast")
-    assert start(asking(), without(*CHAIN)) == Start("fast")
-
-
-def test_a_tier_without_budget_comes_before_one_that_is_degraded() -> None:
-    view = TierView({"standard": 9.0}).without(["fast"])
-    assert start(asking(), view) == Start("longctx", "tier_degraded")
-    everything = TierView({"fast": 9.0, "standard": 5.0, "longctx": 7.0})
-    assert start(asking(), everything.without(["standard"])).tier == "longctx"
 
 
 def test_nothing_follows_that_has_no_budget() -> None:
@@ -161,7 +154,7 @@ def down(
 ) -> Start | None:
     tiers = ("longctx", "premium") if premium_may else ("longctx",)
     whole = exchange(client_request(**more), route=Route(tiers, cheaper=cheaper))
-    names: dict[str, Any] = {name: {} for name in CHAIN}
+    names: Json = {name: {} for name in CHAIN}
     given = from_mapping({"tiers": {**names, "premium": {"local": False}}})
     return ladder.downgraded(whole, given, view or TierView())
 
@@ -191,14 +184,6 @@ def test_a_downgrade_is_no_escalation_and_is_not_turned_off_with_it() -> None:
     assert ladder.downgraded(named, settings(), TierView()) is None
 
 
-def test_where_no_tier_has_the_abilities_it_is_no_question_of_windows() -> None:
-    nobody = {tier: {"tools": False} for tier in CHAIN}
-    assert start(asking(tools=TOOLS), **nobody) == Start("fast")
-    # Too long for the one that has them: that one's error says it best.
-    only = {"fast": {"tools": False}, "longctx": {"tools": False}}
-    assert start(asking(200_000, tools=TOOLS), **only) == Start("standard", "context_overflow")
-
-
 # Under memory pressure
 
 LASTING = Pressure(Level.WARNING, "system", since=0.0, sustained=True)
@@ -208,13 +193,13 @@ LONG = 20_000  # bytes, some 5,700 tokens
 
 
 def relieved(
-    whole: Exchange | None = None,
+    whole: Exchange,
     view: TierView | None = None,
     *,
     begin: str = "fast",
     pressure: Pressure = LASTING,
-    escalation: dict[str, Any] | None = None,
-    memory: dict[str, Any] | None = None,
+    escalation: Json | None = None,
+    memory: Json | None = None,
     **tiers: Any,
 ) -> Start | None:
     given = {name: tiers.get(name, {}) for name in CLOUD_CHAIN}
@@ -229,7 +214,6 @@ def relieved(
             },
         }
     )
-    whole = whole or complex_request()
     return ladder.relieved(
         whole, found, view or TierView(), Start(begin), sustained=pressure.sustained
     )
@@ -243,68 +227,54 @@ def complex_request(
     **body: Any,
 ) -> Exchange:
     messages = [{"role": "user", "content": "a " * (size // 2)}]
-    request = client_request(size=size, messages=messages, **{"tools": TOOLS, **body})
+    request = client_request(size=size, **{"messages": messages, "tools": TOOLS, **body})
     return exchange(request, tiers=CLOUD_CHAIN, controls=controls, route=route)
 
 
 AWAY = Start("premium", "memory_pressure")
 
 
-def test_a_complex_request_starts_off_this_machine() -> None:
-    assert relieved() == AWAY
+SECOND = Start("second_cloud", "memory_pressure")
+AT_1000 = {"complex": {"min_prompt_tokens": 1000}}
 
 
-@pytest.mark.parametrize("pressure", [NO_PRESSURE, BEGINNING])
-def test_only_when_the_pressure_lasts(pressure: Pressure) -> None:
-    assert relieved(pressure=pressure) is None
+@pytest.mark.parametrize(
+    ("asked", "how", "expected"),
+    [
+        ({}, {}, AWAY),
+        # Only when the pressure lasts.
+        ({}, {"pressure": NO_PRESSURE}, None),
+        ({}, {"pressure": BEGINNING}, None),
+        # What is complex: it has tools, and is long by its tokens.
+        ({"tools": []}, {}, None),
+        ({"size": 5000}, {}, None),  # 1,400 tokens
+        ({"size": 5000}, {"memory": AT_1000}, AWAY),
+        ({"tools": []}, {"memory": {"complex": {"tools": False}}}, AWAY),
+        ({}, {"memory": {"escalate_complex": False}}, None),
+        ({"messages": [IMAGE]}, {}, None),  # a picture counts as one, not by its URL
+        # Forward only, to the first that can.
+        ({}, {"begin": "longctx"}, SECOND),
+        ({}, {"premium": {"tools": False}}, SECOND),
+        ({}, {"premium": {"context_window": 4096}}, SECOND),
+        ({}, {"view": TierView({"premium": 9.0})}, SECOND),
+        ({}, {"view": TierView(closed=frozenset({"premium"}))}, SECOND),
+        ({}, {"view": TierView({"premium": 9.0, "second_cloud": 9.0})}, None),
+        ({}, {"begin": "premium"}, None),  # it is not here
+        # What the client and the settings say is stronger.
+        ({"controls": Controls(tier="fast")}, {}, None),
+        ({"controls": Controls(escalation=False)}, {}, None),
+        ({}, {"escalation": {"enabled": False}}, None),
+        ({"route": Route(("fast", "longctx"))}, {}, None),  # no consent to the cloud
+        ({"route": Route((), "embedder")}, {"begin": "embedder"}, None),
+    ],
+)
+def test_a_complex_request_starts_off_this_machine(
+    asked: Json, how: Json, expected: Start | None
+) -> None:
+    assert relieved(complex_request(**asked), **how) == expected
 
 
-def test_what_is_complex() -> None:
-    assert relieved(complex_request(tools=[])) is None, "no tools"
-    assert relieved(complex_request(5000)) is None, "1,400 tokens"
-    small = {"complex": {"min_prompt_tokens": 1000}}
-    assert relieved(complex_request(5000), memory=small) == AWAY
-    assert relieved(complex_request(tools=[]), memory={"complex": {"tools": False}}) == AWAY
-    assert relieved(memory={"escalate_complex": False}) is None
-
-
-def test_long_by_its_bytes_but_not_by_its_tokens() -> None:
-    """A picture counts by the picture, not by the length of its URL."""
-    whole = exchange(client_request(size=LONG, messages=[IMAGE], tools=TOOLS), tiers=CLOUD_CHAIN)
-    assert relieved(whole) is None
-
-
-def test_forward_only_to_the_first_that_can() -> None:
-    second = Start("second_cloud", "memory_pressure")
-    assert relieved(begin="longctx") == second
-    assert relieved(premium={"tools": False}) == second
-    assert relieved(premium={"context_window": 4096}) == second
-    assert relieved(view=TierView({"premium": 9.0})) == second
-    assert relieved(view=TierView(closed=frozenset({"premium"}))) == second
-    assert relieved(view=TierView({"premium": 9.0, "second_cloud": 9.0})) is None
-
-
-def test_a_start_that_is_not_here_needs_no_relief() -> None:
-    assert relieved(begin="premium") is None
-
-
-def test_what_the_client_says_is_stronger() -> None:
-    assert relieved(complex_request(controls=Controls(tier="fast"))) is None
-    assert relieved(complex_request(controls=Controls(escalation=False))) is None
-    assert relieved(escalation={"enabled": False}) is None
-
-
-def test_without_consent_there_is_no_such_tier() -> None:
-    whole = complex_request(route=Route(("fast", "longctx")))
-    assert relieved(whole) is None
-
-
-def test_a_model_that_passes_through_stays_its_own() -> None:
-    whole = complex_request(route=Route((), "embedder"))
-    assert relieved(whole, begin="embedder") is None
-
-
-NEEDS: dict[str, dict[str, Any]] = {
+NEEDS: dict[str, Json] = {
     "tools": {"tools": TOOLS},
     "images": {"messages": [IMAGE]},
     "response_format": {"response_format": {"type": "json_object"}},

@@ -47,19 +47,6 @@ async def test_a_wait_that_takes_too_long() -> None:
     assert line.in_use == 0
 
 
-async def test_one_that_leaves_the_line_gives_its_place_back() -> None:
-    line = queue()
-    holder = await line.enter("a")
-    second, third = waiting(line, "b", "c")
-    await settled()
-    second.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    assert line.waiting == 1
-    line.leave(holder)
-    assert (await third).session == "c"
-
-
 async def test_one_that_leaves_in_the_moment_of_its_turn_hands_it_on() -> None:
     line = queue()
     holder = await line.enter("a")

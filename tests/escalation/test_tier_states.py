@@ -88,4 +88,4 @@ def test_a_server_that_is_back_is_written_once() -> None:
     for _ in range(2):
         states.answers_again("fast")
     assert states.view() == TierView()
-    assert journal.states[2:] == [BreakerState(0, NOW, 30.0)]
+    assert journal.states[2:] == [BreakerState(2, NOW, 30.0)]

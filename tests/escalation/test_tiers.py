@@ -63,11 +63,6 @@ def test_a_name_an_alias_and_auto(model: str, tiers: tuple[str, ...]) -> None:
     assert routed("other-model", header=model or "auto", whole=ALIASES) == Route(tiers)
 
 
-def test_the_header_is_stronger_than_the_model() -> None:
-    assert routed("fast", header="longctx") == Route(("longctx",))
-    assert routed("other-model", header="standard") == Route(LOCAL[1:])
-
-
 @pytest.mark.parametrize("name", ["nope", "other-model", "Fast", "x" * 5000])
 def test_an_unknown_tier_in_the_header(name: str) -> None:
     error = refused("fast", header=name)
@@ -89,53 +84,65 @@ def test_a_model_that_nobody_knows_gets_the_chain(listed: frozenset[str] | None)
     assert found.model == ""
 
 
-def test_unknown_models_may_pass_through() -> None:
-    whole = settings(unknown_models="passthrough")
-    assert routed("gpt-9", whole=whole) == Route((), "gpt-9")
-    assert routed("auto", whole=whole) == Route(LOCAL)
+def chained(*chain: str, **escalation: Any) -> Settings:
+    return settings(chain=list(chain), **escalation)
 
 
-def test_the_model_behind_a_tier_means_that_tier() -> None:
-    whole = from_mapping(
-        {
-            "tiers": {
-                "odd": {"model": "qwen"},
-                "fast": {"model": "qwen"},
-                "standard": {"model": "llama"},
-            },
-            "reliability": {"escalation": {"chain": ["fast", "standard"]}},
-        }
-    )
-    listed = frozenset({"qwen", "llama"})
-    assert routed("llama", listed=listed, whole=whole) == Route(("standard",))
-    # Of two with one model, the one in the chain.
-    assert routed("qwen", listed=listed, whole=whole) == Route(("fast", "standard"))
+SHARED = from_mapping(
+    {
+        "tiers": {
+            "odd": {"model": "qwen"},
+            "fast": {"model": "qwen"},
+            "standard": {"model": "llama"},
+        },
+        "reliability": {"escalation": {"chain": ["fast", "standard"]}},
+    }
+)
+NAMES = frozenset({"qwen", "llama"})
+PASSED = settings(unknown_models="passthrough")
 
 
-def test_a_tier_outside_the_chain_stands_alone() -> None:
-    whole = settings(chain=["fast", "standard"])
-    assert routed("longctx", whole=whole) == Route(("longctx",))
-    assert routed("fast", whole=whole) == Route(("fast", "standard"))
-
-
-def test_the_order_is_the_chains_and_goes_forward_only() -> None:
-    whole = settings(chain=["standard", "longctx", "fast"])
-    assert routed("auto", whole=whole) == Route(("standard", "longctx", "fast"))
-    assert routed("longctx", whole=whole) == Route(("longctx", "fast"))
-
-
-# What LiteLLM doesn't have
-
-
-def test_tiers_whose_model_is_not_listed_are_dropped() -> None:
-    listed = LISTED - {"standard"}
-    assert routed("auto", listed=listed) == Route(("fast", "longctx"))
-    assert routed("standard", listed=listed) == Route(("longctx",))
-    assert routed("auto", listed=None) == Route(LOCAL)
-
-
-def test_where_none_is_listed_the_first_stays_for_litellms_own_answer() -> None:
-    assert routed("standard", listed=frozenset()) == Route(("standard",))
+@pytest.mark.parametrize(
+    ("model", "asked", "expected"),
+    [
+        # The header is stronger than the model.
+        ("fast", {"header": "longctx"}, Route(("longctx",))),
+        ("other-model", {"header": "standard"}, Route(LOCAL[1:])),
+        # Unknown models may pass through.
+        ("gpt-9", {"whole": PASSED}, Route((), "gpt-9")),
+        ("auto", {"whole": PASSED}, Route(LOCAL)),
+        # The model behind a tier means that tier; of two with one model, the one in the chain.
+        ("llama", {"listed": NAMES, "whole": SHARED}, Route(("standard",))),
+        ("qwen", {"listed": NAMES, "whole": SHARED}, Route(("fast", "standard"))),
+        # A tier outside the chain stands alone.
+        ("longctx", {"whole": chained("fast", "standard")}, Route(("longctx",))),
+        ("fast", {"whole": chained("fast", "standard")}, Route(("fast", "standard"))),
+        # The order is the chain's, and goes forward only.
+        ("auto", {"whole": chained(*LOCAL[1:], "fast")}, Route((*LOCAL[1:], "fast"))),
+        ("longctx", {"whole": chained(*LOCAL[1:], "fast")}, Route(("longctx", "fast"))),
+        # Tiers whose model LiteLLM doesn't list are dropped, but for one that gets its answer.
+        ("auto", {"listed": LISTED - {"standard"}}, Route(("fast", "longctx"))),
+        ("standard", {"listed": LISTED - {"standard"}}, Route(("longctx",))),
+        ("auto", {"listed": None}, Route(LOCAL)),
+        ("standard", {"listed": frozenset()}, Route(("standard",))),
+        # The cloud is entered only with consent.
+        ("auto", {"whole": settings(**CONSENT)}, Route((*LOCAL, "premium"))),
+        (
+            "auto",
+            {"whole": settings(cloud_fallback={"model": "m", "enabled": False})},
+            Route(LOCAL),
+        ),
+        # Without the cloud its tiers are passed over, to local ones behind them.
+        ("auto", {"whole": chained("premium", "fast", **CONSENT)}, Route(("premium", "fast"))),
+        (
+            "auto",
+            {"cloud": False, "whole": chained("premium", "fast", **CONSENT)},
+            Route(("fast",)),
+        ),
+    ],
+)
+def test_routes(model: str, asked: dict[str, Any], expected: Route) -> None:
+    assert routed(model, **asked) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,15 +161,6 @@ def test_what_is_listed(model: str, listed: set[str], known: bool) -> None:
     assert is_listed(model, listed) is known
 
 
-# The cloud
-
-
-def test_the_cloud_is_entered_only_with_consent() -> None:
-    assert routed("auto", whole=settings(**CONSENT)) == Route((*LOCAL, "premium"))
-    taken_back = settings(cloud_fallback={"model": "m", "enabled": False})
-    assert routed("auto", whole=taken_back) == Route(LOCAL)
-
-
 @pytest.mark.parametrize(
     ("cloud", "allowed"), [(False, True), (True, False), (False, False)], ids=str
 )
@@ -174,12 +172,6 @@ def test_cloud_off(cloud: bool, allowed: bool) -> None:
     assert refused("premium", cloud=cloud, whole=whole).param == "model"
     # A model that is no tier could be anywhere.
     assert refused("other-model", cloud=cloud, whole=whole).param == "model"
-
-
-def test_cloud_off_passes_over_a_cloud_model_to_local_tiers_behind_it() -> None:
-    whole = settings(chain=["premium", "fast"], **CONSENT)
-    assert routed("auto", whole=whole) == Route(("premium", "fast"))
-    assert routed("auto", cloud=False, whole=whole) == Route(("fast",))
 
 
 def cheaper(model: str, *, policy: str = "escalate", down: str = "fast", **more: Any) -> Any:

@@ -225,10 +225,3 @@ def test_whoever_leaves_a_circle_for_something_known_is_let_go() -> None:
     other = ("read_file", {"path": "a"}, "text of a")
     made = [other, *[("run", {"command": "ls"}, "a b")] * 9, other]
     assert max(number for number, _ in Run([TASK, *steps(*made)]).broken) == 10
-
-
-def test_a_chat_about_this_and_that() -> None:
-    chat = []
-    for n in range(30):
-        chat += [user(f"Question {n}: what is {n} + {n}?"), says(f"It is {2 * n}.")]
-    assert Run(chat).is_silent

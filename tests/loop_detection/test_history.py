@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.loop_detection import call_keys
-from mlx_stack_proxy.loop_detection.history import HistoryReader
-from mlx_stack_proxy.wire.blocks import Blocks
 from tests.engine.exchanges import ODD
 from tests.loop_detection.turns_made import (
     SYSTEM,
@@ -89,11 +87,6 @@ def test_arguments_are_compared_as_json(arguments: Any) -> None:
     )
 
 
-def test_reasoning_is_not_part_of_a_text() -> None:
-    thinking = assistant(text="<think>hm</think>Yes.")
-    assert told(read([USER, thinking])) == told(read([USER, assistant(text="Yes.")]))
-
-
 def test_a_legacy_function_call_is_a_call() -> None:
     legacy = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
     (turn,) = read([USER, legacy]).turns
@@ -123,21 +116,6 @@ def test_what_a_user_says_to_an_agent_without_calls_is_what_it_is_shown() -> Non
 def test_odd_messages_do_no_harm(parts: list[Json]) -> None:
     roles = ("assistant", "tool", "user", "odd")
     read([{"role": roles[at % 4], **part} for at, part in enumerate(parts)])
-
-
-def test_a_content_nested_deeply_is_read() -> None:
-    nested: list[Any] = []
-    for _ in range(5000):
-        nested = [nested]
-    said = {"role": "user", "content": [{"type": "x", "y": nested}]}
-    messages = [
-        said,
-        {"role": "assistant", "content": "a"},
-        said,
-        {"role": "assistant", "content": "a"},
-    ]
-    turns = HistoryReader().read("s", Blocks(messages)).turns
-    assert turns[0].inputs.digest == turns[1].inputs.digest
 
 
 @given(st.lists(st.sampled_from("cattu"), max_size=8), st.sampled_from(["", "c"]))

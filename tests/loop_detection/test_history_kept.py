@@ -134,12 +134,3 @@ def test_what_a_client_has_cleared_is_still_known() -> None:
         assert [turn.place for turn in history.turns] == [
             turn.place for turn in read(whole[:end]).turns
         ]
-
-
-def test_what_is_newest_is_believed_over_what_was_known() -> None:
-    """The same script again, in the same session: what it is shown now counts."""
-    reader = HistoryReader()
-    for said in ("first", "second"):
-        for end in (3, 5):
-            messages = [USER, *step(1, said), *step(2, said)][:end]
-            assert told(reader.read("s", Blocks(messages))) == told(read(messages))

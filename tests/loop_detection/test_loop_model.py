@@ -38,14 +38,6 @@ def test_when_it_is_asked() -> None:
     assert asked_at(None) == asked_at(0.0), "a judge that fails is asked as seldom as may be"
 
 
-def test_another_task_counts_anew() -> None:
-    first = history(run(40))
-    assert loop_model.is_due(first, None, RULES)
-    second = history([*run(40), says("Done."), user("Now that."), *run(10)[1:]])
-    assert loop_model.task_of(second) != loop_model.task_of(first)
-    assert not loop_model.is_due(second, None, RULES)
-
-
 def test_what_it_is_shown() -> None:
     secret: Json = {"role": "system", "content": "The system prompt."}
     body = loop_model.question([secret, *run(30)], RULES)
@@ -61,11 +53,6 @@ def test_what_it_is_shown() -> None:
         "confidence",
     ]
     json.dumps(body)
-
-
-def test_long_messages_are_cut() -> None:
-    body = loop_model.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
-    assert len(body["messages"][1]["content"]) < 20 * 1000
 
 
 @pytest.mark.parametrize("messages", [[], [user("Hi.")], [says("Hi.")], [{"role": "tool"}]])
@@ -107,3 +94,16 @@ def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
 def test_a_question_about_odd_messages(calls: object) -> None:
     odd: list[Json] = [{"role": None}, {"role": "assistant", "content": 5, "tool_calls": calls}]
     json.dumps(loop_model.question(odd, RULES))
+
+
+def test_another_task_counts_anew() -> None:
+    first = history(run(40))
+    assert loop_model.is_due(first, None, RULES)
+    second = history([*run(40), says("Done."), user("Now that."), *run(10)[1:]])
+    assert loop_model.task_of(second) != loop_model.task_of(first)
+    assert not loop_model.is_due(second, None, RULES)
+
+
+def test_long_messages_are_cut() -> None:
+    body = loop_model.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
+    assert len(body["messages"][1]["content"]) < 20 * 1000

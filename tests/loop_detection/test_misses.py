@@ -138,16 +138,6 @@ def test_a_loop_whose_old_results_were_cleared() -> None:
     assert breaks[0] == 7
 
 
-def test_what_looks_alike_only_because_it_was_cleared() -> None:
-    stage = LoopDetection(settings(second_opinion=False))
-    poll = ("job_status", {"id": 7})
-    whole = [TASK, *steps(*((*poll, f"step {word}") for word in "abcdefghi"))]
-    for end in range(2, len(whole) + 1, 2):
-        messages = cleared(whole[: end - 1])
-        assert not hint(stage, messages, NAMED)
-        assert judged(stage, messages, calls(poll), asked(messages, NAMED)) is None
-
-
 def cleared(messages: list[Json]) -> list[Json]:
     """As context editing does: the last three results are kept."""
     old = [at for at, one in enumerate(messages) if one["role"] == "tool"][:-3]

@@ -9,7 +9,6 @@ from tests.loop_detection.histories import (
     TASK,
     Json,
     Run,
-    rules,
     says,
     step,
     steps,
@@ -19,7 +18,6 @@ from tests.loop_detection.histories import (
 # A step of an agent: what it calls, with what, and what it gets.
 Made = tuple[str, Json, str]
 NAMES = ("read_file", "search", "bash", "fetch", "list_files", "http", "think", "plan")
-SETTINGS = rules()
 
 
 def distinct(count: int) -> st.SearchStrategy[list[Made]]:
@@ -29,7 +27,7 @@ def distinct(count: int) -> st.SearchStrategy[list[Made]]:
     )
 
 
-HISTORIES = st.integers(0, 29).flatmap(distinct)
+HISTORIES = st.integers(0, 19).flatmap(distinct)
 
 
 @given(HISTORIES)
@@ -37,7 +35,7 @@ def test_a_history_that_does_not_repeat_itself_is_never_stopped(made: list[Made]
     assert Run([TASK, *steps(*made)]).is_silent
 
 
-@given(st.integers(0, 8).flatmap(distinct), st.integers(1, 12).flatmap(distinct))
+@given(st.integers(0, 4).flatmap(distinct), st.integers(1, 8).flatmap(distinct))
 def test_a_lap_gone_three_times_is_broken(before: list[Made], lap: list[Made]) -> None:
     """And one step more: the first lap answers to something else than the two after it."""
     before = [(name, {"b": arguments["n"]}, f"before {said}") for name, arguments, said in before]
@@ -48,13 +46,13 @@ def test_a_lap_gone_three_times_is_broken(before: list[Made], lap: list[Made]) -
     assert run.told[0][0] <= run.broken[0][0], "told before it is broken"
 
 
-@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=7, unique=True), st.data())
+@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True), st.data())
 def test_one_result_that_changes_in_each_lap_is_progress(
     names: list[str], data: st.DataObject
 ) -> None:
     """Names that come twice in a lap may be a circle of their own."""
     lap = [(name, {"n": at}, f"found {at}") for at, name in enumerate(names)]
-    often = data.draw(st.integers(3, 7))
+    often = data.draw(st.integers(3, 5))
     at = data.draw(st.integers(0, len(lap) - 1))
     laps: list[Made] = []
     for number in range(often):
@@ -62,15 +60,6 @@ def test_one_result_that_changes_in_each_lap_is_progress(
         changed = (name, arguments, f"new in lap {number}")
         laps += [*lap[:at], changed, *lap[at + 1 :]]
     assert not Run([TASK, *steps(*laps, laps[0])]).broken
-
-
-@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True), st.data())
-def test_progress_in_between_breaks_the_run(names: list[str], data: st.DataObject) -> None:
-    lap = [(name, {"n": at}, f"found {at}") for at, name in enumerate(names)]
-    made: list[Made] = lap * 3
-    at = data.draw(st.integers(len(lap) + 1, 2 * len(lap)))
-    made = [*made[:at], ("read_file", {"path": "new"}, "something new"), *made[at:]]
-    assert not Run([TASK, *steps(*made)]).broken
 
 
 @given(st.lists(st.integers(0, 3), max_size=24))

@@ -66,25 +66,6 @@ def test_a_retry_counts_no_second_warning() -> None:
     assert incidents(whole) == [("loop_warning", ("repetition", "warning"))]
 
 
-def test_parallel_sub_agents_are_told_apart() -> None:
-    stage = LoopDetection(settings())
-    one = [TASK, *steps(A, A, A)]
-    other = [user("You are the reviewer."), *steps(A, A, A)]
-    assert hint(stage, one)
-    assert hint(stage, other), "it has not been told yet"
-    assert not hint(stage, [*one, *steps(A)])
-    assert not hint(stage, [*other, *steps(A)])
-
-
-def test_the_client_s_messages_stay_as_they_are() -> None:
-    stage = LoopDetection(settings())
-    messages = [TASK, *steps(A, A, A)]
-    whole = asked(messages)
-    new = sent(stage, whole)
-    assert whole.request.body["messages"] == messages
-    assert new[:-1] == messages, "behind the results, nothing in between"
-
-
 def test_what_the_verdict_says() -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(A, A, A)]
@@ -143,12 +124,6 @@ def test_nobody_is_believed_at_the_fifth_same_call() -> None:
     verdict = judged(stage, messages, again(A))
     assert verdict is not None
     assert not verdict.confirmable
-
-
-def test_another_reply_passes_however_long_the_loop_was() -> None:
-    stage = LoopDetection(settings())
-    assert judged(stage, [TASK, *steps(*[A] * 9)], says("I give up.")) is None
-    assert judged(stage, [TASK, *steps(*[A] * 9)], again(B)) is None
 
 
 def test_after_a_break_the_same_breaks_at_once_and_another_counts_from_zero() -> None:
@@ -220,16 +195,6 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
         assert verdict is not None
         confirmed.append((verdict.confirmed, whole.notes["Loop"].partition(";")[0]))
     assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
-
-
-def test_a_run_is_told_once_however_long_it_is() -> None:
-    stage = LoopDetection(settings())
-    messages = [TASK]
-    hinted = []
-    for n in range(1, 300):
-        messages += steps(A)
-        hinted += [n] if hint(stage, messages) else []
-    assert hinted == [3]
 
 
 def test_forgetting_a_session() -> None:

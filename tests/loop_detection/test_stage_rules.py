@@ -9,6 +9,7 @@ import pytest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection import detectors
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.loop_detection.asking import (
     NAMED,
@@ -19,6 +20,7 @@ from tests.loop_detection.asking import (
     hint,
     judged,
     reply_of,
+    sent,
 )
 from tests.loop_detection.histories import (
     TASK,
@@ -54,12 +56,6 @@ def test_another_question_begins_another_count() -> None:
     for number in range(9):
         whole = asked([user(f"Look at {number // 3}.")], NAMED, f"r{number}")
         assert judged(stage, [], again(A), whole) is None
-
-
-def test_of_several_attempts_one_counts() -> None:
-    stage = LoopDetection(settings())
-    whole = asked([user("What now?")], NAMED)
-    assert [judged(stage, [], again(A), whole) for _ in range(6)] == [None] * 6
 
 
 def test_no_more_turns_are_kept_than_the_settings_say() -> None:
@@ -131,13 +127,6 @@ def test_a_loop_in_one_choice_is_more_than_a_doubt_in_another(order: tuple[Any, 
     assert not verdict.doubt
 
 
-def test_a_loop_is_more_than_a_doubt() -> None:
-    stage = LoopDetection(settings(second_opinion=True))
-    verdict = judged(stage, [TASK, *steps(A, A, A)], again(A))
-    assert verdict is not None
-    assert not verdict.doubt
-
-
 @pytest.mark.parametrize(
     ("row", "made"),
     [
@@ -153,3 +142,22 @@ def test_each_detector_can_be_left_out_by_itself(
     others = tuple([one for one in detectors.DETECTORS if one.name != row])
     monkeypatch.setattr(detectors, "DETECTORS", others)
     assert Run(messages).is_silent
+
+
+@pytest.mark.parametrize(("placement", "role"), [("user", "user"), ("tool_result", "tool")])
+def test_a_hint_stands_where_the_tiers_template_takes_it(placement: str, role: str) -> None:
+    """Mistral's refuses a user message behind results, so such a tier says ``tool_result``."""
+    tiers: Any = {"fast": {"model": "fast", "hint_placement": placement}}
+    rules: Any = {
+        "escalation": {"chain": ["fast"]},
+        "token_budget": {"downgrade_tier": "fast"},
+    }
+    messages = [TASK, *steps(A, A, A)]
+    new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(messages))
+    assert new[-1]["role"] == role
+    assert "Do not call it again" in new[-1]["content"]
+    assert new[: len(messages) - 1] == messages[:-1]
+    text = [TASK, *[one for _ in range(3) for one in (says("Action: a"), user("Result: b"))]]
+    new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(text))
+    assert new[:-1] == text[:-1]
+    assert new[-1]["content"].startswith("Result: b\n\n"), "an observation is the user's"

@@ -14,8 +14,6 @@ from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
 from mlx_stack_proxy.memory_pressure.readers import LEVEL_NAME as KERNEL
 from mlx_stack_proxy.memory_pressure.readers import MacMemory
 
-MIB = 1024 * 1024
-
 # `sysctl -n vm.swapusage` as an arm64 Mac prints it, and the same as the `struct xsw_usage`
 # of xnu's sys/sysctl.h that `sysctlbyname` fills: three 64-bit counts of bytes (total, available,
 # used), then the page size and whether it is encrypted.

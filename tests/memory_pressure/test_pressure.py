@@ -122,13 +122,6 @@ def test_how_long_it_lasts() -> None:
     assert not one.take(Reading(level=W), 300).sustained, "it begins anew"
 
 
-def test_at_once_where_nothing_has_to_last() -> None:
-    one = gauge(sustained_seconds=0, hold_seconds=0)
-    assert one.take(Reading(level=C), 0).sustained
-    assert one.take(Reading(level=N), 0).level is W
-    assert one.take(Reading(level=N), 0) == NO_PRESSURE
-
-
 def test_the_cause_is_what_it_rose_for() -> None:
     one = gauge()
     assert one.take(Reading(some=20), 0).cause == "stalls"
@@ -192,12 +185,3 @@ def test_never_below_the_reading_and_never_two_steps_down(
         assert after.level >= (reading.level if reading and reading.level else N)
         assert after.level >= before.level - 1
         assert (after.since is None) == (after.level is N) == (after.cause == "")
-
-
-def test_a_reading_as_json_has_what_the_source_tells() -> None:
-    assert Reading().as_dict() == {}
-    assert Reading(level=W, some=0.0, swap={"used": 3}).as_dict() == {
-        "level": "warning",
-        "some": 0.0,
-        "swap": {"used": 3},
-    }

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.operator.demo.ask import judged
-from mlx_stack_proxy.operator.demo.command import model_server
+from mlx_stack_proxy.operator.demo.command import judged, model_server
 from mlx_stack_proxy.operator.local_stack.configs import proxy_config, write_yaml
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port

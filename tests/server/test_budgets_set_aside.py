@@ -47,10 +47,25 @@ async def test_all_choices_are_set_aside(upstream: ScriptedServer, start_proxy: 
     upstream.will(held(go_on), text_stream("Hello"))
     running = asyncio.create_task(ask(proxy, AGENT, max_tokens=1000, n=3))
     await upstream.next_call()
-    assert 3000 < reserved(proxy) < 3000 + 400
+    assert 3000 < reserved(proxy) < 3000 + 600
     go_on.set()
     await running
     assert reserved(proxy) == 0
+
+
+async def test_no_more_than_the_tiers_window_is_set_aside_for_a_prompt(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """So that sub-agents need not wait for each other long before the budget is used up."""
+    proxy = await start_proxy({**hard(per_hour=100_000), "tiers.fast.context_window": 4000})
+    go_on = asyncio.Event()
+    upstream.will(held(go_on))
+    messages = [{"role": "user", "content": "prose " * 2000}]
+    running = asyncio.create_task(ask(proxy, AGENT, messages=messages, max_tokens=100))
+    await upstream.next_call()
+    assert reserved(proxy) == 4000 + 100
+    go_on.set()
+    await running
 
 
 async def test_retries_do_not_overshoot_by_more_than_a_reply(

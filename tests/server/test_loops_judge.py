@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mlx_stack_proxy.engine import background
+from mlx_stack_proxy import tasks
 from mlx_stack_proxy.loop_detection import ask_loop_model
 from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.server.asking import MESSAGES, ask, checked_error, text_of
@@ -183,7 +183,7 @@ async def test_its_tokens_are_the_sessions(
 async def test_only_so_many_are_asked_at_a_time(
     upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "MAX_TASKS", 1)
+    monkeypatch.setattr(tasks, "MAX_TASKS", 1)
     upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
     proxy = await start_proxy(ON)
     for name in ("run-a1", "run-b2"):

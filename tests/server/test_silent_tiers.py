@@ -23,7 +23,7 @@ SECOND = {"exchange_timeout": 1.0}
 @pytest.fixture(autouse=True)
 def half_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may look later than in the tenth of a second that a tenth would be here."""
-    monkeypatch.setattr(deadlines, "SILENT_SHARE", 0.5)
+    monkeypatch.setattr(deadlines, "GUESS_SHARE", 0.5)
 
 
 @pytest.fixture

@@ -103,23 +103,6 @@ def test_less_where_the_window_needs_it(size: int, limit: int) -> None:
     assert limit == min(1000, max(room, MIN_ROOM))
 
 
-def test_a_small_window_does_not_raise_a_small_limit() -> None:
-    messages = [{"role": "user", "content": "x" * 9000}]
-    whole = exchange(client_request(size=9050, messages=messages, max_tokens=5))
-    assert sent(stage(tiers=WINDOW), whole)["max_tokens"] == 5
-
-
-def test_a_model_that_is_no_tier_has_no_window() -> None:
-    whole = exchange(client_request(size=10**7), tiers=())
-    assert sent(stage(), whole, "other-model")["max_tokens"] == 1000
-
-
-def test_the_clients_body_is_left_alone() -> None:
-    whole = exchange(client_request(max_tokens=5000))
-    sent(stage(), whole)
-    assert whole.request.body["max_tokens"] == 5000
-
-
 # A reply that was cut
 
 
@@ -158,16 +141,6 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
     assert verdict(thought, tools=CALLS, max_tokens=300) is None
 
 
-def test_a_limit_that_was_not_sent_cuts_nothing() -> None:
-    """A replayed reply, say, whose request the stage never saw."""
-    reply = cut_reply("stop", text="Hello there")
-    reply.usage = Usage(9, 5)
-    state = stage().open(exchange())
-    state.mend(reply)
-    assert (reply.choices[0].text, reply.mended) == ("Hello there", set())
-    assert not state.remarks.reply_notes
-
-
 def test_next_to_nothing_is_nothing() -> None:
     """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
 
@@ -188,3 +161,9 @@ def test_next_to_nothing_is_nothing() -> None:
     assert not unseen(usage, '"}}\n', tools=[])
     assert not unseen(usage, '"}}\n', tier="far")
     assert not unseen(Usage(20, 300, counted_by_litellm=True), '"}}\n')
+
+
+def test_a_small_window_does_not_raise_a_small_limit() -> None:
+    messages = [{"role": "user", "content": "x" * 9000}]
+    whole = exchange(client_request(size=9050, messages=messages, max_tokens=5))
+    assert sent(stage(tiers=WINDOW), whole)["max_tokens"] == 5

@@ -56,22 +56,6 @@ def test_a_tiers_own() -> None:
     assert budgets.tier_limits(exchange(), "fast", off) == ()
 
 
-@pytest.mark.parametrize(
-    ("scope", "word"),
-    [
-        ("hour", "hour"),
-        ("session:s", "session"),
-        ("session:s:key:k", "key"),
-        ("session:s:tier:fast", "tier"),
-        ("key:k", "key"),
-        ("tier:fast", "tier"),
-        ("cloud", "cloud"),
-    ],
-)
-def test_a_word_for_each_scope(scope: str, word: str) -> None:
-    assert budgets.scope_name(Limit(scope, 1, rolling=True)) == word
-
-
 def test_the_smallest_limit_on_a_reply_counts() -> None:
     given = rules(
         max_output_tokens=50,
@@ -135,13 +119,6 @@ def test_a_budget_that_is_bypassed_only_counts() -> None:
 # What is used
 
 
-def test_the_most_used_budget() -> None:
-    limits = [Limit("hour", 100, rolling=True), Limit("session:s", 10, rolling=False)]
-    assert budgets.share_used(limits, {"hour": 50, "session:s": 2}) == 0.5
-    assert budgets.share_used(limits, {"session:s": 12}) == 1.2
-    assert budgets.share_used([Limit("hour", None, rolling=True)], {"hour": 9}) == 0.0
-
-
 def test_a_threshold_is_crossed_once() -> None:
     ten_more = {Limit("hour", 100, rolling=True): 10}
     crossed = [bool(budgets.crossed(ten_more, {"hour": n}, 0.8)) for n in range(0, 100, 10)]
@@ -190,3 +167,50 @@ def test_who_waited_for_others_is_not_told_that_all_is_used() -> None:
     assert refused.retry_after == refused.extra["retry_after"] == 5
     assert "used up" not in refused.message
     assert "20 of 100" in refused.message
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], **more}
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://host/a.png"}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [said("ü" * 500), said("", tools=["x" * 1000]), {"prompt": [7] * 500}, {"input": "é" * 500}],
+)
+def test_a_prompt_costs_at_most_a_token_a_byte(more: Any) -> None:
+    assert 1000 + budgets.TEMPLATE < budgets.most_read(more) < 1150 + budgets.TEMPLATE
+    assert budgets.most_read(more, 700) == 700
+
+
+def test_a_picture_costs_more_than_its_url() -> None:
+    by_result = {"type": "tool_result", "content": [{"type": "image", "source": {}}]}
+    for content in ([PICTURE, PICTURE], [by_result, by_result]):
+        most = budgets.most_read(said(content))
+        assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
+    assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM
+
+
+@pytest.mark.parametrize(
+    ("scope", "word"),
+    [
+        ("hour", "hour"),
+        ("session:s", "session"),
+        ("session:s:key:k", "key"),
+        ("session:s:tier:fast", "tier"),
+        ("key:k", "key"),
+        ("tier:fast", "tier"),
+        ("cloud", "cloud"),
+    ],
+)
+def test_a_word_for_each_scope(scope: str, word: str) -> None:
+    assert budgets.scope_name(Limit(scope, 1, rolling=True)) == word
+
+
+def test_the_most_used_budget() -> None:
+    limits = [Limit("hour", 100, rolling=True), Limit("session:s", 10, rolling=False)]
+    assert budgets.share_used(limits, {"hour": 50, "session:s": 2}) == 0.5
+    assert budgets.share_used(limits, {"session:s": 12}) == 1.2
+    assert budgets.share_used([Limit("hour", None, rolling=True)], {"hour": 9}) == 0.0

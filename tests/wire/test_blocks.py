@@ -34,4 +34,4 @@ def test_messages_that_are_none() -> None:
 def test_the_systems_messages_are_in_no_block() -> None:
     for others in (0, 1, BLOCK):
         blocks = Blocks([SYSTEM] * (BLOCK + 2) + said(others))
-        assert (len(blocks.said), len(blocks.names)) == (others, others // BLOCK)
+        assert (len(blocks.messages), len(blocks.names)) == (others, others // BLOCK)

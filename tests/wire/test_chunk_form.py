@@ -11,13 +11,13 @@ import orjson
 import pytest
 from hypothesis import given
 
-from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
-from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events
+from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm, TextChunks
+from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events, read_frame
 from mlx_stack_proxy.wire.completion import CompletionBuilder
-from tests.engine.exchanges import ODD, attempt, client_request, exchange, relayed
+from tests.engine.exchanges import ODD, attempt, client_request, completion_of, exchange, relayed
 from tests.support.replies import (
     DONE,
-    KINDS,
     TOP,
     USAGE,
     WEATHER,
@@ -47,12 +47,7 @@ def out(*payloads: Json | bytes, **asked: Any) -> list[Json]:
 
 def whole(*payloads: Json) -> Json:
     """The completion that a client gets of these chunks, which doesn't stream."""
-    one = attempt(exchange(client_request(stream=False)))
-    for payload in payloads:
-        one.feed(data(payload))
-    one.feed(DONE)
-    assert one.settle() is None
-    return one.completion()
+    return completion_of(b"".join(map(data, payloads)) + DONE)
 
 
 def each(change: Callable[[Json], Json]) -> list[Json]:
@@ -168,11 +163,6 @@ def test_thoughts_among_the_parts_are_reasoning() -> None:
     }
 
 
-def test_parts_that_are_no_text_stay_what_they_are() -> None:
-    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
-    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
-
-
 CALL = {"index": 0, **WEATHER}
 FORMED_CALL = {"index": 0, "id": "call_a", "type": "function", "function": WEATHER["function"]}
 
@@ -190,11 +180,6 @@ def test_a_usage_without_counts_is_none(usage: Any) -> None:
     assert out(ROLE, A, END, usage_chunk({"x": 1} if usage == {} else usage))[3:] == [
         {**usage_chunk(), "usage": None}
     ]
-
-
-def test_the_names_of_another_api_are_its_counts() -> None:
-    usage = {"input_tokens": 9, "output_tokens": 4}
-    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}
 
 
 @pytest.mark.parametrize(
@@ -233,13 +218,6 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     assert one.verdict is not None and "boom" in one.verdict.message  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
-def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
-    one = attempt()
-    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
-    assert one.verdict is not None
-
-
 def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
     chunks = [{"choices": one["choices"]} for one in (ROLE, A, B, END)]
     for one in out(*chunks, model="fast"):
@@ -249,13 +227,6 @@ def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:
             "model": "fast",
             "object": "chat.completion.chunk",
         }
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_chunk_in_its_form_is_itself(name: str) -> None:
-    form = ChunkForm("i", "m")
-    for payload in [*KINDS[name].chunks, usage_chunk(), {**usage_chunk(), "usage": None}]:
-        assert orjson.dumps(form.formed(payload)) == orjson.dumps(payload)
 
 
 JSON_BODIES: dict[str, Json] = {
@@ -324,3 +295,64 @@ def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     assert len(formed["choices"]) == MAX_CHOICES
     assert form.formed({**CHUNK, "choices": [many[MAX_CHOICES]]}) is None
     assert len(form.begun) == MAX_CHOICES
+
+
+def _with(change: Json) -> Json:
+    """A chunk of text in form, changed: in its choice, its delta, or at the top."""
+    made = copy.deepcopy(A)
+    for name in ("role", "content", "reasoning_content", "refusal", "tool_calls"):
+        if name in change:
+            made["choices"][0]["delta"][name] = change[name]
+    for name in ("index", "finish_reason", "logprobs"):
+        if name in change:
+            made["choices"][0][name] = change[name]
+    return {**made, **{name: change[name] for name in ("id", "usage", "error") if name in change}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"content": ""},
+        {"content": "again"},
+        {"content": ["parts"]},
+        {"role": "assistant"},
+        {"reasoning_content": "hm"},
+        {"tool_calls": {"function": {"name": "get_weather"}}},
+        {"index": 1},
+        {"finish_reason": "max_tokens"},
+        {"logprobs": "no"},
+        {"id": 7},
+        {"usage": {"prompt_tokens": 3}},
+        {"error": None},
+    ],
+    ids=str,
+)
+def test_a_chunk_behind_texts_is_read_as_one_that_is_formed_anew(change: Json) -> None:
+    def read(*payloads: Json, remembers: bool) -> list[tuple[bytes, list[Any]]]:
+        form, chunks = ChunkForm("x", "m"), []
+        for payload in payloads:
+            form.texts = form.texts if remembers else TextChunks()
+            raw = data(payload)
+            chunks.append(read_frame(sse.Frame(raw, raw[6:-2]), form))
+        return [(one.raw, list(one.events)) for one in chunks]
+
+    stream = [ROLE, A, B, _with(change), A, END]
+    assert read(*stream, remembers=True) == read(*stream, remembers=False)
+
+
+def test_parts_that_are_no_text_stay_what_they_are() -> None:
+    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    assert out(ROLE, chunk({"content": image}), END)[1] == chunk({"content": image})
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
+def test_a_reply_that_its_server_broke_off_is_none(reason: str) -> None:
+    one = attempt()
+    one.feed(b"".join(map(data, [ROLE, A, chunk({}, reason)])))
+    assert one.verdict is not None
+
+
+def test_the_names_of_another_api_are_its_counts() -> None:
+    usage = {"input_tokens": 9, "output_tokens": 4}
+    assert out(ROLE, A, END, usage_chunk(usage))[3]["usage"] == {**usage, **USAGE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import (
     Chunk,
     MalformedChunk,
-    chunks_of_completion,
     read_events,
     read_frame,
     text_of,
@@ -27,7 +25,7 @@ from mlx_stack_proxy.wire.events import (
     Usage,
 )
 from mlx_stack_proxy.wire.sse import Frame, data_frame
-from tests.support.replies import KINDS, chunk, usage_chunk
+from tests.support.replies import chunk
 
 
 def form() -> ChunkForm:
@@ -40,10 +38,6 @@ def events_of(payload: dict[str, Any]) -> list[Event]:
 
 def read(data: bytes) -> Chunk:
     return read_frame(Frame(data_frame(data), data), form())
-
-
-def whole(completion: dict[str, Any]) -> list[Chunk]:
-    return list(chunks_of_completion(completion, form()))
 
 
 @pytest.mark.parametrize(
@@ -103,11 +97,6 @@ def test_a_delta_is_these_events(delta: dict[str, Any], events: list[Event]) -> 
     assert events_of(chunk(delta)) == events
 
 
-def test_a_choice_without_an_index_is_known_by_its_place() -> None:
-    payload = {"choices": [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}]}
-    assert events_of(payload) == [TextDelta(0, "a"), TextDelta(1, "b")]
-
-
 def test_a_finish_comes_after_what_it_finishes() -> None:
     assert events_of(chunk({"content": "a"}, "stop", index=1)) == [
         TextDelta(1, "a"),
@@ -142,11 +131,6 @@ def test_usage(usage: dict[str, Any], event: Usage) -> None:
 )
 def test_an_error_inside_the_stream(error: Any, event: UpstreamErrorEvent) -> None:
     assert events_of({"error": error}) == [event]
-
-
-@pytest.mark.parametrize("none", [None, "", {}, False])
-def test_no_error(none: Any) -> None:
-    assert events_of({**chunk({"content": "a"}), "error": none}) == [TextDelta(0, "a")]
 
 
 @pytest.mark.parametrize("data", [b"[DONE]", b" [DONE] "])
@@ -185,47 +169,3 @@ def test_what_is_no_object_is_malformed(data: bytes) -> None:
 )
 def test_the_text_of_a_content(content: Any, text: str) -> None:
     assert text_of(content) == text
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_completion_means_what_its_stream_means(name: str) -> None:
-    kind = KINDS[name]
-    streamed = [e for payload in [*kind.chunks, usage_chunk()] for e in events_of(payload)]
-    assert _told(e for one in whole(kind.completion) for e in one.events) == _told(streamed)
-
-
-def test_choices_of_a_completion_without_an_index_stay_apart() -> None:
-    choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in ("a", "b")]
-    events = [event for one in whole({"choices": choices}) for event in one.events]
-    assert events == [TextDelta(0, "a"), TextDelta(1, "b"), Finish(0, "stop"), Finish(1, "stop")]
-
-
-def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:
-    chunks = whole(KINDS["n_two"].completion)
-    assert [one.done for one in chunks] == [False] * (len(chunks) - 1) + [True]
-    for one in chunks[:-1]:
-        assert one.raw == data_frame(json.dumps(one.payload, separators=(",", ":")).encode())
-        assert one.payload is not None and one.payload["object"] == "chat.completion.chunk"
-
-
-def test_an_error_in_a_json_answer_is_an_event() -> None:
-    chunks = whole({"error": {"message": "m"}})
-    assert chunks[0].events == [UpstreamErrorEvent("m", "error", None)]
-
-
-def _told(events: Any) -> dict[tuple[str, int, int], list[Any]]:
-    """What the events say, without how it was cut in pieces."""
-    told: dict[tuple[str, int, int], list[Any]] = {}
-    for event in events:
-        place = (type(event).__name__, getattr(event, "choice", 0), getattr(event, "index", 0))
-        match event:
-            case TextDelta() | ReasoningDelta() | RefusalDelta():
-                pieces = ["".join([*told.get(place, []), event.text])]
-            case ToolCallDelta():
-                old = told.get(place, ["", "", ""])
-                new = (event.id, event.name, event.arguments)
-                pieces = [a + b for a, b in zip(old, new, strict=True)]
-            case _:
-                pieces = [*told.get(place, []), event]
-        told[place] = pieces
-    return told

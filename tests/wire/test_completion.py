@@ -123,15 +123,6 @@ def test_texts_are_joined_wherever_they_are(texts: list[str]) -> None:
         assert found == whole
 
 
-def test_what_names_something_is_not_joined() -> None:
-    call = {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}}
-    message = built([chunk({"role": "assistant", "tool_calls": [call]})] * 3)["choices"][0]
-    assert message["message"]["role"] == "assistant"
-    assert message["message"]["tool_calls"] == [
-        {"id": "call_a", "type": "function", "function": {"name": "f"}}
-    ]
-
-
 @pytest.mark.parametrize("null", [None, []])
 def test_null_calls_before_the_first_piece_are_none(null: Any) -> None:
     first = chunk({"role": "assistant", "tool_calls": null, "function_call": None})
@@ -142,11 +133,6 @@ def test_null_calls_before_the_first_piece_are_none(null: Any) -> None:
     ]
     message = built([first, *pieces])["choices"][0]["message"]
     assert message["tool_calls"] == [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]
-
-
-def test_no_calls_at_all_leave_no_trace() -> None:
-    payloads = [chunk({"content": "a", "tool_calls": []}), chunk({"tool_calls": []}, "stop")]
-    assert built(payloads)["choices"][0]["message"] == {"role": "assistant", "content": "a"}
 
 
 def test_calls_in_the_order_of_their_indices() -> None:
@@ -169,24 +155,11 @@ def test_the_content_of_a_reply_without_text(delta: Json, content: str | None) -
     assert built([chunk(delta)])["choices"][0]["message"]["content"] == content
 
 
-def test_a_reply_without_chunks_has_no_choices() -> None:
-    assert built([]) == {"object": "chat.completion", "choices": []}
-
-
 def test_the_last_word_counts_for_what_is_no_text() -> None:
     first = {**chunk({"content": "a"}), "system_fingerprint": "fp", "score": 1}
     second = {**chunk({}, "stop"), "system_fingerprint": None, "score": 2}
     whole = built([first, second])
     assert (whole["system_fingerprint"], whole["score"]) == ("fp", 2)
-
-
-def test_pieces_that_were_put_together_meanwhile_are_gone_on_with() -> None:
-    call = {"index": 1, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}
-    delta = {"content": "x", "tool_calls": [call]}
-    message = built([chunk(delta)] * 1000)["choices"][0]["message"]
-    [made] = message["tool_calls"]
-    assert (message["content"], made["function"]["arguments"]) == ("x" * 1000, "x" * 1000)
-    assert (made["id"], made["function"]["name"]) == ("a", "f")
 
 
 def test_an_empty_id_in_a_later_piece_is_no_id() -> None:
@@ -198,3 +171,21 @@ def test_an_empty_id_in_a_later_piece_is_no_id() -> None:
     [call] = built([first, second])["choices"][0]["message"]["tool_calls"]
     function = {"name": "look", "arguments": '{"a":1}'}
     assert call == {"id": "call_1", "type": "function", "function": function}
+
+
+def test_pieces_that_were_put_together_meanwhile_are_gone_on_with() -> None:
+    call = {"index": 1, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}
+    delta = {"content": "x", "tool_calls": [call]}
+    message = built([chunk(delta)] * 1000)["choices"][0]["message"]
+    [made] = message["tool_calls"]
+    assert (message["content"], made["function"]["arguments"]) == ("x" * 1000, "x" * 1000)
+    assert (made["id"], made["function"]["name"]) == ("a", "f")
+
+
+def test_what_names_something_is_not_joined() -> None:
+    call = {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}}
+    message = built([chunk({"role": "assistant", "tool_calls": [call]})] * 3)["choices"][0]
+    assert message["message"]["role"] == "assistant"
+    assert message["message"]["tool_calls"] == [
+        {"id": "call_a", "type": "function", "function": {"name": "f"}}
+    ]

@@ -54,43 +54,25 @@ def test_a_request_to_tools(function_call: Any, tool_choice: Json) -> None:
 
 def test_the_history_to_tool_messages() -> None:
     weather, time = WEATHER["function"], TIME["function"]
-    messages = [
+    old = [
         USER,
         {"role": "assistant", "content": None, "function_call": weather},
         {"role": "function", "name": "get_weather", "content": "rain"},
         {"role": "assistant", "content": "And?", "function_call": time},
         {"role": "function", "name": "get_time", "content": "noon"},
     ]
-    new = legacy.to_tools({"messages": messages, "functions": FUNCTIONS})["messages"]
-    call = {"type": "function", "function": weather}
-    other = {"type": "function", "function": time}
-    assert new == [
+    first, second = "call_function_1", "call_function_2"
+    one, two = (
+        {"id": name, "type": "function", "function": function}
+        for name, function in ((first, weather), (second, time))
+    )
+    assert legacy.to_tools({"messages": old, "functions": FUNCTIONS})["messages"] == [
         USER,
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "call_function_1", **call}],
-        },
-        {"role": "tool", "tool_call_id": "call_function_1", "content": "rain"},
-        {
-            "role": "assistant",
-            "content": "And?",
-            "tool_calls": [{"id": "call_function_2", **other}],
-        },
-        {"role": "tool", "tool_call_id": "call_function_2", "content": "noon"},
+        {"role": "assistant", "content": None, "tool_calls": [one]},
+        {"role": "tool", "tool_call_id": first, "content": "rain"},
+        {"role": "assistant", "content": "And?", "tool_calls": [two]},
+        {"role": "tool", "tool_call_id": second, "content": "noon"},
     ]
-
-
-def test_a_result_without_a_call_still_has_an_id() -> None:
-    message = {"role": "function", "name": "f", "content": "1"}
-    new = legacy.to_tools({"messages": [message], "functions": FUNCTIONS})["messages"]
-    assert new == [{"role": "tool", "tool_call_id": "call_function_1", "content": "1"}]
-
-
-def test_a_completion_back_to_functions() -> None:
-    whole = KINDS["tool_call_whole"].completion
-    assert legacy.to_functions(whole, "message") == KINDS["function_call"].completion
-    assert "tool_calls" in whole["choices"][0]["message"]
 
 
 def test_only_the_first_call_goes_back() -> None:

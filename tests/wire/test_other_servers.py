@@ -125,8 +125,15 @@ def test_requests_of_messages(name: str) -> None:
 # The items of a request, and the chat messages that they come to.
 OF_RESPONSES: dict[str, tuple[Any, list[Json]]] = {
     "Ollama: a call joins the message before it": (
-        [HI, GO, function_call(1)],
-        [HI, {"role": "assistant", "content": "Go.", "tool_calls": [tool_call(1)]}],
+        [HI, GO, function_call(1, arguments='{ "a":1}')],
+        [
+            HI,
+            {
+                "role": "assistant",
+                "content": "Go.",
+                "tool_calls": [tool_call(1, arguments='{ "a":1}')],
+            },
+        ],
     ),
     "vLLM: calls in a row are one message, and their results follow": (
         [HI, function_call(1), function_call(2, "g"), output(1, "a"), output(2, "b")],

@@ -30,19 +30,12 @@ ALL = {path: recorded(path) for path in sorted(REQUESTS.glob("*.json"))}
 SENT = [path for path, one in ALL.items() if one["path"] in BY_PATH and one["body"]]
 # By turn: what was sent first, and what followed it.
 PAIRS = [
-    ("claude-code-01", "claude-code-02"),
-    ("claude-code-01", "claude-code-03"),
-    ("claude-code-01", "claude-code-09"),
-    ("claude-code-01", "claude-code-10"),
-    ("claude-code-01", "claude-code-11"),
-    ("claude-code-01", "claude-code-13"),
+    *(
+        ("claude-code-01", f"claude-code-{number}")
+        for number in ("02", "03", "09", "10", "11", "13")
+    ),
+    *(("codex-01", f"codex-{number}") for number in ("02", "06", "07", "09", "10", "11")),
     ("opencode-messages-02", "opencode-messages-03"),
-    ("codex-01", "codex-02"),
-    ("codex-01", "codex-06"),
-    ("codex-01", "codex-07"),
-    ("codex-01", "codex-09"),
-    ("codex-01", "codex-10"),
-    ("codex-01", "codex-11"),
     ("opencode-responses-02", "opencode-responses-03"),
 ]
 SIDE_REQUEST = "claude-code-04-web-search"

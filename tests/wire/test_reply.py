@@ -25,12 +25,6 @@ def said(*pieces: ToolCallDelta) -> list[tuple[str, str, str]]:
     return [(call.id, call.name, call.arguments) for call in calls(*pieces)]
 
 
-def test_pieces_of_one_index_are_one_call() -> None:
-    assert calls(piece(name="f", id="a"), piece('{"x":'), piece(" 1}"), piece(id="")) == [
-        ToolCall("a", "f", '{"x": 1}')
-    ]
-
-
 def test_another_id_and_a_name_begin_another_call() -> None:
     """LiteLLM gives each chunk's first call the index 0 where the server gives none."""
     one, two = piece('{"x": 1}', "f", "a"), piece('{"x": 2}', "f", "b")
@@ -51,13 +45,6 @@ def test_without_ids_whole_arguments_end_a_call() -> None:
         ("", "f", '{"x": 1}'),
         ("", "g", '{"x":2}'),
     ]
-
-
-@pytest.mark.parametrize("first", ["{}", '{"x": 1}'])
-def test_a_name_whose_arguments_follow_is_another_call(first: str) -> None:
-    one, two = piece(first, "f"), piece("", "f")
-    assert said(one, two, piece('{"x":'), piece("2}")) == [("", "f", first), ("", "f", '{"x":2}')]
-    assert said(one, two) == [("", "f", first)]
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"x": 1}', ""])
@@ -132,3 +119,10 @@ def test_a_finish_looks_at_no_other_choice() -> None:
         reply.apply(Finish(index, "stop"))
     assert reply.finished
     assert choices.looked_through == 0
+
+
+@pytest.mark.parametrize("first", ["{}", '{"x": 1}'])
+def test_a_name_whose_arguments_follow_is_another_call(first: str) -> None:
+    one, two = piece(first, "f"), piece("", "f")
+    assert said(one, two, piece('{"x":'), piece("2}")) == [("", "f", first), ("", "f", '{"x":2}')]
+    assert said(one, two) == [("", "f", first)]

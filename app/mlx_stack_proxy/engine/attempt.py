@@ -134,9 +134,8 @@ class Attempt:
         return self.done or self.verdict is not None
 
     def on_request(self) -> Verdict | None:
-        """Let the stages rewrite or refuse the request; return the refusal, if any."""
-        if verdict := self._pipeline.on_request(self.request):
-            return verdict
+        """Let the stages rewrite the request; return a refusal if it can't be written as JSON."""
+        self._pipeline.on_request(self.request)
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes

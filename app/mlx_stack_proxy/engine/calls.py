@@ -57,7 +57,7 @@ class Calls:
     began: float | None = (
         None  # when the call that runs began; None: none runs, or its outcome is noted
     )
-    of_tier: TierCall | None = None  # the same call, for the tier's breaker
+    tier_call: TierCall | None = None  # the same call, for the tier's breaker
     first_byte: float | None = None  # when the call's reply began; None: it hasn't
     waited: float = 0.0  # seconds waited for a place on the tier
     placed: bool = True  # whether the tier gave that place
@@ -101,7 +101,7 @@ class Calls:
 
     def end_for_tier(self) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
-        call, self.of_tier = self.of_tier, None
+        call, self.tier_call = self.tier_call, None
         if call is not None:
             self.services.tier_states.end(call)
 
@@ -126,7 +126,7 @@ class Calls:
                 return failure
             if self.exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
-            self.of_tier = services.tier_states.begin(tier)
+            self.tier_call = services.tier_states.begin(tier)
             cloud = services.cloud
             if cloud is not None and self._is_direct:  # LiteLLM doesn't list this tier
                 return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
@@ -205,7 +205,7 @@ class Calls:
                 now = (
                     self.answer.last_write
                 )  # the wait for a slow client is no silence of the model
-            self.timers.heard(now)
+            self.timers.heard_at = now
             del data, out  # free their memory while the next piece is awaited
         return attempt.verdict
 

@@ -26,9 +26,10 @@ MAX_UNANSWERED = 3
 # A second opinion gets no more than this, for the first reply can be delivered. Judgement: twice
 # the wait for a place in a tier's queue.
 OPINION_SECONDS = 120.0
-# The share of an exchange's time that a silent tier may take while its server answers. Of the
-# default 540 s this leaves 54 s for the next tier, a little less than the wait in its queue (60 s).
-SILENT_SHARE = 0.9
+# The share of an exchange's time that a guess may take: a silent tier whose server answers, or a
+# second opinion. Of the default 540 s this leaves 54 s for the next tier, a little less than the
+# wait in its queue (60 s).
+GUESS_SHARE = 0.9
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
     """
     if exchange.second_opinion_on is None:
         return math.inf
-    return now + min(OPINION_SECONDS, 0.9 * max(time_left(exchange, settings, now), 0.0))
+    return now + min(OPINION_SECONDS, GUESS_SHARE * max(time_left(exchange, settings, now), 0.0))
 
 
 def silent_until(exchange: Exchange, settings: Settings) -> float:
@@ -203,4 +204,4 @@ def silent_until(exchange: Exchange, settings: Settings) -> float:
 
     It lies on the clock of ``exchange.started``, and leaves another tier some time.
     """
-    return exchange.started + SILENT_SHARE * _time_for(exchange, settings)
+    return exchange.started + GUESS_SHARE * _time_for(exchange, settings)

@@ -94,16 +94,12 @@ class Exchange:
 
     @property
     def route(self) -> Route:
-        """The tiers the exchange may use: only the first if it started on a cheaper one to stay."""
-        route = self.request.route
-        if self.start is None or not self.start.stays:
-            return route
-        return Route((self.start.tier,), route.model, route.unknown_model, route.direct)
+        return self.request.route
 
     # The tier
 
     @property
-    def _way(self) -> Sequence[Step]:
+    def _steps_to_reply(self) -> Sequence[Step]:
         """The steps that led to the newest attempt or, if an earlier one is delivered, to that."""
         steps = self.steps
         if steps and isinstance(last := steps[-1], DeliverEarlier):
@@ -119,13 +115,13 @@ class Exchange:
         """The tier of the newest attempt or, if an earlier one is delivered, of that."""
         if not self.steps:
             return self._first_tier  # the usual case
-        for step in reversed(self._way):
+        for step in reversed(self._steps_to_reply):
             if isinstance(step, Move):
                 return step.tier
         return self._first_tier
 
     @property
-    def _here(self) -> list[Retry | Move]:
+    def _steps_on_tier(self) -> list[Retry | Move]:
         """The retries on the current tier, newest first, then the move that led to it."""
         found: list[Retry | Move] = []
         for step in reversed(self.steps):
@@ -140,7 +136,7 @@ class Exchange:
         """The first tier that the exchange left or was not started on; "" if none."""
         if self.start is not None and self.start.reason:
             return self.request.route.first
-        moved = any(isinstance(step, Move) for step in self._way)
+        moved = any(isinstance(step, Move) for step in self._steps_to_reply)
         return self._first_tier if moved else ""
 
     @property
@@ -148,7 +144,7 @@ class Exchange:
         """Why :attr:`escalated_from` was left; "" if no tier was."""
         if self.start is not None and self.start.reason:
             return self.start.reason
-        return next((step.reason for step in self._way if isinstance(step, Move)), "")
+        return next((step.reason for step in self._steps_to_reply if isinstance(step, Move)), "")
 
     @property
     def is_sticky(self) -> bool:
@@ -159,7 +155,7 @@ class Exchange:
         """
         return any(
             isinstance(step, Move) and step.reason in LASTING and not is_doubt(outcome.verdict)
-            for outcome, step in zip(self.outcomes, self._way, strict=False)
+            for outcome, step in zip(self.outcomes, self._steps_to_reply, strict=False)
         )
 
     # What was tried
@@ -178,19 +174,23 @@ class Exchange:
     def retried(self) -> dict[str, int]:
         """The number of retries so far on the current tier, by reason."""
         return {
-            step.reason: step.number for step in reversed(self._here) if isinstance(step, Retry)
+            step.reason: step.number
+            for step in reversed(self._steps_on_tier)
+            if isinstance(step, Retry)
         }
 
     @property
     def hint(self) -> str:
         """The hint for every further attempt on the current tier; "" if there is none."""
         # A hint given to an earlier tier doesn't count for the next one.
-        return next((step.hint for step in self._here if step.hint), "")
+        return next((step.hint for step in self._steps_on_tier if step.hint), "")
 
     @property
     def hint_in_tool_result(self) -> bool:
         """Whether the current tier has refused a user message of ours behind a tool's result."""
-        return any(isinstance(step, Retry) and step.hint_in_tool_result for step in self._here)
+        return any(
+            isinstance(step, Retry) and step.hint_in_tool_result for step in self._steps_on_tier
+        )
 
     @property
     def _followed(self) -> list[Outcome]:

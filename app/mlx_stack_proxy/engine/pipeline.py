@@ -28,17 +28,18 @@ class StageState:
 
     A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`. In
     :meth:`judge`, where all stages have mended and all calls are known, it may only take text and
-    calls out of the reply. Headers, incidents and questions go into :attr:`remarks`, which the loop
-    reads when the response headers are due and when the attempt has ended.
+    calls out of the reply, and write in their place why they are gone and the new finish_reason
+    (loop detection does so under ``on_break: stop``). Headers, incidents and questions go into
+    :attr:`remarks`, which the loop reads when the response headers are due and when the attempt has
+    ended.
     """
 
     @cached_property
     def remarks(self) -> Remarks:
         return Remarks()
 
-    def on_request(self, request: UpstreamRequest) -> Verdict | None:
-        """Before the upstream call: may rewrite ``request.body``. A verdict prevents the call."""
-        return None
+    def on_request(self, request: UpstreamRequest) -> None:
+        """Before the upstream call: may rewrite ``request.body``."""
 
     def on_event(self, event: Event) -> Verdict | None:
         """While the reply comes: see one event. A verdict ends the attempt at once."""
@@ -56,7 +57,7 @@ class StageState:
         """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
 
     def judge(self, reply: Reply) -> Verdict | None:
-        """After all stages have mended: judge; note shortened choices in ``reply.mended``."""
+        """After all stages have mended: judge; note changed choices in ``reply.mended``."""
         return None
 
 
@@ -96,19 +97,15 @@ class Pipeline:
     def watches_events(self) -> bool:
         return bool(self._event_handlers)
 
-    def on_request(self, request: UpstreamRequest) -> Verdict | None:
+    def on_request(self, request: UpstreamRequest) -> None:
         for name, state in list(self._states):
             before = dict(request.body)
             try:
-                verdict = state.on_request(request)
+                state.on_request(request)
             except Exception as error:
                 request.body.clear()
                 request.body.update(before)
                 self._leave_out(name, state, error)
-                continue
-            if verdict is not None:
-                return verdict
-        return None
 
     def on_event(self, event: Event) -> Verdict | None:
         for name, state in self._event_handlers:

@@ -164,7 +164,7 @@ class Run:
         """Append the outcome of the attempt that ended; update the breaker, metrics and events."""
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         outcome = self._add_outcome(verdict, reason_of(verdict), status)
-        if (call := self._calls.of_tier) is not None:
+        if (call := self._calls.tier_call) is not None:
             self._learn_of_tier(call, verdict)
             self._calls.end_for_tier()
         accounts.settle_incidents(self._services, self._exchange, outcome.remarks.incidents)
@@ -179,7 +179,7 @@ class Run:
             # With our words in a tool result upstream took the request: it had refused the words.
             accounts.note_hint_refused(services, exchange)
         if event is not None:
-            accounts.keep(services, exchange, [event])
+            accounts.record_events(services, exchange, [event])
 
     def _add_outcome(
         self, verdict: Verdict | None, reason: str | None, status: int | None

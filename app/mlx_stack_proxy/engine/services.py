@@ -16,13 +16,12 @@ from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
 from ..settings import Settings
 from ..state.store import Store
+from ..tasks import Background
 from ..telemetry.failure_capture import FailureCapture
 from ..telemetry.journal import Journal
 from ..telemetry.metrics import Metrics
 from ..telemetry.observers import MakeObserver, Observer
 from ..telemetry.token_rates import TokenRates, Writing
-from ..token_budget.prompt_costs import PromptCosts
-from .background import Background
 from .exchange import Exchange
 from .model_list import ModelList
 from .pipeline import Stage
@@ -102,7 +101,6 @@ class Services:
     traces: Traces | None = None
     notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
-    prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
     rate_limit: RateLimit = field(default_factory=RateLimit)
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them

@@ -38,6 +38,7 @@ class Timers:
     decisions: Decisions
     clock: Callable[[], float]
     opinion_until: float = math.inf  # when an attempt that asks for a second opinion is given up
+    heard_at: float | None = None  # when the call's newest bytes came; None: told, or none came
     _question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
     _attempt: Attempt | None = None  # the attempt of the newest call
     _deadlines: Deadlines | None = None  # the running call's; None: no call runs
@@ -49,6 +50,7 @@ class Timers:
     def begin(self, attempt: Attempt, now: float) -> None:
         """Note that an attempt's upstream call begins."""
         self._attempt = attempt
+        self.heard_at = None
         self._deadlines = Deadlines(
             self.services.settings.tiers.get(attempt.request.tier),
             tools=bool(self.exchange.request.tools),
@@ -63,14 +65,16 @@ class Timers:
         self.opinion_until = math.inf
         self.close()
 
-    def heard(self, now: float) -> None:
-        """Note that bytes came, and that the attempt has taken them."""
+    def _tell_heard(self) -> None:
+        """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing."""
+        at, self.heard_at = self.heard_at, None
         attempt, deadlines = self._attempt, self._deadlines
-        if attempt is not None and deadlines is not None:
-            deadlines.heard(now, begun=bool(attempt.reply.choices), finished=attempt.finished)
+        if at is not None and attempt is not None and deadlines is not None:
+            deadlines.heard(at, begun=bool(attempt.reply.choices), finished=attempt.finished)
 
     def tick(self, now: float) -> Verdict | None:
         """Do what is due; return the verdict that interrupts the exchange, None: go on."""
+        self._tell_heard()
         deadlines, attempt = self._deadlines, self._attempt
         if impatient := out_of_patience(self.exchange, now):
             finished = deadlines is not None and attempt is not None and attempt.finished
@@ -117,7 +121,8 @@ class Timers:
         self.answer.last_write = now
         if self._deadlines is None:
             return None
-        self.heard(now)
+        self.heard_at = now
+        self._tell_heard()
         timeout = self._deadlines.check(now)
         if isinstance(timeout, UpstreamFailed):
             return replace(timeout, blameless=True)

@@ -41,7 +41,7 @@ class Breakers:
         self._probing: set[str] = set()  # tiers on which a probe is running
         self._recovered: dict[str, float] = {}  # by tier, when it last came back
         self._answered: set[str] = set()  # tiers that have answered in this process
-        self._forgiven: set[str] = set()  # restarted, and not answered since (`answers_again`)
+        self._forgiven: set[str] = set()  # came back, and not answered since (`answers_again`)
 
     def adapt(self, settings: DegradeSettings) -> None:
         """Use other rules from now on; a tier that is degraded keeps its cool-down."""
@@ -68,22 +68,16 @@ class Breakers:
         return frozenset(self._answered.difference(doubtful))
 
     def answers_again(self, tier: str, now: float) -> bool:
-        """Forgive a tier whose server was gone and is back; return whether that changes anything.
+        """End the cool-down of a tier whose server was gone and is back; return whether it had one.
 
-        The failures were those of the old server process, so that they count no more. A degraded
-        tier's cool-down ends: a probe may follow, and another one if it fails. A tier is forgiven
-        only once until it answers, because a server that dies at each call is no better for coming
-        back.
+        A probe may follow. This happens only once until the tier answers, because a server that
+        dies at each call is no better for coming back.
         """
         health = self.health.get(tier)
-        if health is None or tier in self._forgiven:
+        if health is None or not health.degraded or tier in self._forgiven:
             return False
         self._forgiven.add(tier)
-        if health.degraded:
-            self.health[tier] = replace(health, failures=0, degraded_until=now)
-        else:
-            del self.health[tier]
-            self._recovered[tier] = now
+        self.health[tier] = replace(health, degraded_until=now)
         return True
 
     def begin(self, tier: str, now: float) -> TierCall:
@@ -116,8 +110,7 @@ class Breakers:
             return False
         new = replace(old, failures=old.failures + 1)
         if old.degraded:
-            if old.failures:  # 0: the server has just come back, and one call may fail
-                new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
+            new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
         self.health[tier] = new

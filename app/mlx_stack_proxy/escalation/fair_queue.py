@@ -2,29 +2,28 @@
 
 Each :class:`FairQueue` keeps its waiting sessions in the order of their turns. The first session
 gets the next slot for its oldest ticket and moves to the end. Several queues may share a limit
-(:class:`Together`), and then the queues take turns as well. This is bookkeeping only:
+(:class:`SharedLimit`), and then the queues take turns as well. This is bookkeeping only:
 ``tier_queue.py`` does the waiting.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 
 class Ticket:
     """One request's place in a queue."""
 
-    __slots__ = ("granted", "session")
+    __slots__ = ("granted", "on_grant", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
         self.granted = False  # whether it holds a slot
-
-    def grant(self) -> None:
-        self.granted = True
+        self.on_grant: Callable[[], None] | None = None  # called when a slot is granted
 
 
-class Together:
+class SharedLimit:
     """A common limit of several queues: how many of their slots may be in use at once."""
 
     def __init__(self) -> None:
@@ -54,10 +53,10 @@ class Together:
 class FairQueue:
     """One tier's slots, and the tickets that wait for one."""
 
-    def __init__(self, slots: int, together: Together | None = None) -> None:
+    def __init__(self, slots: int, shared: SharedLimit | None = None) -> None:
         self.slots = slots  # how many tickets may hold one at once, within the common limit
-        self.together = together or Together()
-        self.together.add(self)
+        self.shared = shared or SharedLimit()
+        self.shared.add(self)
         self.in_use = 0  # tickets that hold a slot
         self.waiting = 0  # tickets that wait for one
         # Waiting sessions in the order of their turns, each with its tickets as they arrived.
@@ -78,22 +77,22 @@ class FairQueue:
             self.in_use -= 1
         else:
             self._withdraw(ticket)
-        self.together.grant_free()
+        self.shared.grant_free()
 
     def set_slots(self, slots: int) -> None:
         """Change the number of slots, and grant what is free now. No granted slot is taken."""
         self.slots = slots
-        self.together.grant_free()
+        self.shared.grant_free()
 
     @property
     def has_room(self) -> bool:
         """Whether a ticket that joins now gets a slot at once."""
-        return self.in_use < self.slots and not self.waiting and not self.together.is_full
+        return self.in_use < self.slots and not self.waiting and not self.shared.is_full
 
     @property
     def could_grant(self) -> bool:
         """Whether a ticket waits although a slot is free."""
-        return self.in_use < self.slots and bool(self._turns) and not self.together.is_full
+        return self.in_use < self.slots and bool(self._turns) and not self.shared.is_full
 
     def grant_next(self) -> None:
         """Grant a slot to the session whose turn it is; call it only while :attr:`could_grant`."""
@@ -114,4 +113,6 @@ class FairQueue:
 
     def _grant(self, ticket: Ticket) -> None:
         self.in_use += 1
-        ticket.grant()
+        ticket.granted = True
+        if ticket.on_grant is not None:
+            ticket.on_grant()

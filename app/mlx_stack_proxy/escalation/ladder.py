@@ -173,7 +173,8 @@ def larger(exchange: Exchange, settings: Settings, view: TierView, said: int | N
 
 
 def may_escalate(exchange: Exchange, settings: Settings) -> bool:
-    return settings.reliability.escalation.enabled and exchange.controls.escalation
+    stays = exchange.start is not None and exchange.start.stays
+    return settings.reliability.escalation.enabled and exchange.controls.escalation and not stays
 
 
 def window(tier: str, settings: Settings, view: TierView) -> int:

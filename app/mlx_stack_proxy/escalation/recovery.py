@@ -2,8 +2,8 @@
 
 From a tier's first failure on, a task asks its ``health_url`` once a second; a tier without one is
 not watched. If the server takes no connection and later answers, it was restarted, and the tier's
-breaker forgives its failures. A server that answers all along while its calls fail, or that hangs
-and recovers, is not forgiven: nothing shows that its next call would go better.
+breaker ends its cool-down. A server that answers all along while its calls fail, or that hangs and
+recovers, has to cool down: nothing shows that its next call would go better.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import asyncio
 import contextvars
 from typing import Final
 
-from ..engine.background import Background
 from ..engine.upstream import HEALTH_SECONDS, Upstream
 from ..settings import Settings
+from ..tasks import Background
 from ..telemetry import log
 from .breaker import HEALTHY
 from .tier_states import TierStates
@@ -76,17 +76,13 @@ class Recovery:
             self.watched.discard(tier)
 
     async def _wait_for(self, tier: str) -> None:
-        gone = ""  # the URL at which no server took the connection; "" for none
+        gone = False  # the server has taken no connection
         while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
             health = await self._upstream.health(url, HEALTH_SECONDS)
-            if health == "gone":
-                gone = url
-            elif health == "well":
-                if gone == url:
+            if health == "well":
+                if gone:
                     self._states.answers_again(tier)
-                gone = ""
-            failures = self._states[tier].failures
+                if gone or not self._states.cooling(tier):
+                    return  # its calls fail, not the server; or the next request is the probe
+            gone = gone or health == "gone"
             await asyncio.sleep(INTERVAL_SECONDS)
-            as_before = self._states[tier].failures == failures
-            if health == "well" and as_before and not self._states.cooling(tier):
-                return  # its calls fail, not the server; or the next request is the probe

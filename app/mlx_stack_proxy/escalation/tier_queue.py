@@ -1,7 +1,7 @@
 """Waiting for a tier's slot, in the order that ``fair_queue.py`` keeps.
 
-A ticket that gets no slot at once has a future, which the grant resolves. The local tiers share a
-limit of one request in all while memory is short.
+A ticket that gets no slot at once waits for an event, which the grant sets. The local tiers share
+a limit of one request in all while memory is short.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from ..settings import TierSettings
-from .fair_queue import FairQueue, Ticket, Together
+from .fair_queue import FairQueue, SharedLimit, Ticket
 
 
 class QueueTimeout(Exception):
@@ -30,30 +30,15 @@ class QueueTimeout(Exception):
         super().__init__(f"no free place within {seconds:g} s{why}")
 
 
-class _Waiting(Ticket):
-    """A ticket that can be awaited."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, session: str) -> None:
-        super().__init__(session)
-        self.future: asyncio.Future[None] | None = None  # set once the ticket has to wait
-
-    def grant(self) -> None:
-        super().grant()
-        if self.future is not None and not self.future.done():
-            self.future.set_result(None)
-
-
 class TierQueue(FairQueue):
     """One tier's slots and its queue.
 
-    ``together``: the local tiers' common limit; None for a tier that is not on this machine.
+    ``shared``: the local tiers' common limit; None for a tier that is not on this machine.
     """
 
-    def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
-        super().__init__(tier.max_concurrency, together)
-        self.local = together is not None
+    def __init__(self, tier: TierSettings, shared: SharedLimit | None = None) -> None:
+        super().__init__(tier.max_concurrency, shared)
+        self.local = shared is not None
         self._timeout = tier.queue_timeout
 
     def adapt(self, tier: TierSettings) -> None:
@@ -63,7 +48,7 @@ class TierQueue(FairQueue):
 
     async def enter(self, session: str) -> Ticket:
         """Wait for a slot, which :meth:`leave` gives back. Raises :class:`QueueTimeout`."""
-        ticket = _Waiting(session)
+        ticket = Ticket(session)
         self.join(ticket)
         if not ticket.granted:
             try:
@@ -73,14 +58,15 @@ class TierQueue(FairQueue):
                 raise
         return ticket
 
-    async def _wait(self, ticket: _Waiting) -> None:
-        ticket.future = asyncio.get_running_loop().create_future()
+    async def _wait(self, ticket: Ticket) -> None:
+        granted = asyncio.Event()
+        ticket.on_grant = granted.set
         try:
             async with asyncio.timeout(self._timeout):
-                await ticket.future
+                await granted.wait()
         except TimeoutError:
             if not ticket.granted:  # else the slot came in the same moment, and is used
-                shedding = self.together.limit is not None
+                shedding = self.shared.limit is not None
                 raise QueueTimeout(self._timeout, shedding=shedding) from None
 
 
@@ -88,7 +74,7 @@ class TierQueues:
     """A queue for each tier; pass-through models have none."""
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
-        self._local = Together()
+        self._local = SharedLimit()
         # A removed tier keeps its queue: an exchange that began with the tier may still run.
         self._queues: dict[str, TierQueue] = {}
         self._shown: list[str] = []  # the tiers of the present settings

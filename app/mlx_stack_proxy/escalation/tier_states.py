@@ -102,7 +102,7 @@ class TierStates:
         return "tier_recovered", {}
 
     def answers_again(self, tier: str) -> None:
-        """Forgive a failing tier whose server was gone and answers again."""
+        """End the cool-down of a tier whose server was gone and answers again."""
         if self._breakers.answers_again(tier, self._clock()):
             self._journal.set_breaker(tier, self._breakers[tier])
             log.get().info("tier_answers_again", tier=tier)

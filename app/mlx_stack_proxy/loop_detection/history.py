@@ -81,7 +81,7 @@ class HistoryReader:
         """
         steps = joined(self._parts(blocks), failed)
         seen = self._seen_of(session)
-        return _Reading(seen, _turns_before(steps, blocks.said, seen)).history(steps)
+        return _Reading(seen, _turns_before(steps, blocks.messages, seen)).history(steps)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
@@ -94,7 +94,7 @@ class HistoryReader:
 
     def _parts(self, blocks: Blocks) -> Iterator[Sequence[Step]]:
         """Yield the steps of each block, then those of the messages after the last block."""
-        said, names = blocks.said, blocks.names
+        said, names = blocks.messages, blocks.names
         for at, name in enumerate(names):
             known = self._blocks.get(name)
             steps = known or steps_in(said[at * BLOCK : (at + 1) * BLOCK])

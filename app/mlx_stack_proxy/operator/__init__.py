@@ -1,1 +1,36 @@
-"""The commands of ``mlx-stack-proxy``: a module or package for each, listed in ``cli``."""
+"""The commands of ``mlx-stack-proxy``; ``cli.py`` has their table. Here is what they share."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+# Where the files of `deploy/` are: the wheel has them as `mlx_stack_proxy/deploy/`.
+_DEPLOY = (Path(__file__).parents[1] / "deploy", Path(__file__).parents[3] / "deploy")
+
+
+class CommandError(Exception):
+    """A command can't be done: its exit code is 1. The message is one line for the user."""
+
+
+def deploy_path(name: str) -> Path:
+    """Return the path of a file or folder below ``deploy/``, even if it doesn't exist."""
+    for place in _DEPLOY:
+        if (place / name).exists():
+            return place / name
+    return _DEPLOY[-1] / name
+
+
+def replace_file(path: Path, content: str, mode: int) -> None:
+    """Write a file atomically, with its mode from the first byte on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

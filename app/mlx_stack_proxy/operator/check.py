@@ -2,7 +2,7 @@
 memory pressure can be used.
 
 Each finding is a line with a mark (:data:`Line`); a line that needs action is followed by one
-marked :data:`NEXT`. The models are asked by ``tier_probe.Probe``. Beside a running ``up`` the
+marked :data:`NEXT`. The models are asked by ``litellm_probe.Probe``. Beside a running ``up`` the
 command checks the configuration that ``up`` has written.
 """
 
@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import dataclasses
 import os
-import textwrap
 from collections.abc import AsyncIterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -24,12 +23,13 @@ from ..escalation.tiers import is_listed
 from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
+from ..printable import wrapped
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
-from . import litellm_models, settings_shown
+from . import settings_shown
+from .litellm_probe import Mark, NoModels, Probe, list_models
 from .local_stack import run_directory
-from .tier_probe import Mark, Probe
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the line before
 Line = tuple[Mark | Literal["→"], str]
@@ -55,9 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.settings:
-        return show(args.config)
-    return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+    if not args.settings:
+        return check(args.config, probe=not args.no_probe, cloud=args.cloud)
+    read_in = _read(args.config)
+    for line in settings_shown.lines(*read_in) if read_in else ():
+        print(line)
+    return 0 if read_in else 1
 
 
 def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
@@ -72,16 +75,6 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
     settings, sources = read_in
     _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
     return asyncio.run(_run(settings, probe=probe, cloud=cloud))
-
-
-def show(config: str | None) -> int:
-    """Print every setting and its origin; return the exit code: 1 if the settings can't be used."""
-    read_in = _read(config)
-    if read_in is None:
-        return 1
-    for line in settings_shown.lines(*read_in):
-        print(line)
-    return 0
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
@@ -152,15 +145,7 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
 
 def _say(line: Line) -> None:
     mark, text = line
-    lines = textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=f"{mark:<4}  ",
-        subsequent_indent=" " * 6,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    print("\n".join(lines), flush=True)
+    print("\n".join(wrapped(text, _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
 
 
 async def _litellm(
@@ -170,8 +155,8 @@ async def _litellm(
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     variable = settings.upstream.api_key_env
     try:
-        names = names_in(await litellm_models.ask(upstream, upstream_key(settings), variable))
-    except litellm_models.NoModels as error:
+        names = names_in(await list_models(upstream, upstream_key(settings), variable))
+    except NoModels as error:
         reached: list[Line] = [("ok", f"{where}: reachable")] if error.reached else []
         return None, [*reached, ("FAIL", f"{where}: {error}"), (NEXT, error.next_step)]
     assert names is not None

@@ -2,7 +2,7 @@
 
 A command's module has ``add_arguments(parser)``, which sets the function that runs the command as
 the parser's default ``run``. Only the module of the given command is imported, so that no command
-waits for the imports of others.
+waits for the imports of others. The two commands that only print a file are here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from importlib import import_module
 
 from .. import __version__
 from ..frozen import frozen
-from ..settings_source import SettingsError
+from ..settings_source import SCHEMA, SettingsError
+from . import CommandError
 
 CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
@@ -28,6 +29,7 @@ class Command:
     says: str  # its line in --help
     module: str  # relative to this package
     config: bool = True  # whether the command takes --config
+    adds: str = "add_arguments"  # the module's function
 
 
 # In the order of --help.
@@ -36,7 +38,7 @@ COMMANDS = (
     Command("init", "write a first config.yaml, from what is here", "init.command", config=False),
     Command("check", "check the configuration, LiteLLM and the tiers", "check"),
     Command("agents", "what Claude Code, Codex and others need to ask it", "agents.command"),
-    Command("config", "about the configuration file", "config_schema", config=False),
+    Command("config", "about the configuration file", "cli", False, "_add_schema"),
     Command("replay", "run recorded exchanges through the stages", "replay"),
     Command("pressure", "how short this machine's memory is", "pressure"),
     Command("status", "a running proxy and its tiers, on one screen", "remote.status"),
@@ -53,7 +55,9 @@ COMMANDS = (
         "up", "start model servers, LiteLLM and the proxy on this machine", "local_stack.up", False
     ),
     Command("demo", "what the proxy does for a weak model, side by side", "demo.command"),
-    Command("completion", "print what makes a shell complete commands", "completion", False),
+    Command(
+        "completion", "print what makes a shell complete commands", "cli", False, "_add_completion"
+    ),
 )
 
 
@@ -67,9 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return getattr(args, "config_error_exit", CONFIG_ERROR)
+    except CommandError as error:
+        print(error, file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the reader of our output (`… | head`) has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -85,7 +97,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     for command in COMMANDS:
         its = commands.add_parser(command.name, help=command.says)
         if completing or command.name in argv:
-            import_module(f".{command.module}", __package__).add_arguments(its)
+            getattr(import_module(f".{command.module}", __package__), command.adds)(its)
             if command.config:
                 _add_config(its)
     if completing:
@@ -101,3 +113,29 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="default: $MLX_STACK_CONFIG, then ./config.yaml, then the defaults alone",
     )
+
+
+def _add_schema(parser: argparse.ArgumentParser) -> None:
+    about = parser.add_subparsers(required=True, metavar="WHAT")
+    about.add_parser("schema", help="print its JSON Schema, for editors").set_defaults(run=_schema)
+
+
+def _schema(_: argparse.Namespace) -> int:
+    print(SCHEMA.read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.description = (
+        'In ~/.bashrc or ~/.zshrc: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish: '
+        "mlx-stack-proxy completion fish > ~/.config/fish/completions/mlx-stack-proxy.fish"
+    )
+    parser.set_defaults(run=_completion)
+
+
+def _completion(args: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["mlx-stack-proxy"], shell=args.shell))
+    return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -24,9 +23,10 @@ from starlette.routing import Route
 
 from ..memory_pressure.probe import MemoryProbe
 from ..memory_pressure.readers import open_reader
-from ..settings import MemoryPressureSettings, ObservabilitySettings
+from ..settings import MemoryPressureSettings, Settings
 from ..settings_source import load
 from ..telemetry import log
+from . import CommandError
 
 SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows
 
@@ -40,14 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 1 if the level can't be read here, or the port is taken."""
+    """Return the exit code: 1 if the level can't be read here."""
     settings = load(args.config)
-    rules = settings.reliability.memory_pressure
     if args.serve:
-        return serve(args.host, args.port, rules, settings.observability)
+        return serve(args.host, args.port, settings)
     # The log would only repeat the line that is printed.
     log.configure(replace(settings.observability, log_level="error"))
-    return asyncio.run(_once(rules, as_json=args.json))
+    return asyncio.run(_once(settings.reliability.memory_pressure, as_json=args.json))
 
 
 def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
@@ -56,7 +55,7 @@ def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe
     return MemoryProbe(rules, open_reader(source), time.monotonic)
 
 
-def told(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
+def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body: the last reading's level, or why there is none.
 
     The level is not damped (``hold_seconds``): the proxy that reads it does that itself.
@@ -84,14 +83,14 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
             await probe.look()
     finally:
         await probe.close()
-    status, body = told(probe)
+    status, body = status_and_body(probe)
     if as_json:
         print(orjson.dumps(body).decode())
     elif status == 200:
         because = f", because of {body['cause']}" if body["cause"] else ""
         print(f"{body['level']}{because} (read from: {body['source']})")
     else:
-        print(body["error"], file=sys.stderr)
+        raise CommandError(body["error"])
     return 0 if status == 200 else 1
 
 
@@ -99,7 +98,7 @@ def build(probe: MemoryProbe) -> Starlette:
     """Return the app of ``--serve``, which answers ``GET /``."""
 
     async def level(_: Request) -> Response:
-        status, body = told(probe)
+        status, body = status_and_body(probe)
         return Response(orjson.dumps(body), status, media_type="application/json")
 
     @contextlib.asynccontextmanager
@@ -113,15 +112,12 @@ def build(probe: MemoryProbe) -> Starlette:
     return Starlette(routes=[Route("/", level)], lifespan=lifespan)
 
 
-def serve(
-    host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
-) -> int:
-    """Serve until Ctrl-C; return 1 if nothing on this machine tells the level, else 0."""
-    log.configure(observability)
-    probe = probe_of(rules)
+def serve(host: str, port: int, settings: Settings) -> int:
+    """Serve until Ctrl-C. Raises ``CommandError`` if nothing on this machine tells the level."""
+    log.configure(settings.observability)
+    probe = probe_of(settings.reliability.memory_pressure)
     if probe.source is None:
-        print(told(probe)[1]["error"], file=sys.stderr)
-        return 1
+        raise CommandError(status_and_body(probe)[1]["error"])
     log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
     uvicorn.run(
         build(probe),

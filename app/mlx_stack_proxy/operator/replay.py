@@ -381,11 +381,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         out.write(json.dumps({"summary": total}) + "\n")
     else:
-        out.write(_told(total))
+        out.write(_summary_text(total))
     return 1 if UNREADABLE in total["actions"] else 0
 
 
-def _told(total: dict[str, Any]) -> str:
+def _summary_text(total: dict[str, Any]) -> str:
     lines = [f"\nrecords: {total['records']}"]
     if total["differing"]:
         lines.append(f"  other verdicts than recorded: {total['differing']}")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from ..reload import Given
-from ..settings import Settings
 from ..settings_source import SettingsError, read
-from .local_stack import console, ports
+from .local_stack import ports
 from .service import env_file
 
 _ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal; return the exit code. Raises :class:`SettingsError`."""
+    """Serve until a signal; return the exit code. Raises ``SettingsError``, ``CommandError``."""
     # The whole proxy: a container's health check reads the settings without it.
     from ..server import process
     from ..telemetry import log_file
@@ -49,22 +47,10 @@ def run(args: argparse.Namespace) -> int:
             raise SettingsError([problem], str(args.log_file)) from None
     given = given_by(args)
     settings = given.read()
-    if taken := _taken(settings):
-        sys.stderr.write(f"mlx-stack-proxy serve: {taken}\n")
-        return 1
-    return process.serve(settings, log_to=args.log_file, given=given)
-
-
-def _taken(settings: Settings) -> str:
-    """Return a sentence on who has the port; "" if it is free, or only uvicorn can tell."""
     server = settings.server
-    if server.port == 0 or server.host not in _ON_LOOPBACK:
-        return ""
-    try:
+    if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    except console.UpError as error:
-        return str(error)
-    return ""
+    return process.serve(settings, log_to=args.log_file, given=given)
 
 
 def given_by(args: argparse.Namespace) -> Given:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import yaml
 
+from ..printable import wrapped
 from ..section import keys_of
 from ..settings import Settings
 from ..settings_source import Sources
@@ -34,14 +34,8 @@ def lines(settings: Settings, sources: Sources) -> Iterator[str]:
             section = path[:-1]
             yield ".".join(section)
         origin = _ORIGINS[sources.origin(path)]
-        yield from textwrap.wrap(
-            f"{as_yaml(path[-1])}: {as_yaml(_shown(path[-1], value))}",
-            WIDTH,
-            initial_indent=f"  {origin:<8} ",
-            subsequent_indent=" " * 13,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        line = f"{as_yaml(path[-1])}: {as_yaml(_shown(path[-1], value))}"
+        yield from wrapped(line, WIDTH, f"  {origin:<8} ", " " * 13)
 
 
 def as_yaml(value: Any) -> str:

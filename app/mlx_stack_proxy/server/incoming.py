@@ -8,8 +8,8 @@ request ends: the parsed body is about as large, and further attempts need it.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-import secrets
 from typing import Any
 
 from ..engine.watch import Receive
@@ -111,7 +111,7 @@ def read_incoming(scope: Any) -> Incoming:
         raise invalid("only chunks are understood", "transfer-encoding", status=501)
     _check_path(scope["path"])
     given = headers.get("x-request-id", "")
-    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + secrets.token_hex(12)
+    request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{random.getrandbits(96):024x}"
     target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     query = scope.get("query_string") or b""
     if query:

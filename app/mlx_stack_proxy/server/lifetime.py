@@ -24,12 +24,12 @@ _TOLD_OF_TIERS: Final = {
 
 def upstream_down(services: Services, why: str) -> None:
     log.get().error("litellm_down", why=why)
-    accounts.keep_alone(services, "upstream_down", {"why": why})
+    accounts.record_event(services, "upstream_down", {"why": why})
 
 
 def upstream_up(services: Services, seconds: float) -> None:
     log.get().info("litellm_up", after_seconds=round(seconds, 1))
-    accounts.keep_alone(services, "upstream_up", {"seconds": round(seconds, 1)})
+    accounts.record_event(services, "upstream_up", {"seconds": round(seconds, 1)})
 
 
 async def started(services: Services) -> None:
@@ -46,7 +46,7 @@ async def started(services: Services) -> None:
     except StoreError as error:
         accounts.store_failed(services, error)
         killed = was_down = False
-    accounts.keep_alone(services, "started", {"version": __version__, "killed": killed})
+    accounts.record_event(services, "started", {"version": __version__, "killed": killed})
     if killed:
         accounts.count_alone(services, {"kills": 1})
     services.background.start(_look_around(services, was_down=was_down))
@@ -72,7 +72,7 @@ async def stopped(services: Services, sig: int | None) -> None:
     """Keep the event of the end, and wait until it is written. ``sig``: the signal, if any."""
     seconds = round(time.time() - services.life.started, 1)
     name = signal.Signals(sig).name if sig is not None else ""
-    accounts.keep_alone(services, "stopped", {"signal": name, "seconds": seconds})
+    accounts.record_event(services, "stopped", {"signal": name, "seconds": seconds})
     await services.journal.written()
 
 

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import orjson
 
 from .. import tasks
-from ..engine.background import Background
 from ..engine.headers import RawHeaders
 from ..engine.services import Services
 from ..engine.upstream import Upstream, UpstreamError
@@ -59,7 +58,7 @@ class Notifier:
         self._clock = clock
         self._quiet_until: dict[str, float] = {}  # by kind, on the clock
         self._held: dict[str, int] = {}  # how many events wait to be told, by kind
-        self._background = Background()
+        self._background = tasks.Background()
         self._nightly: asyncio.Task[None] | None = None
 
     def start(self, services: Services) -> None:

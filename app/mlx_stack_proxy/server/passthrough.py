@@ -177,7 +177,7 @@ class Passthrough:
 
         Raises ``ProxyError``.
         """
-        books.sent(len(content))
+        books.request_sent(len(content))
         try:
             return await self._services.upstream.send(
                 request.method, way.target, way.headers, content, call_id=request.id
@@ -186,7 +186,7 @@ class Passthrough:
             raise invalid(f"this path can't be passed on: {error}", "path") from None
         except UpstreamError as error:
             if error.unreachable:
-                books.sent(0)
+                books.request_sent(0)
             raise _unavailable(error) from None
 
     async def _relay(
@@ -203,7 +203,7 @@ class Passthrough:
             *request.id_headers,
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
-        books.read(response.status)
+        books.response_began(response.status)
         left = _length(request, response)
         if left != 0:
             await downstream.start(response.status, headers)
@@ -216,7 +216,7 @@ class Passthrough:
             log.get().warning("upstream_broke_off", why=str(error))
             return
         watch.stop()
-        books.whole()
+        books.response_ended()
         await books.close()
         if not downstream.started:
             await downstream.start(response.status, headers)

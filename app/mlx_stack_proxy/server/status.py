@@ -11,7 +11,7 @@ from ..engine.services import Services
 from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings
 from ..state.hourly import hour_of
-from ..state.store import Limit, Refused, StoreError
+from ..state.store import Limit, StoreError
 from ..telemetry import accounts, report
 from . import reachable
 
@@ -49,13 +49,10 @@ async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     now = services.wall_clock()
     try:
         sessions = await services.store.count_sessions(now)
-        # A reservation of 0 tokens that has expired already only returns the counts.
-        asked = [Limit(limit.scope, None, limit.rolling) for limit in limits]
-        found = await services.store.reserve("status", asked, 0, now, now)
+        used = (await services.store.load("", now, limits)).counts
     except StoreError as error:
         accounts.store_failed(services, error)
         return None, []
-    used = {} if isinstance(found, Refused) else found.used
     return sessions, [
         {"scope": limit.scope, "used": used.get(limit.scope, 0), "limit": limit.most}
         for limit in limits

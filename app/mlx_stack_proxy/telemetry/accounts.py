@@ -46,7 +46,7 @@ def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
     """Return what an ended exchange adds to the hour's counters; record its last events."""
     try:
         found = counts_of(exchange, outcome)
-        keep(services, exchange, _told_of_end(exchange, outcome))
+        record_events(services, exchange, _told_of_end(exchange, outcome))
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return {}
@@ -106,7 +106,7 @@ def note_escalated(services: Services, exchange: Exchange, before: str, reason: 
     """Record that the exchange has moved from the tier ``before`` to its present tier."""
     services.metrics.escalations.labels(before, exchange.tier, reason).inc()
     detail = {"from": before, "to": exchange.tier, "reason": reason}
-    keep(services, exchange, [("escalated", detail)])
+    record_events(services, exchange, [("escalated", detail)])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
@@ -137,7 +137,7 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
         events.append((row.event, detail))
-    keep(services, exchange, events)
+    record_events(services, exchange, events)
 
 
 def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
@@ -146,23 +146,23 @@ def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> Non
         return
     tried = [attempt.as_dict() for attempt in exchange.attempts]
     detail = {"type": error.type, "status": error.status, "attempts": tried}
-    keep(services, exchange, [("exhausted", detail)])
+    record_events(services, exchange, [("exhausted", detail)])
 
 
-def keep(
+def record_events(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Record an exchange's events, each as (kind, detail), for the post-mortem."""
     who = (exchange.id, exchange.session.hash, exchange.request.agent)
-    keep_of(services, who, exchange.tier, events)
+    record_events_of(services, who, exchange.tier, events)
 
 
-def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
+def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:
     """Record an event that belongs to no request."""
-    keep_of(services, ("", "", ""), "", [(kind, detail)])
+    record_events_of(services, ("", "", ""), "", [(kind, detail)])
 
 
-def keep_of(
+def record_events_of(
     services: Services,
     who: tuple[str, str, str],
     tier: str,

@@ -25,10 +25,10 @@ from ..state.hourly import Deltas
 from ..state.store import Change, Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
+from ..wire.usage import window_of
 from . import budgets
 from .budgets import Spent
-from .prompt_costs import Measured, measured
-from .reservation import Reservation, budgets_unreadable
+from .reservation import Reservation
 
 
 class Books:
@@ -43,10 +43,9 @@ class Books:
         self._reservation = self._new_reservation()
         self._in_cloud = 0  # tokens that the attempt has used in the cloud
         self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
-        self._here = self._limits  # the exchange's budgets and those of the attempt's tier
+        self._attempt_limits = self._limits  # with those of the attempt's tier
         self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
         self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
-        self._prompt: Measured | None = None  # the attempt's; measured under `hard_stop` only
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
         # Tiers whose own budget is used up: another tier has to take the exchange.
         self.spent_tiers: frozenset[str] = frozenset()
@@ -60,7 +59,7 @@ class Books:
         return self.spent_tiers | self.capped_tiers
 
     @cached_property
-    def _of_cap(self) -> Reservation:
+    def _cloud_reservation(self) -> Reservation:
         """The reservation of the cloud's cap; made only if a cloud is configured."""
         return self._new_reservation()
 
@@ -123,28 +122,22 @@ class Books:
         if self._policy == "hard_stop":
             await self._settle()
         own = budgets.tier_limits(self._exchange, tier, self._rules)
-        self._here = limits = self._limits + own
+        self._attempt_limits = limits = self._limits + own
         self._warn(limits)
         if self._policy != "hard_stop":
             return None
-        known = self._services.settings.tiers.get(tier, PASS_THROUGH)
-        self._prompt = prompt = measured(body)
-        session = self._exchange.session.hash
-        most = self._services.prompt_costs.most(tier, session, prompt)
-        try:
-            found = await self._reservation.make(
-                limits,
-                most + budgets.most_written(body),
-                known.queue_timeout + known.total_timeout,
-                partial=True,
-                patience=known.queue_timeout,
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return Rejected(budgets_unreadable())
-        if found is None:
-            return None
-        return self._reservation.refusal_of(found, tier, tier_only=found.limit in own)
+        settings = self._services.settings
+        known = settings.tiers.get(tier, PASS_THROUGH)
+        window = window_of(settings.tiers.get(tier), settings)
+        window = max(window, self._exchange.request.prompt_tokens)
+        return await self._reservation.admit(
+            limits,
+            budgets.most_read(body, window) + budgets.most_written(body),
+            tier,
+            own=own,
+            seconds=known.queue_timeout + known.total_timeout,
+            patience=known.queue_timeout,
+        )
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
         """Reserve from the cloud's cap what a call on a tier may use; return the refusal, if any.
@@ -163,14 +156,14 @@ class Books:
         tokens = budgets.most_used({**exchange.request.body, "max_tokens": most})
         seconds = known.queue_timeout + known.total_timeout
         try:
-            found = await self._of_cap.make(cloud.limits, tokens, seconds)
+            found = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
         if found is None:
             return None
         self.capped_tiers |= {tier}
-        return self._of_cap.refusal_of(found, tier)
+        return self._cloud_reservation.refusal_of(found, tier)
 
     async def settle_cloud(self) -> None:
         """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
@@ -178,10 +171,7 @@ class Books:
         if cloud is None:
             return
         used, self._in_cloud = self._in_cloud, 0
-        try:
-            await self._of_cap.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
+        await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
     def _warn(self, limits: tuple[Limit, ...]) -> None:
         share = budgets.share_used(limits, self._used)
@@ -193,10 +183,6 @@ class Books:
             return None
         exchange = self._exchange
         tier = exchange.tier
-        if self._prompt is not None and reply.usage is not None:
-            self._services.prompt_costs.take(
-                tier, exchange.session.hash, self._prompt, reply.usage.prompt_tokens
-            )
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
@@ -215,7 +201,7 @@ class Books:
         spent, self._spent = self._spent, None
         if not self._limits or (spent is None and not self._reservation.held):
             return
-        limits = self._here
+        limits = self._attempt_limits
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
@@ -227,11 +213,7 @@ class Books:
 
     async def _settle(self) -> None:
         amounts, self._amounts = self._amounts, {}
-        try:
-            before = await self._reservation.settle(amounts, self._exchange.tier)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return
+        before = await self._reservation.settle(amounts, self._exchange.tier)
         used = {limit.scope: tokens for limit, tokens in amounts.items()}
         self._used |= {scope: tokens + used[scope] for scope, tokens in before.items()}
         self._note_spent_tiers()

@@ -14,7 +14,6 @@ import orjson
 from ..engine.services import Services
 from ..engine.session_id import SessionId
 from ..settings import PASS_THROUGH
-from ..state.store import StoreError
 from ..telemetry import accounts
 from ..telemetry.metrics import OTHER
 from ..wire.chunks import count_of
@@ -23,8 +22,7 @@ from ..wire.usage import SLACK, Bounds, window_of
 from ..wire.usage_tail import UsageTail
 from . import budgets
 from .budgets import Spent
-from .prompt_costs import Measured, measured
-from .reservation import Reservation, budgets_unreadable
+from .reservation import Reservation
 
 SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
 _NO_TIER = ""
@@ -60,7 +58,6 @@ class PassthroughBooks:
         self._writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
-        self._prompt: Measured | None = None  # measured under `hard_stop` only
         self._limit = 0  # most tokens of all choices, by the body's own limit; 0: none, or not read
         self._size = 0  # bytes of the request's body
         self._sent = False  # upstream may have begun to work on a body
@@ -78,26 +75,21 @@ class PassthroughBooks:
         most = 1
         if body and self._asks:
             asked = _asked(body)
-            self._prompt = prompt = measured(asked)
-            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt)
+            most = budgets.most_read(asked)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
-        try:
-            found = await self._reservation.make(
-                self._limits, most, SECONDS, partial=True, patience=PASS_THROUGH.queue_timeout
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            raise budgets_unreadable() from None
-        if found is not None:
-            raise self._reservation.refusal_of(found, _NO_TIER).error
+        refusal = await self._reservation.admit(
+            self._limits, most, _NO_TIER, seconds=SECONDS, patience=PASS_THROUGH.queue_timeout
+        )
+        if refusal is not None:
+            raise refusal.error
 
-    def sent(self, size: int) -> None:
+    def request_sent(self, size: int) -> None:
         """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
         self._sent = size > 0
         self._size = size
 
-    def read(self, status: int) -> None:
+    def response_began(self, status: int) -> None:
         """Note that a response begins with this status."""
         if status >= 400:
             self._writes = False
@@ -109,7 +101,7 @@ class PassthroughBooks:
         if self._tail is not None:
             self._tail.feed(data)
 
-    def whole(self) -> None:
+    def response_ended(self) -> None:
         """Note that the response has come to its end."""
         self._whole = True
 
@@ -118,7 +110,6 @@ class PassthroughBooks:
         limits, self._limits = self._limits, ()
         if not limits:
             return
-        self._learn()
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
@@ -128,10 +119,7 @@ class PassthroughBooks:
             # List the session among the sessions even if it never asks for a chat completion.
             spender = self._paying or ""
         amounts = dict.fromkeys(limits, spent.total)
-        try:
-            await self._reservation.settle(amounts, _NO_TIER, spender=spender)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
+        await self._reservation.settle(amounts, _NO_TIER, spender=spender)
 
     def _spent(self) -> Spent:
         """Return upstream's count, or an estimate of at least one token if a model has written."""
@@ -156,13 +144,6 @@ class PassthroughBooks:
         """
         window = window_of(None, self._services.settings)
         return Bounds(max(window, self._size), self._limit + SLACK if self._limit else window)
-
-    def _learn(self) -> None:
-        if self._prompt is None or self._tail is None:
-            return
-        if counted := self._tail.usage(self._bounds()):
-            costs = self._services.prompt_costs
-            costs.take(_NO_TIER, self._session, self._prompt, counted[0])
 
 
 def _asked(body: bytes) -> dict[str, Any]:

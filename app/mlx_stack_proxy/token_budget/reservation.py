@@ -47,6 +47,31 @@ class Reservation:
             self._named = f"{self._id}:{secrets.token_hex(8)}"
         return self._named
 
+    async def admit(
+        self,
+        limits: Sequence[Limit],
+        tokens: int,
+        tier: str,
+        *,
+        own: Sequence[Limit] = (),
+        seconds: float,
+        patience: float,
+    ) -> Rejected | None:
+        """Reserve under ``policy: hard_stop``; return the refusal, also if the store can't be read.
+
+        ``own``: those of the limits that are the tier's own. The rest is as in :meth:`make`.
+        """
+        try:
+            found = await self.make(limits, tokens, seconds, partial=True, patience=patience)
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+            said = "the token budgets can't be read now, and policy hard_stop needs them"
+            extra = {"scope": "store"}
+            return Rejected(ProxyError(429, "budget_exceeded", said, extra=extra, retry_after=5))
+        if found is None:
+            return None
+        return self.refusal_of(found, tier, tier_only=found.limit in own)
+
     async def make(
         self,
         limits: Sequence[Limit],
@@ -89,19 +114,13 @@ class Reservation:
         except StoreError as error:
             self.held = False
             if not isinstance(error, NotSent):
-                services.background.start(self._release(limits))
+                nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
+                services.background.start(self._write(nothing))
             raise
         if not isinstance(found, Refused):
             return None
         self.held = False
         return found
-
-    async def _release(self, limits: Sequence[Limit]) -> None:
-        try:
-            nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
-            await self._write(nothing)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
 
     def refusal_of(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """Return the client's error, and keep it as an event at most once a minute.
@@ -135,7 +154,7 @@ class Reservation:
         """Settle the used tokens and report crossed thresholds; return each scope's tokens before.
 
         ``amounts``: used tokens by limit. ``spender``: the hash of a session that the store lists
-        from then on. Raises ``StoreError``.
+        from then on. If the store fails, nothing is reported or returned.
         """
         settlement = self.settlement(amounts)
         if settlement is None:
@@ -146,7 +165,11 @@ class Reservation:
 
     async def _write(self, settlement: Settlement, session: str = "") -> Mapping[str, int]:
         change = Change(session, settlement=settlement)
-        return await self._services.store.write(change, self._services.wall_clock())
+        try:
+            return await self._services.store.write(change, self._services.wall_clock())
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+            return {}
 
     def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
         """Log and keep an event for each threshold that a settlement has crossed.
@@ -173,10 +196,4 @@ class Reservation:
 
     def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
         who = (self._id, self._session, self._agent)
-        accounts.keep_of(self._services, who, tier, [(kind, detail)])
-
-
-def budgets_unreadable() -> ProxyError:
-    """Return the refusal (429) of ``policy: hard_stop`` while the store can't be read."""
-    message = "the token budgets can't be read now, and policy hard_stop needs them"
-    return ProxyError(429, "budget_exceeded", message, extra={"scope": "store"}, retry_after=5)
+        accounts.record_events_of(self._services, who, tier, [(kind, detail)])

@@ -1,14 +1,14 @@
 """Limits the length of a reply: sends a limit upstream with every request, and enforces it.
 
 mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
-write until its window is full. If upstream ignores the limit, the stage counts a lower bound of the
-tokens as the reply comes, cuts the reply and shortens its text. The limits for tool calls are not
-sent, for they would cut a call in the midst; beyond them loop detection's own limits are stricter.
+write until its window is full. If upstream ignores the limit, the stage counts the pieces of the
+reply as they come, each for a token, cuts the reply and shortens its text. The limits for tool
+calls are not sent, for they would cut a call in the midst; beyond them loop detection's own limits
+are stricter.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 
 from ..engine.exchange import Exchange
@@ -24,9 +24,6 @@ from .budgets import fitting, most_asked
 SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
 _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
-# A token never holds parts of two words with a space between them. A token of marks alone may, such
-# as `);` and the next line's `//`.
-_WORD = re.compile(r"(?<!\S)\S*?\w")
 
 
 class ReplyLength:
@@ -48,72 +45,34 @@ class ReplyLength:
         return fitting(most, self.tiers.get(tier), exchange.request)
 
 
-class _Count:
-    """Counts a lower bound of a text's tokens: the pieces or the words, whichever are more."""
+class _ChoiceTokens:
+    """Counts a lower bound of the tokens of one choice: each piece has at least one."""
 
-    __slots__ = ("_in_word", "_pieces", "_unread", "_words", "chars", "tokens")
-
-    def __init__(self) -> None:
-        self._pieces = 0
-        self.chars = 0
-        self._unread: list[str] = []  # pieces whose words are not counted yet
-        self._words = 0
-        self._in_word = False  # the last counted piece may have ended within a word
-        self.tokens = 0
-
-    def take(self, text: str, room: int) -> int | None:
-        """Count a piece. Return where in it the tokens exceed ``room``; None if they don't."""
-        self._pieces = self.tokens = self._pieces + 1
-        self.chars += len(text)
-        self._unread.append(text)
-        if self._pieces <= room and self.chars < 2 * room:
-            return None  # a word takes a character and a space, so the words can't exceed `room`
-        known, starts = self._read()
-        self.tokens = max(self._pieces, self._words)
-        if self.tokens <= room:
-            return None
-        return 0 if self._pieces > room or known > room else starts[room - known]
-
-    def _read(self) -> tuple[int, list[int]]:
-        """Return how many words precede the last piece, and where in that piece words begin."""
-        known, starts = self._words, []
-        for text in self._unread:
-            starts = [found.start() for found in _WORD.finditer(text)]
-            if self._in_word and starts and starts[0] == 0:
-                del starts[0]  # the piece continues the word before it
-            self._in_word = not text[-1].isspace()
-            known = self._words
-            self._words += len(starts)
-        self._unread.clear()
-        return known, starts
-
-
-class _Written:
-    """Counts a lower bound of the tokens of one choice."""
-
-    __slots__ = ("_others", "_text", "_thoughts", "end")
+    __slots__ = ("_chars", "_others", "_text", "_thoughts", "end")
 
     def __init__(self) -> None:
-        self._thoughts = _Count()
-        self._text = _Count()
+        self._thoughts = 0
+        self._text = 0
         self._others = 0  # pieces of calls and refusals
+        self._chars = 0  # of its text
         self.end: int | None = None  # where its text passed the limit, in characters
 
     @property
     def tokens(self) -> int:
-        return self._thoughts.tokens + self._text.tokens + self._others
+        return self._thoughts + self._text + self._others
 
     def take(self, event: _Piece, limit: int) -> None:
         if isinstance(event, (ToolCallDelta, RefusalDelta)):
             self._others += 1
         elif isinstance(event, ReasoningDelta):
-            self._thoughts.take(event.text, limit)
+            self._thoughts += 1
         else:
+            self._text += 1
             # If the thinking alone exceeds the limit, the answer still gets the whole limit.
-            before, thought = self._text.chars, self._thoughts.tokens
-            found = self._text.take(event.text, limit - thought if thought < limit else limit)
-            if found is not None and self.end is None:
-                self.end = before + len(event.text[:found].rstrip())
+            room = limit - self._thoughts if self._thoughts < limit else limit
+            if self._text > room and self.end is None:
+                self.end = self._chars
+            self._chars += len(event.text)
 
 
 class _State(StageState):
@@ -122,7 +81,7 @@ class _State(StageState):
         self._exchange = exchange
         self._sent = 0  # tokens: the limit that went upstream
         self._choices = exchange.request.body.get("n") or 1
-        self._written: dict[int, _Written] = {}
+        self._written: dict[int, _ChoiceTokens] = {}
         self._is_over = False  # the reply was cut, or made shorter
 
     def on_event(self, event: Event) -> Cut | None:
@@ -131,7 +90,7 @@ class _State(StageState):
             return None
         written = self._written.get(event.choice)
         if written is None:
-            written = self._written[event.choice] = _Written()
+            written = self._written[event.choice] = _ChoiceTokens()
         written.take(event, self._sent)
         if written.tokens <= self._sent:
             return None

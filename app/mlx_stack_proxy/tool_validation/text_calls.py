@@ -175,7 +175,7 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
     known: list[FoundCall] = []
     unknown: list[str] = []
     for call in block.calls:
-        name = src.tools.meant(call.name)
+        name = src.tools.tool_named(call.name)
         if name is None:
             unknown.append(call.name)
         else:

@@ -67,14 +67,14 @@ class ToolSet:
             rules.append("name_spelling")
         return found, tuple(rules)
 
-    def meant(self, name: str) -> str | None:
+    def tool_named(self, name: str) -> str | None:
         """Return the name of the tool that ``name`` spells; None if none."""
         found = self.resolve(name)
         return found and found[0]
 
     def schema_of(self, name: str) -> CompiledSchema:
         """Return the schema of the tool that ``name`` spells; if none, one for anything."""
-        return self.compiled(self.meant(name) or "")
+        return self.compiled(self.tool_named(name) or "")
 
     def takes(self, name: str, keys: Collection[str]) -> bool:
         """Whether the tool declares all these keys, and requires no other."""

@@ -75,7 +75,7 @@ def _named(text: str, at: int, tools: ToolSet) -> str | None:
 
 
 def _first_tool(words: Iterable[str], tools: ToolSet) -> str | None:
-    return next(filter(None, map(tools.meant, words)), None)
+    return next(filter(None, map(tools.tool_named, words)), None)
 
 
 def _closed(text: str, tools: ToolSet) -> str | None:
@@ -105,7 +105,7 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
         named = python or read_calls(src, at, shape=bare_envelope)
         calls += named[0] if named else _behind_name(src, at)
     for call in calls:
-        name, arguments = tools.meant(call.name), json_object(call.arguments)
+        name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None

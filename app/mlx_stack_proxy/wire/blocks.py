@@ -23,16 +23,16 @@ class Blocks:
     The system messages at the head belong to none, for some agents write the time into them.
     """
 
-    __slots__ = ("names", "said")
+    __slots__ = ("messages", "names")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         lead = 0
         while lead < len(messages) and _is_systems(messages[lead]):
             lead += 1
-        self.said = messages[lead:] if lead else messages  # the messages behind those at the head
-        starts = range(0, len(self.said) - BLOCK + 1, BLOCK)
+        self.messages = messages[lead:] if lead else messages  # those after the head
+        starts = range(0, len(self.messages) - BLOCK + 1, BLOCK)
         # Hashes, valid in this process only. Messages after the last full block are in none.
-        self.names = [hash(dumped(self.said[start : start + BLOCK])) for start in starts]
+        self.names = [hash(dumped(self.messages[start : start + BLOCK])) for start in starts]
 
 
 def _is_systems(message: Any) -> bool:

@@ -70,16 +70,21 @@ def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
             raise MalformedChunk(f"an event that is not JSON: {error}") from None
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
+    if raw and (event := form.texts.read(payload)) is not None:
+        return Chunk(raw, payload, (event,))
     formed = form.formed(payload)
     if formed is None:
         return _NOTHING
+    events = read_events(formed)
     try:
         encoded = orjson.dumps(formed)
         if not raw or encoded != orjson.dumps(payload):
             raw = sse.data_frame(encoded)
+        else:
+            form.texts.note(payload, events)
     except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
         raw = frame.raw
-    return Chunk(raw, formed, read_events(formed))
+    return Chunk(raw, formed, events)
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:

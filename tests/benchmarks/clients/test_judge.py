@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.clients import judge
-from tests.frameworks.tap import Seen
+from benchmarks.frameworks.tap import Seen
 from tests.support.replies import DONE, chunk, data, text_chunks, with_role
 
 Json = dict[str, Any]
@@ -73,35 +73,28 @@ def test_a_reply_that_the_client_left_is_judged_only_where_it_was_whole() -> Non
     assert judge.flaw(seen(called("{}"), left=True)) == "schema"
 
 
-@pytest.mark.parametrize(("arguments", "flaw"), [(GOOD, ""), ("{}", "schema"), ('{"', "arguments")])
-def test_of_messages(arguments: str, flaw: str) -> None:
-    events = (
+def of_messages(arguments: str) -> bytes:
+    use = {"type": "tool_use", "name": "bash"}
+    delta = {"type": "input_json_delta", "partial_json": arguments}
+    events: list[Json] = [
         {"type": "message_start"},
-        {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "tool_use", "name": "bash"},
-        },
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "input_json_delta", "partial_json": arguments},
-        },
+        {"type": "content_block_start", "index": 0, "content_block": use},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
         {"type": "message_stop"},
-    )
-    assert judge.flaw(seen(b"".join(map(data, events)), MESSAGES)) == flaw
+    ]
+    return chat(*events, end=b"")
 
 
-@pytest.mark.parametrize(("arguments", "flaw"), [(GOOD, ""), ("{}", "schema"), ('{"', "arguments")])
-def test_of_responses(arguments: str, flaw: str) -> None:
+def of_responses(arguments: str) -> bytes:
     item = {"type": "function_call", "name": "bash", "arguments": arguments}
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
-    events = (
-        {"type": "response.output_item.done", "output_index": 1, "item": item},
-        {
-            "type": "response.completed",
-            "response": {"status": "completed", "output": [thought, item]},
-        },
-    )
-    assert judge.flaw(seen(b"".join(map(data, events)) + DONE, RESPONSES)) == flaw
+    response = {"status": "completed", "output": [thought, item]}
+    done = {"type": "response.output_item.done", "output_index": 1, "item": item}
+    return chat(done, {"type": "response.completed", "response": response})
+
+
+@pytest.mark.parametrize(("path", "reply"), [(MESSAGES, of_messages), (RESPONSES, of_responses)])
+@pytest.mark.parametrize(("arguments", "flaw"), [(GOOD, ""), ("{}", "schema"), ('{"', "arguments")])
+def test_of_the_other_dialects(path: str, reply: Any, arguments: str, flaw: str) -> None:
+    assert judge.flaw(seen(reply(arguments), path)) == flaw

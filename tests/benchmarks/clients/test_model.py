@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from benchmarks.clients import spoiled
-from benchmarks.clients.model import CALLS, Model, Tally, whole_of
+from benchmarks.clients.model import CALLS, Model, whole_of
 from benchmarks.clients.spoiled import KINDS, OF_TEXT
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import OPENCODE
-from tests.frameworks.scripted import Say, Use
-from tests.support.replies import chunk, text_chunks, with_role
+from benchmarks.frameworks.scripted import Use
 from tests.support.scripted_server import Call, Reply
 
 Json = dict[str, Any]
@@ -79,25 +78,6 @@ async def test_it_counts_what_it_wrote_and_says_so(model: Model) -> None:
     assert usage["prompt_tokens"] == model.tally.prompt_tokens > 0
 
 
-def test_unstreamed_it_says_the_same_in_one_piece(model: Model) -> None:
-    streamed = whole_of(frames(model.reply(call())))
-    (whole,) = frames(model.reply(call(stream=False)))
-    first, second = (one["choices"][0]["message"]["tool_calls"][0] for one in (streamed, whole))
-    assert first["function"] == second["function"]
-    assert whole["choices"][0]["finish_reason"] == "tool_calls"
-
-
-def test_a_completion_of_chunks() -> None:
-    function = {"name": "bash", "arguments": '{"comm'}
-    first = {"tool_calls": [{"index": 0, "id": "1", "type": "function", "function": function}]}
-    more = {"tool_calls": [{"index": 0, "function": {"arguments": 'and": "ls"}'}}]}
-    (choice,) = whole_of(with_role(first, more, finish="tool_calls"))["choices"]
-    made = choice["message"]["tool_calls"][0]["function"]
-    assert made == {"name": "bash", "arguments": '{"command": "ls"}'}
-    (choice,) = whole_of([*text_chunks("a", "b"), chunk({"reasoning": "c"})])["choices"]
-    assert (choice["message"]["content"], choice["message"]["reasoning"]) == ("ab", "c")
-
-
 def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:
     dealt = spoiled.dealt(7, len(TASKS), CALLS)
     calls = Counter(kind for (_, turn), kind in dealt.items() if turn < CALLS)
@@ -110,25 +90,6 @@ def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:
     assert dealt != spoiled.dealt(8, len(TASKS), CALLS)
 
 
-def test_each_further_ask_has_a_draw_of_its_own() -> None:
-    drawn = [spoiled.again(7, 0, 0, attempt, CALLS) for attempt in range(1, 801)]
-    assert drawn == [spoiled.again(7, 0, 0, attempt, CALLS) for attempt in range(1, 801)]
-    assert 150 < sum(map(bool, drawn)) < 250
-    assert {spoiled.again(7, 0, CALLS, attempt, CALLS) for attempt in range(99)} == {"", *OF_TEXT}
-
-
-def test_a_spoiled_turn_is_asked_again_for_itself(tmp_path: Path) -> None:
-    number, turn = next(place for place in spoiled.dealt(7, len(TASKS), CALLS) if place[1] == 0)
-    model = Model(7, number, OPENCODE, tmp_path, lambda _: True)
-    model.reply(call())
-    assert model.tally.last
-    while model.tally.last:
-        reply = model.reply(call())
-    assert json.dumps(f"test_{TASKS[number].name}") not in str(frames(reply))
-    assert model.tally.spoiled.total() == model.tally.calls - 1
-    assert turn == 0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_spoiled_is_no_good_reply(kind: str) -> None:
     use = Use("bash", {"command": "ls -la"})
@@ -137,12 +98,3 @@ def test_what_is_spoiled_is_no_good_reply(kind: str) -> None:
     message = whole["choices"][0]["message"]
     calls = [one["function"] for one in message.get("tool_calls") or ()]
     assert calls != [{"name": "bash", "arguments": written}]
-
-
-@pytest.mark.parametrize("kind", OF_TEXT)
-def test_what_needs_no_call_may_be_the_last_word(kind: str) -> None:
-    assert KINDS[kind](Say("done"), "").pieces
-
-
-def test_a_tally_begins_empty() -> None:
-    assert Tally().spoiled == {}

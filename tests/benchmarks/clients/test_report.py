@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks import pages
 from benchmarks.clients import report
 from benchmarks.clients.report import DIRECT, PROXIED
-from benchmarks.records import ROOT, Results
 
 Json = dict[str, Any]
 
@@ -42,17 +40,3 @@ def test_a_client_has_two_columns_of_the_tasks_that_both_have_done() -> None:
 def test_a_client_that_has_one_way_only_is_left_out() -> None:
     none = "No task has been done both ways yet."
     assert report.whole({"Codex 1": {DIRECT: {0: row()}, PROXIED: {}}}) == none
-
-
-def test_the_page_has_the_marker() -> None:
-    text = (ROOT / "benchmarks" / "clients.md").read_text()
-    assert pages.between(text, report.MARKER, "x") != text
-
-
-def test_results_are_read_by_their_key(tmp_path: Any) -> None:
-    results = Results(tmp_path / "r")
-    key = {"client": "codex", "way": DIRECT}
-    results.add(key, 3, row())
-    results.add({**key, "way": PROXIED}, 3, row(False))
-    assert results.read(key)[3]["done"]
-    assert list(results.read({**key, "client": "opencode"})) == []

@@ -2,22 +2,6 @@ import orjson
 import pytest
 
 from benchmarks.cost import bodies
-from benchmarks.measure.fast_upstream import CALLED, DIRECTIVE
-
-
-def test_the_tools_differ_and_hold_the_one_that_is_called() -> None:
-    offered = bodies.tools(160)
-    names = [tool["function"]["name"] for tool in offered]
-
-    assert len(set(names)) == 160
-    assert CALLED in names
-    assert bodies.tools(40) == offered[:40]
-
-
-def test_a_history_of_30_kb_has_that_size() -> None:
-    (one,) = bodies.history_of(bodies.HISTORY_BYTES)(1).measured
-
-    assert len(one) == pytest.approx(bodies.HISTORY_BYTES, rel=0.02)
 
 
 def test_of_a_seen_history_all_but_two_messages_were_sent_before() -> None:
@@ -37,14 +21,6 @@ def test_of_a_seen_history_all_but_two_messages_were_sent_before() -> None:
     assert sum(sizes) / len(sizes) == pytest.approx(400, abs=1)
 
 
-def test_an_unseen_history_is_another_session_each_time() -> None:
-    batch = bodies.unseen(25, 100)(10)
-    sessions = {first_user(orjson.loads(raw)["messages"]) for raw in batch.measured}
-
-    assert len(sessions) == 10
-    assert not batch.prepare
-
-
 def test_tools_are_the_same_each_time_or_new_each_time() -> None:
     same, new = bodies.offering(40)(32), bodies.offering(40, new=True)(32)
     lists = [[orjson.loads(raw)["tools"] for raw in one.measured] for one in (same, new)]
@@ -54,17 +30,6 @@ def test_tools_are_the_same_each_time_or_new_each_time() -> None:
             len({orjson.dumps(each[number]["function"]["parameters"]) for each in lists[1]}) == 32
         )
         assert len({each[number]["function"]["name"] for each in lists[1]}) == 1
-
-
-def test_every_kind_says_what_to_answer() -> None:
-    for make in (
-        bodies.plain(10, 1),
-        bodies.offering(4),
-        bodies.unseen(10, 50),
-        bodies.seen(10, 9),
-    ):
-        for raw in make(2).measured:
-            assert DIRECTIVE.search(raw)
 
 
 def first_user(messages: list[dict]) -> str:

@@ -15,16 +15,6 @@ def test_the_exponent_of_what_grows_is_found_behind_a_constant_part(exponent: fl
     assert found.base == pytest.approx(3.0, rel=0.05)
 
 
-def test_noise_of_three_percent_moves_it_little() -> None:
-    rng = random.Random(7)
-    found = [
-        fit.power(XS, [(2.0 + 0.02 * x) * rng.gauss(1, 0.03) for x in XS]).exponent
-        for _ in range(50)
-    ]
-
-    assert sorted(found)[25] == pytest.approx(1.0, abs=0.1)
-
-
 def test_linear_and_quadratic_growth_are_told_apart() -> None:
     rng = random.Random(3)
     linear = fit.power(XS, [(5 + 0.01 * x) * rng.gauss(1, 0.01) for x in XS])
@@ -38,10 +28,6 @@ def test_a_curve_within_the_noise_is_flat() -> None:
 
     assert (found.exponent, found.factor) == (0.0, 0.0)
     assert found(50_000) == pytest.approx(2.05, abs=0.05)
-
-
-def test_a_falling_curve_is_flat_too() -> None:
-    assert fit.power((1, 10, 100), [3.0, 2.5, 2.0]).exponent == 0.0
 
 
 def test_no_base_below_nothing() -> None:

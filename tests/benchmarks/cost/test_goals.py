@@ -20,42 +20,27 @@ def costs(**cpu: list[float]) -> Samples:
     return samples
 
 
-def test_nothing_measured_has_no_goals() -> None:
-    assert goals.judge(Samples()) == []
-
-
 def test_the_median_of_the_rounds_is_judged() -> None:
+    assert goals.judge(Samples()) == []
     samples = costs(relay=[1, 1, 1], proxy=[2.4, 2.5, 9.0])
-
     goal = verdicts(samples)["plain request: the httpx relay's CPU"]
-
     assert goal.met
     assert goal.verdict == "met (within it in 2 of 3 rounds)"
 
 
-def test_a_goal_that_is_missed_says_so() -> None:
-    goal = verdicts(costs(relay=[1, 1, 1], proxy=[2.4, 2.6, 2.7]))[
-        "plain request: the httpx relay's CPU"
-    ]
-
-    assert not goal.met
-    assert goal.verdict.startswith("**not met**")
-
-
-def test_less_than_portkey_means_less() -> None:
-    def met(portkey: float) -> bool:
-        samples = costs(portkey=[portkey], proxy=[1])
-        return verdicts(samples)["plain request: Portkey's CPU"].met
-
-    assert met(1.01)
-    assert not met(1.0)
-
-
-@pytest.mark.parametrize(("litellm", "met"), [(15, True), (14.9, False)])
-def test_a_fifteenth_of_litellm(litellm: float, met: bool) -> None:
-    samples = costs(litellm=[litellm], proxy=[1])
-
-    assert verdicts(samples)["plain request: LiteLLM's CPU"].met is met
+@pytest.mark.parametrize(
+    ("goal", "cpu", "met"),
+    [
+        ("the httpx relay's CPU", {"relay": [1, 1, 1], "proxy": [2.4, 2.6, 2.7]}, False),
+        ("Portkey's CPU", {"portkey": [1.01], "proxy": [1]}, True),
+        ("Portkey's CPU", {"portkey": [1.0], "proxy": [1]}, False),
+        ("LiteLLM's CPU", {"litellm": [15], "proxy": [1]}, True),
+        ("LiteLLM's CPU", {"litellm": [14.9], "proxy": [1]}, False),
+    ],
+)
+def test_a_plain_request_beside_others(goal: str, cpu: dict[str, list[float]], met: bool) -> None:
+    found = verdicts(costs(**cpu))[f"plain request: {goal}"]
+    assert (found.met, found.verdict.startswith("met")) == (met, met)
 
 
 def test_a_history_is_judged_by_what_it_costs_more() -> None:

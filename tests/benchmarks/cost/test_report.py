@@ -1,13 +1,9 @@
-from pathlib import Path
-
 import pytest
 
-from benchmarks import pages
-from benchmarks.cost import growth, plots, report
+from benchmarks.cost import growth, report
 from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.samples import Samples
-from benchmarks.measure.servers import ROOT
 
 
 def measured() -> Samples:
@@ -80,48 +76,12 @@ def test_the_relation_to_a_models_own_time() -> None:
     assert "11.0 ms of CPU (1.10 %)" in said
 
 
-def test_rows_of_a_grid_are_equally_wide() -> None:
-    lines = report.grid([["a", "bb"], ["ccc", "d"]]).splitlines()
-
-    assert lines == ["| a   | bb |", "|-----|----|", "| ccc | d  |"]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(12345.6, "12,346"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.0667, "0.067")],
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert report.number(value) == text
-
-
-def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- cost:begin -->\nold\n<!-- cost:end -->\nafter\n")
-
-    assert pages.write(page, {"cost": "    new\n", "cost-short": "short"}) == ["cost"]
-    assert "-->\n    new\n<!--" in page.read_text()
-    assert pages.write(page, {"cost": "newer"}) == ["cost"]
-    assert page.read_text() == "before\n<!-- cost:begin -->\nnewer\n<!-- cost:end -->\nafter\n"
-
-
-def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("nothing to replace")
-
-    with pytest.raises(ValueError, match="none of the markers"):
-        pages.write(page, {"cost": "new"})
-
-    assert page.read_text() == "nothing to replace"
-
-
-@pytest.mark.parametrize(
-    ("page", "marker"),
-    [("benchmarks/performance.md", report.MARKER), ("README.md", report.MARKER_SHORT)],
-)
-def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
-    text = (ROOT / page).read_text()
-
-    assert pages.between(text, marker, "x") != text
 
 
 def test_the_short_table_says_where_it_was_measured() -> None:
@@ -131,13 +91,3 @@ def test_the_short_table_says_where_it_was_measured() -> None:
 
     assert "| 2.00 ms " in line_with(text, "a request that isn't streamed")
     assert text.endswith("(`make bench`, medians, 2 cores, 2026-11-22, commit `abc1234`)\n")
-
-
-def test_the_plot_has_a_panel_for_each_axis(tmp_path: Path) -> None:
-    if not plots.available():
-        pytest.skip("matplotlib is missing")
-    file = tmp_path / "images" / "growth.png"
-
-    assert plots.draw(measured(), file)
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert not plots.draw(Samples(), file)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulation import tables, virtual_time
+from benchmarks.simulation import virtual_time
 from benchmarks.simulation.simulate import Outcome, simulate
 from benchmarks.simulation.world import (
     APART,
@@ -15,7 +15,6 @@ from benchmarks.simulation.world import (
     SILENCE,
     STANDARD,
     TWO_TIERS,
-    Agent,
     Machine,
     Server,
     Tier,
@@ -69,27 +68,6 @@ def run(world: World, **escalation: object) -> Outcome:
     return simulate(world, settings(world.tiers, **escalation))
 
 
-def test_without_a_wait_agents_go_as_fast_as_they_think() -> None:
-    found = run(World({"fast": PERFECT}, agents=4, seconds=1800, think=3.0))
-    assert found.share_right == 1.0
-    assert found.right_a_minute == pytest.approx(4 * 60 / (3 + 2), rel=0.1)
-    assert not found.errors
-
-
-def test_a_full_tier_gives_what_its_slots_can() -> None:
-    """Closed network with more agents than slots: the four slots are always busy."""
-    found = run(World({"fast": PERFECT}, agents=12, seconds=900, think=0.5))
-    assert found.right_a_minute == pytest.approx(4 * 60 / 2, rel=0.1)
-
-
-def test_hard_turns_are_as_many_as_was_said_and_follow_each_other() -> None:
-    agent = Agent(World(TWO_TIERS, 1, 1.0, hard=0.1, run=5.0), 0)
-    turns = [agent.turn().hard for _ in range(20_000)]
-    begun = sum(now and not before for before, now in zip([False, *turns], turns, strict=False))
-    assert sum(turns) / len(turns) == pytest.approx(0.1, rel=0.25)
-    assert sum(turns) / begun == pytest.approx(5.0, rel=0.25)
-
-
 def test_the_same_seed_gives_the_same_night() -> None:
     world = World(TWO_TIERS, agents=2, seconds=300)
     one, two = run(world), run(world)
@@ -124,36 +102,3 @@ def test_a_tier_that_says_nothing_is_waited_for_then_left_and_in_the_end_taken_o
     assert max(found.seconds) >= SILENCE
     never = run(world, sticky_seconds=0, degrade={"failures": 1000, "cooldown_seconds": 30})
     assert never.attempts["fast"] > found.attempts["fast"]
-
-
-def test_whom_nobody_waits_for_any_more_holds_up_nobody() -> None:
-    async def work() -> list[bool]:
-        server = Server(PERFECT, Machine(shared=False))
-        jobs = [asyncio.create_task(server.work(seconds)) for seconds in (1.0, 2.0)]
-        await asyncio.sleep(0.5)
-        jobs[0].cancel()
-        await asyncio.wait(jobs)
-        return [job.cancelled() for job in jobs]
-
-    assert virtual_time.run(work()) == [True, False]
-
-
-def test_a_cell_is_of_several_seeds() -> None:
-    outcomes = []
-    for right in (60, 120, 90):
-        outcome = Outcome(World(TWO_TIERS, 1, 60.0))
-        outcome.right, outcome.given_up, outcome.seconds = right, 10, [1.0] * 19 + [7.0]
-        outcomes.append(outcome)
-    assert tables.Runs(outcomes).cell() == "90.0 (60.0–120.0) · 10.0% · 7 s"
-
-
-def test_the_tables_have_a_cell_for_each_thing_that_is_asked() -> None:
-    for rows, columns in ((tables.breaker_rows(600), 3), (tables.queue_rows(600), 3)):
-        found = list(rows)
-        assert {len(cells) for _, cells in found} == {columns}
-        assert len({label for label, _ in found}) == len(found)
-
-
-def test_who_waits_too_long_is_told_so() -> None:
-    world = World({"fast": replace(PERFECT, seconds=40.0)}, agents=40, seconds=300, patience=0)
-    assert run(world).errors["tier_busy"] > 0

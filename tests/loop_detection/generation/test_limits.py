@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import re
 from dataclasses import replace
-
-import pytest
 
 from benchmarks.measure import loop_limits
 from benchmarks.measure.loop_limits import Loop
@@ -34,31 +30,3 @@ def test_a_loop_is_followed_from_where_it_begins() -> None:
     assert sooner is not None
     assert later is not None
     assert sooner < later < loop_limits.ENDLESS
-
-
-def test_each_row_is_at_the_value_that_it_names() -> None:
-    (first, default), *others = loop_limits.variants()
-    assert (first, default) == ("the defaults", DEFAULT)
-    named = {
-        f"`{name}: {value}`" for name, values in loop_limits.VALUES.items() for value in values
-    }
-    assert {name for name, _ in others} == named
-    for said, given in others:
-        name, value = said.strip("`").split(": ")
-        assert given.generation == replace(DEFAULT.generation, **{name: int(value)})
-
-
-def test_made_up_loops_have_the_lengths_that_are_asked_for() -> None:
-    loops = loop_limits.made_up_loops([TABLE], random.Random(3))
-    assert {len(loop.lap) for loop in loops} == set(loop_limits.LAPS)
-    assert len(loops) == len(loop_limits.LAPS) * loop_limits.LOOPS
-    assert all(loop.before + loop.lap in TABLE for loop in loops)
-
-
-def test_the_report_has_a_row_for_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [(".c", TABLE), (".txt", "the same line again\n" * 200)]
-    monkeypatch.setattr(loop_limits, "LOOPS", 1)
-    report = loop_limits.report(files, loop_limits.made_up_loops([TABLE], random.Random(3)))
-    rows = re.findall(r"^\| (.*?) \| (.*?) \|", report, re.MULTILINE)
-    assert ("the defaults", "**1** (1 .txt)") in rows
-    assert {name for name, _ in loop_limits.variants()} <= {name for name, _ in rows}

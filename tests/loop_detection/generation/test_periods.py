@@ -52,13 +52,6 @@ def test_laps_and_characters(period: int, limit: int, lead: int) -> None:
     assert flowed(text[: hit.start + limit - 1]) is None
 
 
-@pytest.mark.parametrize("one", ["I am. ", "Thinking... Done. ", "I see it, and I wait. "])
-def test_a_short_phrase_said_ten_times_is_enough(one: str) -> None:
-    hit = flowed(prose(100) + "\n" + one * 60)
-    assert hit is not None
-    assert hit.end - hit.start <= max(9 * len(one) + 49 + 64, 200)
-
-
 @pytest.mark.parametrize("laps", [3, 8])
 def test_the_settings(laps: int) -> None:
     text = sentence(120) * 20
@@ -143,15 +136,9 @@ def test_a_file_that_a_call_writes_may_repeat_itself_for_longest(one: str) -> No
     assert enough <= hit.end - hit.start <= enough + 64
 
 
-@pytest.mark.parametrize(
-    ("kind", "one", "enough"),
-    [
-        ("text", sentence(110), 330),
-        ("reasoning", sentence(110), 330),
-    ],
-)
-def test_beyond_the_tool_call_limit_less_is_enough(kind: Kind, one: str, enough: int) -> None:
-    before = prose(9000, seed=3)
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+def test_beyond_the_tool_call_limit_less_is_enough(kind: Kind) -> None:
+    before, one, enough = prose(9000, seed=3), sentence(110), 330
     text = before + one * (12_000 // len(one))
     usual, late = (flowed(text, kind=kind, late=limit) for limit in (sys.maxsize, 8192))
     assert usual is not None
@@ -195,12 +182,6 @@ def test_near_repeats_pass(name: str, size: int) -> None:
     assert flowed(NEARLY[name], size) is None
 
 
-def test_a_lap_that_repeats_within_itself() -> None:
-    hit = flowed(("a" * 60 + " bcd efg") * 30)
-    assert hit is not None
-    assert len(hit.lap) == 68
-
-
 @pytest.mark.parametrize(
     ("lines", "same"),
     [
@@ -220,22 +201,11 @@ def test_a_long_block_of_lines_that_are_much_alike(lines: int, same: str) -> Non
 
 # In any pieces
 
-FRAGMENTS = ["```", "```python\n", "~~~\n", "\n", "| a | b |\n", "- item\n", "---", '{"a": 0},']
-FRAGMENTS += [
-    " ",
-    "ab",
-    "stuck here. ",
-    "é",
-    "🎉",
-    "</div>",
-    "0",
-    '"',
-    "``",
-    "> ",
-    "\u2028",
-    "12. ",
-]
-FRAGMENTS += ["Wait, it is so. ", "等等，让我再看一下文件。", "\\n"]
+FRAGMENTS = [
+    "```", "```python\n", "~~~\n", "\n", "| a | b |\n", "- item\n", "---", '{"a": 0},', " ", "ab",
+    "stuck here. ", "é", "🎉", "</div>", "0", '"', "``", "> ", "\u2028", "12. ", "Wait, it is so. ",
+    "等等，让我再看一下文件。", "\\n",
+]  # fmt: skip
 
 
 @given(
@@ -247,7 +217,7 @@ FRAGMENTS += ["Wait, it is so. ", "等等，让我再看一下文件。", "\\n"]
 def test_pieces_make_no_difference(
     parts: list[tuple[str, int]], sizes: list[int], kind: Kind, window: int
 ) -> None:
-    text = "".join(one * times for one, times in parts)[:6000]
+    text = "".join(one * times for one, times in parts)[:4000]
     whole = flowed(text, max(len(text), 1), kind=kind, late=2000, window_chars=window)
     assert flowed(text, 1, kind=kind, late=2000, window_chars=window) == whole
     flow, at = Flow(GenerationSettings(window_chars=window), kind, late=2000), 0

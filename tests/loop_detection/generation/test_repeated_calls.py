@@ -24,7 +24,7 @@ from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.events import TextDelta
 from mlx_stack_proxy.wire.sse import DONE_FRAME
-from tests.engine.exchanges import attempt, client_request, exchange
+from tests.engine.exchanges import attempt, client_request, completion_of, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
 from tests.tool_validation.calls import parameters, tool
 
@@ -56,47 +56,21 @@ class Reply:
         self.ended_by: Verdict | None = self.attempt.verdict
         assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
         self.verdict = self.attempt.settle()
-        self._read(out if not stream else out + self.attempt.rest(), stream)
-
-    def _read(self, out: bytes, stream: bool) -> None:
-        self.text = ""
-        gathered: dict[int, dict[str, str]] = {}
-        self.finishes: list[str] = []
-        if not stream:
-            choices = self.attempt.completion()["choices"]
-            messages = [choice["message"] for choice in choices]
-            self.finishes = [choice["finish_reason"] for choice in choices]
-        else:
-            messages = []
-            for frame in out.split(b"\n\n"):
-                if not frame.startswith(b"data: {"):
-                    continue
-                for choice in json.loads(frame[6:])["choices"]:
-                    messages.append(choice["delta"])
-                    self.finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
-            assert out.endswith(DONE_FRAME)
-        for message in messages:
-            self.text += message.get("content") or ""
-            for place, one in enumerate(message.get("tool_calls") or ()):
-                known = gathered.setdefault(
-                    one.get("index", place), {"id": "", "name": "", "a": ""}
-                )
-                known["id"] += one.get("id") or ""
-                known["name"] += one["function"].get("name") or ""
-                known["a"] += one["function"]["arguments"]
-        self.calls = [(one["name"], json.loads(one["a"])) for one in gathered.values()]
-        self.ids = [one["id"] for one in gathered.values()]
+        whole = completion_of(out + self.attempt.rest()) if stream else self.attempt.completion()
+        self.finishes = [choice["finish_reason"] for choice in whole["choices"]]
+        messages = [choice["message"] for choice in whole["choices"]]
+        self.text = "".join(message["content"] or "" for message in messages)
+        made = [one for message in messages for one in message.get("tool_calls") or ()]
+        functions = [one["function"] for one in made]
+        self.calls = [(one["name"], json.loads(one["arguments"])) for one in functions]
+        self.ids = [one["id"] for one in made]
 
     @property
     def was_cut(self) -> bool:
-        noted = self.attempt.remarks().reply_notes.get("Truncated") == "repeated_tool_calls"
-        counted = [
-            one.labels for one in self.attempt.remarks().incidents if one.kind == "truncated"
-        ]
-        assert noted == bool(counted)
-        assert not noted or self.attempt.remarks().reply_notes["Loop"].startswith(
-            "warning;detector="
-        )
+        remarks = self.attempt.remarks()
+        noted = remarks.reply_notes.get("Truncated") == "repeated_tool_calls"
+        assert noted == ("truncated" in [one.kind for one in remarks.incidents])
+        assert not noted or remarks.reply_notes["Loop"].startswith("warning;detector=")
         return noted
 
 
@@ -160,13 +134,6 @@ def test_how_many_are_delivered(
     assert reply.was_cut is isinstance(reply.ended_by, Cut) is (delivered < len(made))
 
 
-def test_text_before_the_calls_stays() -> None:
-    said = [ROLE, chunk({"content": "Let me look."})]
-    reply = Reply([*said, *native(*[("look", A)] * 5)[1:]])
-    assert reply.text == "Let me look."
-    assert len(reply.calls) == 2
-
-
 def test_a_whole_json_reply_keeps_its_usage() -> None:
     function = {"name": "look", "arguments": json.dumps(A)}
     calls = [{"id": f"c{at}", "type": "function", "function": function} for at in range(9)]
@@ -181,15 +148,8 @@ def test_a_whole_json_reply_keeps_its_usage() -> None:
     assert reply["usage"]["completion_tokens"] == 4
 
 
-def test_other_choices_are_ended_honestly() -> None:
-    calls = native(*[("look", A)] * 4, finish=False)
-    begun = chunk({"content": "one more th"}, index=1)
-    reply = Reply([calls[0], begun, *calls[1:]])
-    assert sorted(reply.finishes) == ["length", "tool_calls"]
-
-
 @pytest.mark.parametrize("stream", [True, False])
-def test_so_is_one_that_has_but_its_role(stream: bool) -> None:
+def test_a_choice_that_has_but_its_role_is_ended_honestly(stream: bool) -> None:
     calls = native(*[("look", A)] * 4, finish=False)
     reply = Reply([chunk({"role": "assistant"}, index=1), *calls], stream=stream, n=2)
     assert sorted(reply.finishes) == ["length", "tool_calls"]

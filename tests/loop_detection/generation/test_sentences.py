@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from mlx_stack_proxy.loop_detection.generation.limits import SENTENCES
-from tests.loop_detection.generation.test_reply_watch import Watched
 from tests.loop_detection.generation.texts import flowed, prose
 
 DOUBTS = [
@@ -97,11 +96,3 @@ def test_less_is_enough_beyond_the_tool_call_limit() -> None:
     assert usual is not None
     assert late is not None
     assert late.end <= usual.end - 400
-
-
-def test_what_is_kept_of_it() -> None:
-    one = Watched(on_break="stop")
-    one.text(BEFORE + STUCK)
-    one.watch.mend(one.reply)
-    assert one.reply.choices[0].text.startswith(BEFORE)
-    assert len(one.reply.choices[0].text) < 400

@@ -9,8 +9,8 @@ import tomllib
 import pytest
 import yaml
 
+from benchmarks.frameworks.page import PAGE, sections
 from mlx_stack_proxy.operator.agents.clients import CLIENTS, Client
-from tests.frameworks.page import PAGE, sections
 from tests.operator.conftest import Ran, Typed
 
 CONFIG = """\

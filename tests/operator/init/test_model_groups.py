@@ -9,10 +9,10 @@ import pytest
 from mlx_stack_proxy.operator.init.model_groups import (
     Deployment,
     ModelGroup,
+    filled_in,
     from_entries,
     from_model_list,
     from_stack,
-    together,
 )
 
 
@@ -97,7 +97,7 @@ def test_the_first_source_says_which_groups_there_are_the_others_fill_up() -> No
     first = {"a": ModelGroup("a", window=5), "b": ModelGroup("b")}
     second = {"a": ModelGroup("a", (Deployment("m"),), window=6), "c": ModelGroup("c")}
     third = {"a": ModelGroup("a", (Deployment("n"),), reasoning=True, mode="chat")}
-    found = together(first, second, third)
+    found = filled_in(first, second, third)
     assert found == {
         "a": ModelGroup("a", (Deployment("m"),), 5, "chat", True),
         "b": ModelGroup("b"),

@@ -137,32 +137,34 @@ def test_what_is_no_tier_is_said() -> None:
     assert [remark.partition(" ")[0] for remark in found.remarks] == ["again", "emb", "openai/*"]
 
 
-def test_where_nothing_tells_a_place_other_names_than_ours_are_not_local() -> None:
-    found = proposed(ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium"))
-    tiers = loaded(found).tiers
-    assert {name: tier.local for name, tier in tiers.items()} == {
-        "fast": True,
-        "standard": False,
-        "premium": False,
-    }
-    assert "Tiers fast, standard, premium: nothing tells where it runs." in " ".join(found.remarks)
+BOTH_SIDES = ModelGroup("standard", (*here("x").deployments, *cloud("y").deployments))
+NEAR = ModelGroup("fast", (Deployment("openai/x", "http://192.168.1.7:8000/v1"),))
+NOWHERE = [ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium")]
 
 
-def test_a_premium_of_this_machine_is_local() -> None:
-    assert loaded(proposed(here("fast", port=1), here("premium", port=2))).tiers["premium"].local
-
-
-def test_a_group_that_is_partly_in_the_cloud_is_not_local() -> None:
-    both = ModelGroup("standard", (*here("x").deployments, *cloud("y").deployments))
-    tier = loaded(proposed(both)).tiers["standard"]
-    assert (tier.local, tier.health_url) == (False, None)
-
-
-def test_one_of_the_network_is_local_and_said() -> None:
-    near = ModelGroup("fast", (Deployment("openai/x", "http://192.168.1.7:8000/v1"),))
-    found = proposed(near)
-    assert loaded(found).tiers["fast"].local
-    assert found.remarks[0].startswith("Tier fast: on another machine of your network")
+@pytest.mark.parametrize(
+    ("found", "local", "said"),
+    [
+        # Where nothing tells a place, other names than ours are not local.
+        (
+            NOWHERE,
+            {"fast": True, "standard": False, "premium": False},
+            "Tiers fast, standard, premium: nothing tells where it runs.",
+        ),
+        ([here("fast", port=1), here("premium", port=2)], {"fast": True, "premium": True}, ""),
+        ([BOTH_SIDES], {"standard": False}, "No model of this machine was found"),
+        ([NEAR], {"fast": True}, "Tier fast: on another machine of your network"),
+        ([cloud("gpt")], {"premium": False}, "No model of this machine was found"),
+    ],
+)
+def test_which_tiers_are_local_and_what_is_said(
+    found: list[ModelGroup], local: dict[str, bool], said: str
+) -> None:
+    proposal = proposed(*found)
+    settings = loaded(proposal)
+    assert {name: tier.local for name, tier in settings.tiers.items()} == local
+    assert settings.reliability.escalation.chain == tuple(local)
+    assert " ".join(proposal.remarks).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +190,8 @@ def test_health_urls_are_of_single_servers_that_can_be_reached(
 
 
 def test_a_health_url_that_answers_is_written() -> None:
-    found = groups(here("fast", port=8001), here("standard", port=8002))
-    tiers = loaded(propose(found, {"fast": "http://localhost:8001/health"})).tiers
+    answering = here("fast", port=8001, health_url="http://localhost:8001/health")
+    tiers = loaded(proposed(answering, here("standard", port=8002))).tiers
     assert tiers["fast"].health_url == "http://localhost:8001/health"
     assert tiers["standard"].health_url is None
 
@@ -210,30 +212,18 @@ def uncommented(text: str) -> str:
     return re.sub(r"^(\s*)#(?=[a-z_]+:|  )", r"\1", text, flags=re.MULTILINE)
 
 
-def test_without_any_of_this_machine() -> None:
-    found = proposed(cloud("gpt"))
-    assert found.remarks[0].startswith("No model of this machine was found")
-    assert loaded(found).reliability.escalation.chain == ("premium",)
-    assert proposed().tiers == ()
-
-
-@pytest.mark.parametrize("name", ["auto", "../x y", "-", "é", "a" * 80, "x\n  y: 1", "yes", "1"])
-def test_any_name_of_a_group_makes_a_file_that_loads(name: str) -> None:
-    others = [here("a", "openai/a-1b", 1), here("b", "openai/b-2b", 2)]
-    found = proposed(*others, here(name, "openai/evil\n\x07model: {", 3))
-    tiers = loaded(found).tiers
-    assert [tier.model for tier in tiers.values()] == ["a", "b", name]
+NAMES = ["fast", "premium", "auto", "x-8b", "../x y", "-", "a" * 80, "x\n  y: 1", "yes", "1"]
 
 
 @given(
     st.lists(
         st.builds(
             ModelGroup,
-            st.one_of(st.sampled_from(["fast", "premium", "auto", "x-8b"]), st.text(min_size=1)),
+            st.one_of(st.sampled_from(NAMES), st.text(min_size=1)),
             st.lists(
                 st.builds(
                     Deployment,
-                    st.text(),
+                    st.one_of(st.text(), st.just("openai/evil\n\x07model: {")),
                     st.sampled_from(
                         [None, "http://localhost:8/v1", "http://[::1", "//x y:z@", "\n"]
                     ),

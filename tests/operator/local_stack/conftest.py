@@ -14,10 +14,9 @@ import psutil
 import pytest
 
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
-from mlx_stack_proxy.operator.local_stack.console import Console
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
-from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from tests.support.ports import free_port
 
 CHILD = Path(__file__).with_name("scripted_child.py")

@@ -6,13 +6,13 @@ with SCRIPTED_HOLD the others never answer a POST.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
 from typing import Any
 
-from mlx_stack_proxy.operator.local_stack import children, up
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from tests.operator.local_stack.scripted_child import __file__ as child
 
@@ -36,9 +36,7 @@ def scripted(real: Any) -> Any:
 def main() -> int:
     for name in ("model_server", "litellm", "proxy"):
         setattr(children, name, scripted(getattr(children, name)))
-    parser = argparse.ArgumentParser()
-    up.add_arguments(parser)
-    return up.run(parser.parse_args())
+    return cli.main(["up", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import pytest
 from mlx_stack_proxy.operator import check
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.local_stack.run_directory import (
+    USUAL,
     RunDirectory,
-    open_run_directory,
     running_at,
     take_key,
 )
@@ -40,8 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["usual", "elsewhere"])
 def running(request: pytest.FixtureRequest, home: Path) -> Iterator[RunDirectory]:
-    given = None if request.param == "usual" else str(home / "elsewhere")
-    directory = open_run_directory(given)
+    directory = RunDirectory(USUAL if request.param == "usual" else home / "elsewhere")
     directory.keep_key(KEY)
     yield directory
     directory.close()
@@ -70,20 +69,6 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(
     assert running.key.stat().st_mode & 0o777 == 0o600
     assert take_key({configs.KEY_VARIABLE: "mine"}, litellm) is None
     assert take_key({}, "http://192.0.2.1:4000") is None
-
-
-def test_what_an_ended_or_a_killed_one_left_is_not_taken(
-    home: Path, litellm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = open_run_directory(None)
-    directory.keep_key(KEY)
-    directory.close()
-    assert not directory.key.exists()
-    directory.key.write_text("LITELLM_MASTER_KEY=sk-old\n")
-    directory.key.chmod(0o600)
-    monkeypatch.chdir(directory.path)
-    assert running_at(litellm) is None
-    assert take_key({}, litellm) is None
 
 
 @pytest.mark.parametrize(("inside", "named"), [(0, 0), (0, 1), (1, 0), (1, 1)])

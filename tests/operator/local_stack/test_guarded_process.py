@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from asyncio.subprocess import Process
 from pathlib import Path
 
 import pytest
 
 from mlx_stack_proxy.operator.local_stack import guarded_process
-from mlx_stack_proxy.operator.local_stack.guarded_process import GuardedProcess, Lifeline
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 
 from .conftest import CHILD, alive, members, until
 
@@ -31,7 +32,7 @@ asyncio.run(main())
 """
 
 
-async def started(lifeline: Lifeline, folder: Path, *options: str) -> GuardedProcess:
+async def started(lifeline: Lifeline, folder: Path, *options: str) -> Process:
     return await guarded_process.start(
         [sys.executable, str(CHILD), "--mute", *options],
         {"PATH": os.environ["PATH"]},
@@ -53,35 +54,24 @@ async def test_the_command_takes_the_shells_place_and_has_no_input(tmp_path: Pat
         child = await guarded_process.start(command, {}, tmp_path, tmp_path / "log", lifeline)
         assert await child.wait() == 0
         assert (tmp_path / "log").read_text().strip() == str(child.pid)
-        await child.kill()
+        await guarded_process.kill(child)
         assert not members(child.pid)
 
 
-async def test_ending_takes_what_the_child_has_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "grace", "ended_by"),
+    [([], 30, signal.SIGTERM), (["--deaf"], 0.1, signal.SIGKILL)],
+)
+async def test_ending_takes_what_the_child_has_started(
+    options: list[str], grace: float, ended_by: signal.Signals, tmp_path: Path
+) -> None:
     with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--grandchild")
+        child = await started(lifeline, tmp_path, *options, "--grandchild")
         pid = await grandchild(tmp_path)
-        await child.end(30)
-        assert await child.wait() == -signal.SIGTERM
+        await guarded_process.end(child, grace)
+        assert await child.wait() == -ended_by
+        await guarded_process.end(child, grace)  # what has ended already
         assert not alive(pid)
-        assert not members(child.pid)
-
-
-async def test_who_does_not_end_is_killed(tmp_path: Path) -> None:
-    with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--deaf", "--grandchild")
-        pid = await grandchild(tmp_path)
-        await child.end(0.1)
-        assert await child.wait() == -signal.SIGKILL
-        assert not alive(pid)
-        assert not members(child.pid)
-
-
-async def test_ending_what_has_ended_is_nothing(tmp_path: Path) -> None:
-    with Lifeline() as lifeline:
-        child = await started(lifeline, tmp_path, "--fail", "3")
-        assert await child.wait() == 3
-        await child.end(30)
         assert not members(child.pid)
 
 
@@ -109,5 +99,5 @@ async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) ->
             ["/no/such/program"], {}, tmp_path, tmp_path / "log", lifeline
         )
         assert await child.wait() == 127
-        await child.kill()
+        await guarded_process.kill(child)
     assert "/no/such/program" in (tmp_path / "log").read_text()

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from mlx_stack_proxy.operator import CommandError
 from mlx_stack_proxy.operator.local_stack import ports
-from mlx_stack_proxy.operator.local_stack.console import UpError
 from mlx_stack_proxy.operator.local_stack.ports import require_free
 from tests.support.ports import free_port
 
@@ -20,18 +20,11 @@ def test_a_taken_port_is_said_with_its_owner(address: str) -> None:
         taken.bind((address, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UpError, match=rf"port {port} \(for LiteLLM\).*--litellm-port") as why:
+        with pytest.raises(
+            CommandError, match=rf"port {port} \(for LiteLLM\).*--litellm-port"
+        ) as why:
             require_free([(port, "LiteLLM", "--litellm-port")])
     assert "\n" not in str(why.value)
-
-
-def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "our_command", lambda command: "up")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(UpError, match="another `mlx-stack-proxy up`"),
-    ):
-        require_free([(taken.getsockname()[1], "LiteLLM", "--litellm-port")])
 
 
 @pytest.mark.parametrize(
@@ -51,11 +44,11 @@ def test_which_command_line_is_one_of_ours(command: list[str], ours: str) -> Non
 
 def test_one_port_for_two_is_said() -> None:
     port = free_port()
-    with pytest.raises(UpError, match="both the proxy and LiteLLM"):
+    with pytest.raises(CommandError, match="both the proxy and LiteLLM"):
         require_free([(port, "the proxy", "--port"), (port, "LiteLLM", "--litellm-port")])
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_what_is_no_port_is_said(port: int) -> None:
-    with pytest.raises(UpError, match="no port number"):
+    with pytest.raises(CommandError, match="no port number"):
         require_free([(port, "the proxy", "--port")])

@@ -1,43 +1,37 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator.local_stack.console import UpError
-from mlx_stack_proxy.operator.local_stack.run_directory import open_run_directory
+from mlx_stack_proxy.operator import CommandError
+from mlx_stack_proxy.operator.local_stack.run_directory import USUAL, RunDirectory
 
 
 def test_it_is_ours_alone(tmp_path: Path) -> None:
-    with contextlib.closing(open_run_directory(str(tmp_path / "a" / "run"))) as run:
+    with contextlib.closing(RunDirectory(str(tmp_path / "a" / "run"))) as run:
         assert run.path.stat().st_mode & 0o077 == 0
-        with pytest.raises(UpError, match="in use by another") as caught:
-            open_run_directory(str(run.path))
+        with pytest.raises(CommandError, match="in use by another") as caught:
+            RunDirectory(str(run.path))
         assert "\n" not in str(caught.value)
-    open_run_directory(str(run.path)).close()
+    RunDirectory(str(run.path)).close()
 
 
 def test_the_home_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with contextlib.closing(open_run_directory(None)) as run:
+    with contextlib.closing(RunDirectory(USUAL)) as run:
         assert run.path == tmp_path / ".mlx-stack" / "run"
 
 
-def test_a_folder_that_cannot_be_made_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UpError, match="--run-dir"):
-        open_run_directory(str(tmp_path / "file" / "run"))
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # there is no home
-    with pytest.raises(UpError, match="--run-dir"):
-        open_run_directory(None)
+    with pytest.raises(CommandError, match="--run-dir"):
+        RunDirectory(str(tmp_path / "file" / "run"))
 
 
 def test_the_last_runs_log_is_kept(tmp_path: Path) -> None:
-    with contextlib.closing(open_run_directory(str(tmp_path))) as run:
+    with contextlib.closing(RunDirectory(str(tmp_path))) as run:
         run.log_file("fast").write_text("first")
         log = run.log_file("fast")
         assert not log.exists()

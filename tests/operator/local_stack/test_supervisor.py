@@ -54,7 +54,7 @@ async def test_the_last_started_ends_first(stack: Stack, make_spec: MakeSpec) ->
 async def test_a_child_that_fails_shows_how_its_log_ends(stack: Stack, make_spec: MakeSpec) -> None:
     with pytest.raises(StartFailed) as caught:
         await stack.supervisor.start([make_spec("good"), make_spec("bad", "--fail", "3")])
-    head, *log = caught.value.lines
+    head, *log = str(caught.value).splitlines()
     assert head.startswith("bad did not start: ended with exit code 3, after ")
     assert head.endswith("bad.log:")
     assert log == ["    it can't go on like this"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mlx_stack_proxy.operator import CommandError
 from mlx_stack_proxy.operator.local_stack import tiers
-from mlx_stack_proxy.operator.local_stack.console import UpError
 from mlx_stack_proxy.operator.local_stack.tiers import chosen_tiers
 
 
@@ -57,19 +57,19 @@ def test_a_tier_is_replaced_added_or_left_out(demo: Path, model: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_said(demo: Path, given: list[str], message: str) -> None:
-    with pytest.raises(UpError, match=message) as caught:
+    with pytest.raises(CommandError, match=message) as caught:
         chosen_tiers(given, 8081)
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_without_a_model_is_said(demo: Path, tmp_path: Path) -> None:
-    with pytest.raises(UpError, match=r"no config\.json"):
+    with pytest.raises(CommandError, match=r"no config\.json"):
         chosen_tiers([f"fast={tmp_path}"], 8081)
 
 
 def test_a_missing_demo_model_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "demo_model", lambda name: None)
-    with pytest.raises(UpError, match="--tier fast=MODEL"):
+    with pytest.raises(CommandError, match="--tier fast=MODEL"):
         chosen_tiers([], 8081)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator import CommandError, cli
 from mlx_stack_proxy.operator.service import systemd
 from mlx_stack_proxy.operator.service.launchd import Launchd
-from mlx_stack_proxy.operator.service.machine import Machine, ServiceError
+from mlx_stack_proxy.operator.service.machine import Machine
 from mlx_stack_proxy.operator.service.systemd import Systemd, quoted, refuse_hidden
 from tests.operator.service.examples import ODD, program_at, spec
 
@@ -184,7 +184,7 @@ def test_the_units_leave_the_memory_pressure_to_be_read() -> None:
 
 def test_a_program_with_quotes_in_its_path_is_refused(tmp_path: Path) -> None:
     for name in ("it's", 'a"b', "a\\b"):
-        with pytest.raises(ServiceError, match="quotes"):
+        with pytest.raises(CommandError, match="quotes"):
             systemd.unit("user", spec(tmp_path, program=tmp_path / name))
 
 
@@ -193,9 +193,9 @@ def test_a_system_unit_is_refused_what_it_could_not_see(
 ) -> None:
     monkeypatch.setattr("sys.executable", "/usr/bin/env")
     for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
-        with pytest.raises(ServiceError, match=r"does not see.*--user"):
+        with pytest.raises(CommandError, match=r"does not see.*--user"):
             refuse_hidden(spec(tmp_path, program=Path(place)))
-    with pytest.raises(ServiceError, match=r"/home/ada/config.yaml is below /home"):
+    with pytest.raises(CommandError, match=r"/home/ada/config.yaml is below /home"):
         refuse_hidden(spec(tmp_path, config=Path("/home/ada/config.yaml")))
 
 
@@ -214,7 +214,7 @@ def test_words_of_a_command_line(word: str, shown: str) -> None:
 
 
 def test_a_line_end_in_a_path_makes_no_second_line() -> None:
-    with pytest.raises(ServiceError, match="control"):
+    with pytest.raises(CommandError, match="control"):
         quoted("/a\nExecStartPre=/bin/x")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlx_stack_proxy.operator import CommandError
 from mlx_stack_proxy.operator.service import commands, launchd, machine, systemd
-from mlx_stack_proxy.operator.service.machine import ServiceError
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.operator.conftest import Ran, Typed
 from tests.operator.service.examples import ODD, program_at
@@ -246,7 +246,7 @@ def test_without_the_manager_it_is_a_sentence(service: Service) -> None:
 
 @pytest.mark.parametrize(("platform", "system"), [("darwin", True), ("win32", False)])
 def test_where_there_is_no_such_service(platform: str, system: bool) -> None:
-    with pytest.raises(ServiceError):
+    with pytest.raises(CommandError):
         commands.manager(system, platform)
 
 
@@ -279,7 +279,7 @@ def test_the_variables_are_those_that_the_configuration_names() -> None:
 
 def test_the_program_is_this_installations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    with pytest.raises(ServiceError, match="install the package first"):
+    with pytest.raises(CommandError, match="install the package first"):
         commands.program()
     program_at(tmp_path / "mlx-stack-proxy")
     assert commands.program() == tmp_path / "mlx-stack-proxy"

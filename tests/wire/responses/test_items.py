@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.responses.items import messages_of
-from mlx_stack_proxy.wire.responses.request import to_chat
 
 Json = dict[str, Any]
 
@@ -30,15 +29,6 @@ def called(call_id: str, name: str = "read", arguments: str = "{}") -> Json:
 
 def gave(call_id: str, output: Any) -> Json:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def chat_call(call_id: str, name: str = "read", arguments: str = "{}") -> Json:
-    function = {"name": name, "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
-
-
-def test_a_string_is_the_users() -> None:
-    assert messages_of({"input": "Hi"}) == [{"role": "user", "content": "Hi"}]
 
 
 def test_instructions_and_first_system_texts_are_one_message() -> None:
@@ -66,19 +56,6 @@ def test_a_summary_stands_for_reasoning_that_only_its_server_can_read() -> None:
     item = {"type": "reasoning", "encrypted_content": "gAAA", "summary": summary}
     assert messages(item, called("a"))[0]["reasoning_content"] == "Looked around."
     assert "reasoning_content" not in messages({**item, "summary": []}, called("a"))[0]
-
-
-def test_reasoning_alone_is_no_message() -> None:
-    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
-    assert [one["role"] for one in messages(said("user", "Hi"), thought)] == ["user"]
-
-
-def test_arguments_stay_as_the_client_wrote_them() -> None:
-    given = '{"b": 1,  "a":2}'
-    assert messages(called("a", arguments=given))[0]["tool_calls"][0]["function"] == {
-        "name": "read",
-        "arguments": given,
-    }
 
 
 def test_images_of_results_follow_all_results() -> None:
@@ -144,15 +121,7 @@ def test_a_call_of_another_kind_and_its_result_belong_together() -> None:
     first, second = messages(*LOST_ELSEWHERE[:2])
     assert first["tool_calls"][0]["function"]["name"] == "local_shell"
     assert second["tool_call_id"] == first["tool_calls"][0]["id"]
-
-
-def test_that_a_result_is_a_failure_is_said() -> None:
     assert messages(*LOST_ELSEWHERE[4:6])[1]["content"] == "[failed] mark-6"
-
-
-def test_an_image_that_was_generated_is_not_read_as_words() -> None:
-    item = {"type": "image_generation_call", "id": "i", "status": "completed", "result": "AAAA"}
-    assert "AAAA" not in str(messages(item))
 
 
 @pytest.mark.parametrize(
@@ -180,31 +149,6 @@ def test_what_can_not_be_read_is_refused(item: Any, param: str) -> None:
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["type", "role", "content", "output", "name", "call_id", "text", "tools"]
-            ),
-            inner | st.sampled_from(["message", "function_call", "namespace", "function", "user"]),
-            max_size=5,
-        )
-    ),
-    max_leaves=12,
-)
-FIELDS = st.sampled_from(["input", "instructions", "tools", "tool_choice", "text", "reasoning"])
-
-
-@given(st.dictionaries(FIELDS, JSON))
-def test_any_json_is_translated_or_refused(body: Json) -> None:
-    try:
-        to_chat(body, {})
-    except ProxyError as error:
-        assert error.status == 400
-
-
 @given(
     st.lists(
         st.sampled_from(
@@ -226,3 +170,8 @@ def test_the_next_turns_messages_begin_with_these(items: list[Json]) -> None:
     before = messages(*asked)
     after = messages(*asked, called("z"), gave("z", "1"))
     assert json.dumps(after[: len(before)]) == json.dumps(before)
+
+
+def test_an_image_that_was_generated_is_not_read_as_words() -> None:
+    item = {"type": "image_generation_call", "id": "i", "status": "completed", "result": "AAAA"}
+    assert "AAAA" not in str(messages(item))

@@ -22,7 +22,6 @@ from tests.wire.responses.scripted_model import ScriptedModel
 from tests.wire.responses.test_stream import EVERYTHING
 from tests.wire.responses.test_tools import AGENTS, PATCH
 
-Json = dict[str, Any]
 HELLO = [{"content": "Hello"}, {"content": "."}]
 WEATHER: Any = {
     "type": "function",
@@ -77,14 +76,6 @@ def test_a_text(by: Any) -> None:
 
 
 @each_way
-def test_a_system_prompt(by: Any) -> None:
-    model = ScriptedModel(HELLO)
-    found = by(model, instructions="Be brief.", input=[{"role": "user", "content": "Hi"}])
-    assert model.asked[0]["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert found.instructions == "Be brief."
-
-
-@each_way
 def test_a_call_of_a_tool(by: Any) -> None:
     found = by(ScriptedModel(ASKED), input="How is Oslo?", tools=[WEATHER])
     (item,) = found.output
@@ -125,32 +116,6 @@ def test_reasoning_text_and_each_shape_of_call(by: Any) -> None:
     assert patch.input == "*** Begin Patch\n*** End Patch\n"
 
 
-@each_way
-def test_a_refusal(by: Any) -> None:
-    (item,) = by(ScriptedModel([{"refusal": "No."}]), input="Hi").output
-    assert item.content[0].refusal == "No."
-
-
-def test_an_object_of_a_schema() -> None:
-    class City(openai.BaseModel):
-        name: str
-
-    model = ScriptedModel([{"content": '{"name":"Oslo"}'}])
-    found = model.client().responses.parse(model="fast", input="Where?", text_format=City)
-    assert found.output_parsed == City(name="Oslo")
-    assert model.asked[0]["response_format"]["json_schema"]["name"] == "City"
-
-
-async def test_the_async_client() -> None:
-    client = ScriptedModel(EVERYTHING).async_client()
-    tools: Any = [WEATHER, PATCH, AGENTS]
-    async with client.responses.stream(model="fast", input="Hi", tools=tools) as events:
-        async for event in events:
-            assert event.type
-        found = await events.get_final_response()
-    assert len(found.output) == 5
-
-
 def test_what_is_not_kept_here_is_refused_once() -> None:
     model = ScriptedModel()
     with pytest.raises(openai.BadRequestError) as refused:
@@ -174,3 +139,9 @@ def test_a_failure_within_a_stream(error: ProxyError) -> None:
     for event in found:
         check_strictly(EVENT.validate_python(event))
     assert found[-1]["response"]["error"]["message"] == error.message
+
+
+@each_way
+def test_a_refusal(by: Any) -> None:
+    (item,) = by(ScriptedModel([{"refusal": "No."}]), input="Hi").output
+    assert item.content[0].refusal == "No."

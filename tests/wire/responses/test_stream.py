@@ -93,14 +93,6 @@ def check_order(found: list[Json]) -> None:
     assert len({item["id"] for item in done}) == len(done)
 
 
-def test_text_flows_as_it_comes() -> None:
-    stream = ResponseStream(context())
-    stream.chunk(chunk({"role": "assistant", "content": ""}))
-    first = stream.chunk(chunk({"content": "Hel"}))
-    assert b'"delta":"Hel"' in first
-    assert stream.chunk(chunk({"content": "lo"})).count(b"event: ") == 1
-
-
 def test_the_events_of_a_text_and_of_a_call() -> None:
     """Ollama, llama.cpp: which events, in which order."""
     of_text = events(streamed([{"content": "Hello"}, {"content": "."}]))
@@ -178,13 +170,6 @@ def test_a_text_that_is_no_object_is_a_custom_tools_input_as_it_is() -> None:
     assert item["input"] == "*** Begin Patch"
 
 
-def test_a_refusal() -> None:
-    found = events(streamed([{"refusal": "No"}, {"refusal": "."}]))
-    check_order(found)
-    part = {"type": "refusal", "refusal": "No."}
-    assert found[-1]["response"]["output"][0]["content"] == [part]
-
-
 @pytest.mark.parametrize(
     ("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
 )
@@ -203,8 +188,11 @@ def test_usage_has_both_details() -> None:
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
     stream = ResponseStream(context())
-    data = stream.chunk({**chunk({"content": "x"}, "stop"), "usage": {**USAGE, **details}})
-    assert events(data + stream.end())[-1]["response"]["usage"] == {
+    last = {"usage": {**USAGE, **details}, "mlx_stack": {"tier": "fast"}}
+    data = stream.chunk({**chunk({"content": "x"}, "stop"), **last})
+    said = events(data + stream.end())[-1]["response"]
+    assert said["mlx_stack"] == {"tier": "fast"}
+    assert said["usage"] == {
         "input_tokens": 9,
         "input_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
         "output_tokens": 4,
@@ -239,6 +227,8 @@ def test_an_error_ends_the_stream_as_one(error: ProxyError, code: str) -> None:
     assert last["response"]["status"] == "failed"
     found = last["response"]["error"]
     assert (found["code"], found["message"]) == (code, error.message)
+    at_once = events(ResponseStream(context()).error(error))
+    assert types(at_once) == ["created", "in_progress", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -252,23 +242,11 @@ def test_only_text_makes_a_broken_server_the_clients_affair(field: str, code: st
     assert events(data)[-1]["response"]["error"]["code"] == code
 
 
-def test_an_error_before_anything_has_a_beginning_too() -> None:
-    found = events(ResponseStream(context()).error(unreachable("refused")))
-    assert types(found) == ["created", "in_progress", "failed"]
-
-
 def test_a_reply_that_says_nothing_has_an_end() -> None:
     """opencode asks again at once, for ever, where none comes."""
     found = events(streamed([]))
     check_order(found)
     assert (types(found)[-1], found[-1]["response"]["output"]) == ("completed", [])
-
-
-def test_what_the_proxy_says_stands_in_the_last_event() -> None:
-    stream = ResponseStream(context())
-    last = {**chunk({"content": "x"}, "stop"), "mlx_stack": {"tier": "fast"}}
-    found = events(stream.chunk(last) + stream.end())
-    assert found[-1]["response"]["mlx_stack"] == {"tier": "fast"}
 
 
 def test_the_request_comes_back_in_the_response() -> None:
@@ -286,3 +264,11 @@ def test_whole_is_what_the_stream_ends_with() -> None:
     found = RESPONSES.whole(completion(message, "tool_calls"), context(TOOLS))
     last = events(streamed([message], "tool_calls", TOOLS))[-1]["response"]
     assert orjson.loads(orjson.dumps(found)) == last
+
+
+def test_text_flows_as_it_comes() -> None:
+    stream = ResponseStream(context())
+    stream.chunk(chunk({"role": "assistant", "content": ""}))
+    first = stream.chunk(chunk({"content": "Hel"}))
+    assert b'"delta":"Hel"' in first
+    assert stream.chunk(chunk({"content": "lo"})).count(b"event: ") == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from ...escalation.tiers import AUTO
 from ...setting_types import unknown_name
 from ...settings_source import load
+from .. import CommandError, replace_file
 from .client_file import Unfit, put_in, take_back, text_of
 from .clients import CLIENTS, Client, Setup, setup
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 1 if a name is unknown, a file doesn't fit or the user says no."""
+    """Return the exit code: 1 if the user says no. Raises ``CommandError``."""
     settings = load(args.config)
     if args.client is None:
         for one in CLIENTS:
@@ -49,19 +49,17 @@ def run(args: argparse.Namespace) -> int:
     known = {one.name: one for one in CLIENTS}
     client, given = known.get(args.client), setup(settings, args.model)
     if client is None:
-        return _refuse(unknown_name(args.client, known, "client"))
+        raise CommandError(unknown_name(args.client, known, "client"))
     if given is None:
-        return _refuse(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
+        raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
     if not (args.write or args.undo):
         return _print(client, given)
     if client.settings is None:
-        return _refuse(f"{client.title} has no file for this: paste the lines instead")
+        raise CommandError(f"{client.title} has no file for this: paste the lines instead")
     try:
-        return (_undo if args.undo else _write)(client, given, args.yes)
+        return _change(client, given, args.undo, args.yes)
     except Unfit as error:
-        return _refuse(f"{_shown(client)} stays as it is: {error}")
-    except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}")
+        raise CommandError(f"{_shown(client)} stays as it is: {error}") from None
 
 
 def _print(client: Client, given: Setup) -> int:
@@ -89,38 +87,30 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if "$" in value else shlex.quote(value)
 
 
-def _write(client: Client, given: Setup, agreed: bool) -> int:
+def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
+    """Put the settings into the client's file, or take them out; return the exit code."""
     assert client.settings is not None
-    file = _file(client)
-    before = _text(file)
-    after = put_in(before, client.settings(given), client.form)
+    file = (Path.home() / client.file).resolve()  # so that a symbolic link isn't replaced
+    backup = file.with_name(file.name + BACKUP)
+    if undo and not backup.exists():
+        raise CommandError(f"{_shown(client)}: nothing was written there, or it was taken back")
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    before, ours = _text(file), client.settings(given)
+    if undo:
+        after = take_back(before, _text(backup), ours, client.form)
+    else:
+        after = put_in(before, ours, client.form)
     if not _agreed(client, before, after, agreed):
         return 1
-    backup = _backup(file)
-    if not backup.exists():  # a second --write must not save our own settings as the old ones
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(backup, before, like=file)
-    _replace(file, after, like=file)
-    print(f"Written; as it was: {backup}. `--undo` takes it back.")
-    return 0
-
-
-def _undo(client: Client, given: Setup, agreed: bool) -> int:
-    assert client.settings is not None
-    file = _file(client)
-    backup = _backup(file)
-    if not backup.exists():
-        return _refuse(f"{_shown(client)}: nothing was written there, or it was taken back")
-    now = _text(file)
-    after = take_back(now, _text(backup), client.settings(given), client.form)
-    if not _agreed(client, now, after, agreed):
-        return 1
+    if not undo and not backup.exists():  # a second --write must not save our own settings there
+        replace_file(backup, before, mode)
     if after:
-        _replace(file, after, like=file)
+        replace_file(file, after, mode)
     else:
         file.unlink(missing_ok=True)
-    backup.unlink()
-    print("Taken back.")
+    if undo:
+        backup.unlink()
+    print("Taken back." if undo else f"Written; as it was: {backup}. `--undo` takes it back.")
     return 0
 
 
@@ -138,10 +128,6 @@ def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
         return False
 
 
-def _file(client: Client) -> Path:
-    return (Path.home() / client.file).resolve()  # resolved, so that a symbolic link isn't replaced
-
-
 def _shown(client: Client) -> str:
     return f"~/{client.file}"
 
@@ -153,25 +139,6 @@ def _text(file: Path) -> str:
         return ""
     except UnicodeDecodeError:
         raise Unfit("it is not UTF-8") from None
-
-
-def _backup(file: Path) -> Path:
-    return file.with_name(file.name + BACKUP)
-
-
-def _replace(file: Path, text: str, like: Path) -> None:
-    """Replace a file atomically; its mode is that of ``like``, or 0600 if that doesn't exist."""
-    mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
-    written = file.with_name(f"{file.name}.{os.getpid()}")
-    written.touch(mode=0o600)
-    written.write_text(text, encoding="utf-8")
-    written.chmod(mode)
-    written.replace(file)
-
-
-def _refuse(text: str) -> int:
-    print(text, file=sys.stderr)
-    return 1
 
 
 def _say(text: str) -> None:

@@ -1,8 +1,9 @@
 """The command ``demo``: show what the weak model wrote and what the proxy delivered, side by side.
 
 Each question is asked twice: of the proxy, for the weak tier, and directly, of that tier's model
-server. The model server is the one in the configuration of a running ``up``, or the server that
-``--direct`` names, with the key in ``LITELLM_MASTER_KEY``.
+server; :func:`judged` says whether an agent could use the reply. The model server is the one in the
+configuration of a running ``up``, or the server that ``--direct`` names, with the key in
+``LITELLM_MASTER_KEY``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,59 @@ import json
 import os
 import secrets
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import httpx
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...frozen import frozen
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
+from ...tool_validation.check import Options, check_call
+from ...tool_validation.tools import tool_set
+from .. import CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
-from .ask import Reply, Server, Unreachable, ask
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
 _PIPED = 80  # columns, where the output is not a terminal
 _MOST = 110  # characters that are shown of a reply
+MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
+SECONDS = 120.0  # limit for a reply
+_AS_IT_CAME = Options(repair=False)
+
+
+@frozen
+class Server:
+    """Where to ask."""
+
+    url: str  # without /v1
+    model: str  # the model's name on that server
+    key: str = "local"
+
+
+@frozen
+class Reply:
+    """A reply, or the error that came in its place."""
+
+    written: str  # its text or its calls, in one line
+    wrong: str  # why an agent can't use it; "": it can
+    seconds: float  # until it was complete
+    headers: httpx.Headers
+
+    def header(self, name: str) -> str:
+        """Return the proxy's response header ``x-mlx-stack-NAME``, or ""."""
+        return str(self.headers.get(f"x-mlx-stack-{name}", ""))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,22 +86,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and show; return the exit code: 1 if the proxy or the model server can't be asked."""
+    """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
     url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
-    direct = _direct(args, url)
+    take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
+    key = os.environ.get(KEY_VARIABLE, "local")
+    direct = _direct(args, url, key)
     if direct is None:
-        sys.stderr.write(
+        raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
-            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)\n"
+            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
-        return 1
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    try:
-        right = _show_all(console, direct, Server(url, args.tier, _key(url)))
-    except Unreachable as error:
-        sys.stderr.write(f"{error}; start the stack with `make run`\n")
-        return 1
+    right = _show_all(console, direct, Server(url, args.tier, key))
     console.print(_sum(right), "")
     for line in _report(Remote(url, settings.server.admin_key)):
         console.print(line, markup=False)
@@ -83,17 +114,10 @@ def _report(remote: Remote) -> list[str]:
         return [f"There is no report: {error}"]
 
 
-def _key(url: str) -> str:
-    """Return the key for the proxy: LiteLLM's, because with ``up --inside`` LiteLLM is asked."""
-    take_key(os.environ, url)
-    return os.environ.get(KEY_VARIABLE, "local")
-
-
-def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
+def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
     """Return the server to ask directly; None if neither ``--direct`` nor an ``up`` tells it."""
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
     folder = running_at(proxy)
     return None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
@@ -115,14 +139,70 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
     asked = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
     good = [0, 0]
     run = secrets.token_hex(4)
+    client = httpx.Client(trust_env=False, timeout=SECONDS)
     for number, question in enumerate(asked["questions"], 1):
         # A session for each: after an escalation a session stays on the higher tier for a while.
         named = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
-        replies = [ask(server, question, asked["tools"], named) for server in (direct, proxy)]
+        replies = [
+            ask(client, server, question, asked["tools"], named) for server in (direct, proxy)
+        ]
         console.print(_pair(number, question, *replies), "")
         for which, reply in enumerate(replies):
             good[which] += not reply.wrong
     return len(asked["questions"]), good[0], good[1]
+
+
+def ask(
+    client: httpx.Client,
+    server: Server,
+    question: str,
+    tools: Sequence[Mapping[str, Any]],
+    named: Mapping[str, str],
+) -> Reply:
+    """Ask once. ``named``: headers that name agent and session. Raises ``CommandError``."""
+    body = {
+        "model": server.model,
+        "messages": [{"role": "user", "content": question}],
+        "tools": tools,
+        "max_tokens": MAX_TOKENS,
+    }
+    headers = {"Authorization": f"Bearer {server.key}", **named}
+    url = f"{server.url}/v1/chat/completions"
+    began = time.monotonic()
+    try:
+        answer = client.post(url, json=body, headers=headers)
+        if answer.is_error:
+            written, wrong = answer.text[:2000], f"status {answer.status_code}"
+        else:
+            written, wrong = judged(answer.json(), tools)
+    except httpx.ConnectError as error:
+        said = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
+        raise CommandError(said) from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
+    return Reply(written, wrong, time.monotonic() - began, answer.headers)
+
+
+def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return what a completion says, in one line, and why an agent can't use it ("": it can).
+
+    Each question of the demo needs a call, so that a reply of text alone counts as wrong.
+    """
+    choice = completion["choices"][0]
+    message = choice["message"]
+    calls = message.get("tool_calls") or []
+    text = str(message.get("content") or message.get("reasoning") or "")
+    if choice.get("finish_reason") == "length":
+        return text, f"goes round until its limit of {MAX_TOKENS} tokens"
+    if not calls and not text:
+        return "(nothing)", "says that it calls a tool, and has no call"
+    if not calls:
+        return text, "a text, where a call is needed"
+    offered = tool_set(tools)
+    names_and_arguments = [(one["function"]["name"], one["function"]["arguments"]) for one in calls]
+    checked = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
+    wrong = next((failure.error for one in checked for failure in one.failures), "")
+    return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
 
 
 def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:

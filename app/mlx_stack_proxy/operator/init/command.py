@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import yaml
 
 from ...settings import UpstreamSettings
-from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
-from ..local_stack.console import shown
-from ..local_stack.run_directory import take_key
+from ...settings_source import DEFAULT_FILE, from_mapping
+from .. import CommandError
+from ..local_stack.run_directory import shown, take_key
 from .proposal import Proposal, propose
 from .rendering import LITELLM_LINES, text_of
 
@@ -57,39 +57,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file, or show it; return the exit code, 1 where there is nothing to write."""
+    """Write the file, or show it. Raises ``CommandError`` if there is nothing to write."""
     from . import looking
 
     output = Path(DEFAULT_FILE)
     if output.exists() and not (args.force or args.dry_run):
-        _say(f"{output} is there already; --force writes over it, --dry-run only shows.")
-        return 1
-    try:
-        given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
-        base_url = given.upstream.base_url
-        key_file = take_key(os.environ, base_url)
-        found = asyncio.run(looking.look(base_url, args.litellm_config))
-    except (SettingsError, looking.Unreadable) as error:
-        _say(str(error))
-        return 1
-    proposal = propose(found.groups, found.health)
+        said = f"{output} is there already; --force writes over it, --dry-run only shows."
+        raise CommandError(said)
+    given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
+    base_url = given.upstream.base_url
+    key_file = take_key(os.environ, base_url)
+    found = asyncio.run(looking.look(base_url, args.litellm_config))
+    proposal = propose(found.groups)
     _report(found, proposal)
     if not proposal.tiers:
-        _say(
+        raise CommandError(
             "No model was found to make a tier of. LiteLLM has to run and to list its models, or "
             "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
             "own."
         )
-        return 1
     text = _text(args.inside, proposal, found, base_url)
     if args.dry_run:
         sys.stdout.write(text)
         return 0
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        _say(f"{output} can't be written: {error.strerror}")
-        return 1
+    output.write_text(text, encoding="utf-8")
     if args.inside:
         _show_next_inside(output, base_url)
     else:

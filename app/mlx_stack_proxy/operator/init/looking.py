@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,15 @@ from ...engine.headers import RawHeaders
 from ...engine.model_list import ASK_SECONDS
 from ...engine.upstream import Upstream, UpstreamError
 from ...settings import UpstreamSettings
-from .. import litellm_models
-from ..litellm_models import NoModels
-from ..local_stack.console import shown
+from .. import CommandError
+from ..litellm_probe import NoModels, list_models
+from ..local_stack.run_directory import shown
 from . import advice
-from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together
+from .model_groups import Groups, filled_in, from_entries, from_model_list, from_stack, mapping
 from .proposal import health_url
 
 MLX_STACK = Path("~/.mlx-stack")
 _HEALTH_SECONDS = 2.0
-
-
-class Unreadable(Exception):
-    """A file can't be used; the message says which and why."""
 
 
 @dataclass(slots=True)
@@ -45,12 +40,10 @@ class Found:
     file: str = ""  # LiteLLM's configuration file, as people write it; "": none
     advice: list[str] = field(default_factory=list)  # what to change in that file
     key_variable: str = UpstreamSettings().api_key_env or ""  # holds LiteLLM's key
-    # The health URL of a group's model server, by the group's name, if the server answered.
-    health: Mapping[str, str] = field(default_factory=dict)
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
-    """Look everywhere. Raises :class:`Unreadable` if LiteLLM's file can't be used.
+    """Look everywhere. Raises :class:`CommandError` if LiteLLM's file can't be used.
 
     ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
     """
@@ -64,8 +57,8 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
         if missing := ", ".join(name for name in in_file if live and name not in live):
             said = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{said} Was it started with that file?")
-        found.groups = together(live or in_file or in_stack, in_file, in_stack)
-        found.health = await _healthy(upstream, found.groups, base_url)
+        groups = filled_in(live or in_file or in_stack, in_file, in_stack)
+        found.groups = await _with_health_urls(upstream, groups, base_url)
     finally:
         await upstream.aclose()
     return found
@@ -91,7 +84,7 @@ def _stack(found: Found) -> Groups:
     file = max(files, key=lambda file: (file.stem == "default", file.stat().st_mtime))
     try:
         groups = from_stack(_parsed(file))
-    except Unreadable as error:
+    except CommandError as error:
         found.remarks.append(str(error))
         return {}
     if groups:
@@ -103,9 +96,9 @@ def _parsed(file: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Unreadable(f"{file} can't be read: {error.strerror}") from None
+        raise CommandError(f"{file} can't be read: {error.strerror}") from None
     except Exception:  # PyYAML raises nearly anything at a tag that does not fit its value
-        raise Unreadable(f"{file} is not valid YAML") from None
+        raise CommandError(f"{file} is not valid YAML") from None
 
 
 def _key(found: Found, config: Any) -> str | None:
@@ -126,13 +119,13 @@ async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found
     """Return the model groups that LiteLLM tells; none if it can't be asked."""
     where = f"LiteLLM at {base_url}"
     try:
-        listed = await litellm_models.ask(upstream, key, found.key_variable)
+        listed = await list_models(upstream, key, found.key_variable)
     except NoModels as error:
         found.remarks.append(f"{where}: {error}. To do: {error.next_step}.")
         return {}
     found.sources.insert(0, where)
     groups, told = from_model_list(orjson.loads(listed)), await _details(upstream, key)
-    return together({name: told.get(name, group) for name, group in groups.items()}, groups)
+    return filled_in({name: told.get(name, group) for name, group in groups.items()}, groups)
 
 
 async def _details(upstream: Upstream, key: str | None) -> Groups:
@@ -146,8 +139,9 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
         return {}
 
 
-async def _healthy(upstream: Upstream, groups: Groups, base_url: str) -> dict[str, str]:
-    """Ask the model servers that can be reached from here; return the URLs of those that answer."""
+async def _with_health_urls(upstream: Upstream, groups: Groups, base_url: str) -> Groups:
+    """Ask the model servers that can be reached from here; note the URLs of those that answer."""
     urls = {name: url for name, one in groups.items() if (url := health_url(one, base_url))}
     answers = await asyncio.gather(*(upstream.answers(u, _HEALTH_SECONDS) for u in urls.values()))
-    return {name: url for (name, url), there in zip(urls.items(), answers, strict=True) if there}
+    there = {name: url for (name, url), ok in zip(urls.items(), answers, strict=True) if ok}
+    return {name: replace(one, health_url=there.get(name, "")) for name, one in groups.items()}

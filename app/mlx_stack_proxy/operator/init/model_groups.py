@@ -2,16 +2,16 @@
 
 Every source is first brought into the shape of LiteLLM's configuration file and its
 ``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``. Entries of
-one name are the deployments of one group. :func:`together` then joins the sources.
+one name are the deployments of one group. :func:`filled_in` then joins the sources.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from ...frozen import frozen
@@ -46,6 +46,7 @@ class ModelGroup:
     window: int | None = None  # tokens; None: no source tells
     mode: str | None = None  # LiteLLM's word for what the model does, such as `chat`
     reasoning: bool = False
+    health_url: str = ""  # of its server, if that has answered
 
     @property
     def chats(self) -> bool:
@@ -67,7 +68,7 @@ class ModelGroup:
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
-    def with_more(self, other: ModelGroup) -> ModelGroup:
+    def filled_from(self, other: ModelGroup) -> ModelGroup:
         """Return this group with what it lacks filled in from another source."""
         return replace(
             self,
@@ -75,15 +76,6 @@ class ModelGroup:
             window=self.window or other.window,
             mode=self.mode or other.mode,
             reasoning=self.reasoning or other.reasoning,
-        )
-
-    def beside(self, other: ModelGroup) -> ModelGroup:
-        """Return this group with another entry's deployments; the smaller window counts."""
-        windows = [window for window in (self.window, other.window) if window is not None]
-        return replace(
-            self.with_more(other),
-            deployments=(*self.deployments, *other.deployments),
-            window=min(windows, default=None),
         )
 
     def _names(self) -> list[str]:
@@ -128,30 +120,37 @@ def _place(deployment: Deployment) -> Place:
 
 def from_entries(entries: Any) -> Groups:
     """Return the groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
-    found: Groups = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
         if isinstance(name, str) and name:
-            params, info = mapping(entry.get("litellm_params")), mapping(entry.get("model_info"))
-            one = _group(name, params, info)
-            found[name] = found[name].beside(one) if name in found else one
-    return found
+            found.setdefault(name, []).append(entry)
+    return {name: _group(name, same) for name, same in found.items()}
 
 
-def _group(name: str, params: Mapping[str, Any], info: Mapping[str, Any]) -> ModelGroup:
-    model, base = params.get("model"), params.get("api_base") or params.get("base_url")
-    window, mode = info.get("max_input_tokens"), info.get("mode")
-    counts = isinstance(window, (int, float)) and not isinstance(window, bool) and window >= 1
-    deployments: tuple[Deployment, ...] = ()
-    if isinstance(model, str):
-        deployments = (Deployment(model, base if isinstance(base, str) else None),)
+def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
+    """Return the group of these entries; the smallest of their windows counts."""
+    infos = [mapping(entry.get("model_info")) for entry in entries]
+    modes = [info.get("mode") for info in infos]
+    windows = [info.get("max_input_tokens") for info in infos]
     return ModelGroup(
         name,
-        deployments,
-        window=int(window) if counts else None,  # type: ignore[arg-type]
-        mode=mode if isinstance(mode, str) else None,
-        reasoning=info.get("supports_reasoning") is True,
+        tuple(_deployments(mapping(entry.get("litellm_params")) for entry in entries)),
+        window=min((int(one) for one in windows if _is_count(one)), default=None),
+        mode=next((one for one in modes if isinstance(one, str)), None),
+        reasoning=any(info.get("supports_reasoning") is True for info in infos),
     )
+
+
+def _deployments(given: Iterable[Mapping[str, Any]]) -> Iterator[Deployment]:
+    for params in given:
+        model, base = params.get("model"), params.get("api_base") or params.get("base_url")
+        if isinstance(model, str):
+            yield Deployment(model, base if isinstance(base, str) else None)
+
+
+def _is_count(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1
 
 
 def from_model_list(body: Any) -> Groups:
@@ -180,12 +179,12 @@ def from_stack(stack: Any) -> Groups:
     )
 
 
-def together(first: Groups, *others: Groups) -> Groups:
+def filled_in(first: Groups, *others: Groups) -> Groups:
     """Return the first source's groups, with what they lack filled in from the others."""
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():
-            filled[name] = filled[name].with_more(other[name])
+            filled[name] = filled[name].filled_from(other[name])
     return filled
 
 

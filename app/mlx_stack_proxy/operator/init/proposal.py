@@ -53,14 +53,11 @@ class Proposal:
     aliases: Mapping[str, str] = field(default_factory=dict)  # Claude Code's model names to tiers
 
 
-def propose(groups: Groups, health: Mapping[str, str] | None = None) -> Proposal:
-    """Propose tiers for the groups. ``health``: health URLs that answered, by the group's name."""
+def propose(groups: Groups) -> Proposal:
+    """Propose tiers for the groups."""
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
-    tiers = [
-        _tier(name, group, (health or {}).get(group.name))
-        for name, group in _named(usable, remarks)
-    ]
+    tiers = [_tier(name, group) for name, group in _named(usable, remarks)]
     remarks += _on_places(tiers)
     return Proposal(tuple(tiers), tuple(remarks), _aliases(tiers, groups))
 
@@ -159,7 +156,7 @@ def _own_name(name: str, taken: Collection[str]) -> str:
     return next(one for one in names if one != _TAKEN_NAME and one not in taken)
 
 
-def _tier(name: str, group: ModelGroup, health: str | None) -> ProposedTier:
+def _tier(name: str, group: ModelGroup) -> ProposedTier:
     default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
     default |= DEFAULT_TIERS.get(name, {})
     found: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
@@ -168,8 +165,8 @@ def _tier(name: str, group: ModelGroup, health: str | None) -> ProposedTier:
     keys = {key: value for key, value in found.items() if value != default[key]}
     if group.reasoning:
         keys["reasoning"] = True
-    if health:
-        keys["health_url"] = health
+    if group.health_url:
+        keys["health_url"] = group.health_url
     return ProposedTier(name, group, keys, _note(group))
 
 

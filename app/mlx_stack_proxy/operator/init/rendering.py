@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...printable import wrapped
 from ..local_stack.configs import CALLBACK
 from ..settings_shown import as_yaml
 from .proposal import Proposal, ProposedTier
@@ -106,7 +106,4 @@ def _harmless(text: str) -> str:
 
 
 def _prose(text: str, before: str = "# ") -> str:
-    lines = textwrap.wrap(
-        text, _WIDTH - len(before), break_long_words=False, break_on_hyphens=False
-    )
-    return "".join(f"{before}{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in wrapped(text, _WIDTH, before, before))

@@ -55,11 +55,11 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
     environment = dict(os.environ)  # whatever a download needs: a token, a proxy, certificates
     if tier.is_path:
         environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
-    options = {"--model": tier.model, "--host": "127.0.0.1", "--port": str(tier.port)}
+    options = ("--model", tier.model, "--host", "127.0.0.1", "--port", str(tier.port))
     return ChildSpec(
         name=tier.name,
         what=f"mlx_lm.server on :{tier.port} with {Path(tier.model).name}",
-        command=_python("-m", "mlx_lm", "server", *_flat(options)),
+        command=_python("-m", "mlx_lm", "server", *options),
         environment=environment | {"TOKENIZERS_PARALLELISM": "false"},
         directory=run.path,
         log_file=run.log_file(tier.name),
@@ -86,16 +86,12 @@ def litellm(
     }
     if inside:
         environment |= _PACKAGE
-    options = {
-        "--config": str(run.litellm_config),
-        "--host": "127.0.0.1",
-        "--port": str(port),
-        "--telemetry": "False",
-    }
+    listen = ("--host", "127.0.0.1", "--port", str(port))
+    options = ("--config", str(run.litellm_config), *listen, "--telemetry", "False")
     return ChildSpec(
         name="litellm",
         what=f"LiteLLM on :{port}",
-        command=_python("-c", _RUN_LITELLM, *_flat(options)),
+        command=_python("-c", _RUN_LITELLM, *options),
         environment=environment,
         directory=run.path,
         log_file=run.log_file("litellm"),
@@ -107,15 +103,11 @@ def litellm(
 
 def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
     """Return the reliability proxy."""
-    environment = _environment(_PROXY_PREFIXES) | {
-        KEY_VARIABLE: key,
-        **_PACKAGE,
-    }
     return ChildSpec(
         name="proxy",
         what=f"the reliability proxy on :{port}",
         command=_python("-m", "mlx_stack_proxy", "serve", "--config", str(run.proxy_config)),
-        environment=environment,
+        environment=_environment(_PROXY_PREFIXES) | {KEY_VARIABLE: key} | _PACKAGE,
         directory=run.path,
         log_file=run.log_file("proxy"),
         probe=HttpProbe(port, "/ready"),
@@ -127,10 +119,6 @@ def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSp
 def _python(*arguments: str) -> tuple[str, ...]:
     # -P: no file in the run directory is imported as a module. -u: log lines are not buffered.
     return (sys.executable, "-P", "-u", *arguments)
-
-
-def _flat(options: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(part for option in options.items() for part in option)
 
 
 def _environment(more: tuple[str, ...]) -> dict[str, str]:

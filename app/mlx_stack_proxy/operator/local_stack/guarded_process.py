@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,45 +52,33 @@ class Lifeline:
         os.close(self.read_end)
 
 
-class GuardedProcess:
-    """A running child, made by :func:`start`."""
+async def end(child: Process, grace: float) -> None:
+    """Send SIGTERM to its group; kill that when the child ends, or after ``grace`` seconds."""
+    if child.returncode is None:
+        _signal(child, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.wait(), grace)
+    await kill(child)
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+async def kill(child: Process) -> None:
+    """Kill the whole group with its guard, and wait until it is gone (a second at most)."""
+    _signal(child, signal.SIGKILL)
+    await child.wait()
+    # The child's own children die a moment later, and only then are their ports free.
+    for _ in range(_LOOKS):
+        if not _signal(child, 0):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
 
-    async def wait(self) -> int:
-        """Wait for the child's end; return its exit code, negative if a signal ended it."""
-        return await self._process.wait()
 
-    async def end(self, grace: float) -> None:
-        """Send SIGTERM to the group; kill it when the child ends, or after ``grace`` seconds."""
-        if self._process.returncode is None:
-            self._signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), grace)
-        await self.kill()
-
-    async def kill(self) -> None:
-        """Kill the whole group with its guard, and wait until it is gone (a second at most)."""
-        self._signal(signal.SIGKILL)
-        await self._process.wait()
-        # The child's own children die a moment later, and only then are their ports free.
-        for _ in range(_LOOKS):
-            if not self._signal(0):
-                break
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    def _signal(self, number: int) -> bool:
-        """Signal the group; return whether it exists (macOS: EPERM if only zombies are left)."""
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+def _signal(child: Process, number: int) -> bool:
+    """Signal the group; return whether it exists (macOS: EPERM if only zombies are left)."""
+    try:
+        os.killpg(child.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def guarded(command: Sequence[str]) -> list[str]:
@@ -106,11 +95,11 @@ async def start(
     directory: Path,
     log_file: Path,
     lifeline: Lifeline,
-) -> GuardedProcess:
+) -> Process:
     """Start a command with its guard; append its output to the log file. Raises ``OSError``."""
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *guarded(command),
             stdin=lifeline.read_end,
             stdout=log,
@@ -121,4 +110,3 @@ async def start(
         )
     finally:
         os.close(log)
-    return GuardedProcess(process)

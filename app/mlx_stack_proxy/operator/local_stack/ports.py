@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
-from .console import UpError
+from .. import CommandError
+
+# The program, the module behind `-m`, or the module's file.
+_OURS = re.compile(r"(^|/)(mlx-stack-proxy|mlx_stack_proxy(/__main__\.py)?)$")
 
 
 def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
-    """Make sure that all ports are free and different. Raises :class:`UpError`.
+    """Make sure that all ports are free and different. Raises :class:`CommandError`.
 
     ``ports``: each port's number, its purpose, and the option that changes it.
     """
     purposes: dict[int, str] = {}
     for port, purpose, option in ports:
         if not 0 < port < 65536:
-            raise UpError(f"{option}: {port} is no port number")
+            raise CommandError(f"{option}: {port} is no port number")
         if port in purposes:
-            raise UpError(f"port {port} is meant for both {purposes[port]} and {purpose}")
+            raise CommandError(f"port {port} is meant for both {purposes[port]} and {purpose}")
         purposes[port] = purpose
         if not is_free(port):
-            raise UpError(
+            raise CommandError(
                 f"port {port} (for {purpose}) is taken by {_owner(port)}; "
                 f"end that, or choose another with {option}"
             )
@@ -85,9 +89,4 @@ def our_command(command: list[str]) -> str:
     """Return ``up`` or ``serve`` if a command line is one of these of ours, else ""."""
     found = next((part for part in command if part in ("up", "serve")), "")
     before = command[: command.index(found)] if found else []
-    ours = (
-        any(part.rpartition("/")[2] == "mlx-stack-proxy" for part in before)
-        or before[-2:] == ["-m", "mlx_stack_proxy"]
-        or any(part.endswith("/mlx_stack_proxy/__main__.py") for part in before)
-    )
-    return found if ours else ""
+    return found if any(_OURS.search(part) for part in before) else ""

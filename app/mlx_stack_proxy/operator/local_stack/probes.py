@@ -13,7 +13,6 @@ from .configs import SERVED_MODEL
 
 _INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the sooner
 _ANSWER_SECONDS = 5.0
-_NOT_LOADED = "its model could not be loaded"
 
 
 class Hopeless(Exception):
@@ -34,59 +33,56 @@ class HttpProbe:
 
     async def ready(self) -> None:
         """Wait until the child is ready. Raises :class:`Hopeless`."""
-        while (status := await self._ask()) != 200:
-            self._judge(status)
+        while True:
+            if await self._is_ready():
+                return
             await asyncio.sleep(_INTERVAL_SECONDS)
+
+    async def _is_ready(self) -> bool:
+        return await self._ask() == 200
 
     async def illness(self) -> str | None:
         """Say why a running child must be restarted; None if it needn't be."""
         return None
 
-    def _judge(self, status: int | None) -> None:
-        """Raise :class:`Hopeless` if the child will never be ready; ``status`` None: no answer."""
-
     async def _ask(self) -> int | None:
+        """Return the status of an answer; None if none comes."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 status, body = await _fetch(self._port, "GET", self._path, [])
         except (UpstreamError, TimeoutError) as error:
             self.last_answer = str(error) or "no answer in time"
             return None
-        self.last_answer = f"HTTP {status}" if status == 200 else brief(status, body)
+        self.last_answer = brief(status, body)
         return status
 
 
 class ModelServerProbe(HttpProbe):
     """A model server is ready once its model has written a token.
 
-    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads the model; if loading fails,
-    it answers 503 for ever and goes on running. The token also takes the extra time of the first
-    reply.
+    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads the model. A question waits
+    until the model is loaded, and takes the extra time of the first reply; any other answer than
+    200 means that the model can't be used. Later, 503 from ``/health`` means that the thread of
+    the model has died, though the server goes on running.
     """
 
     def __init__(self, port: int) -> None:
         super().__init__(port, "/health")
-
-    async def ready(self) -> None:
-        await super().ready()
         self.waiting_for = "its model's first token"
-        self.last_answer = "no answer yet"
+
+    async def _is_ready(self) -> bool:
         try:
             status, body = await one_token(self._port, SERVED_MODEL)
-        except UpstreamError as error:
-            raise Hopeless(f"no answer to its first question ({error})") from None
-        if b"generation thread died" in body:
-            raise Hopeless(_NOT_LOADED)
+        except UpstreamError as error:  # it doesn't listen yet
+            self.last_answer = str(error)
+            return False
         if status != 200:
             raise Hopeless(f"its first question got {brief(status, body)}")
+        return True
 
     async def illness(self) -> str | None:
         # Only a 503 counts: a server that doesn't answer may just be busy.
         return "its model thread has died" if await self._ask() == 503 else None
-
-    def _judge(self, status: int | None) -> None:
-        if status == 503:
-            raise Hopeless(_NOT_LOADED)
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
@@ -108,6 +104,6 @@ async def _fetch(
 
 
 def brief(status: int, body: bytes) -> str:
-    """Return an error answer on one line."""
+    """Return an answer on one line."""
     text = " ".join(body.decode(errors="replace").split())
     return f"HTTP {status}: {text[:200]}".rstrip(": ")

@@ -2,7 +2,7 @@
 
 Other commands (``check``, ``init``, ``demo``) take the configuration and the key of a running
 ``up`` from its folder. They find the folder by a port: the process that listens there, a child of
-``up``, has the folder as its working folder. The lock tells whether ``up`` still runs.
+``up``, has the folder as its working folder, and no child outlives ``up``.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...settings import is_loopback
+from .. import CommandError, replace_file
 from ..service import env_file
 from . import ports
 from .configs import KEY_VARIABLE
-from .console import UpError
 
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
 LOCK_FILE = "up.lock"
-_USUAL = "~/.mlx-stack/run"
+USUAL = "~/.mlx-stack/run"
 
 
 class RunDirectory:
     """The run directory of this process, locked until it ends; the system drops the lock then.
 
-    Raises :class:`UpError` if the folder can't be used or another ``up`` holds it.
+    Raises :class:`CommandError` if the folder can't be used or another ``up`` holds it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, given: str | Path) -> None:
+        self.path = path = Path(given).expanduser().resolve()
         self.logs = path / "logs"
         self.proxy_config = path / PROXY_CONFIG
         self.litellm_config = path / "litellm.yaml"
@@ -46,7 +46,7 @@ class RunDirectory:
         except OSError:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             os.close(self._lock)
-            raise UpError(
+            raise CommandError(
                 f"{path} is in use by another `mlx-stack-proxy up` (process "
                 f"{holder or 'unknown'}); end that, or give this one a --run-dir of its own"
             ) from None
@@ -62,43 +62,26 @@ class RunDirectory:
 
     def keep_key(self, key: str) -> None:
         """Write LiteLLM's key for commands of this user; :meth:`close` removes it."""
-        self.key.unlink(missing_ok=True)
-        with open(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{KEY_VARIABLE}={key}\n")
+        replace_file(self.key, f"{KEY_VARIABLE}={key}\n", 0o600)
 
     def close(self) -> None:
         self.key.unlink(missing_ok=True)
         os.close(self._lock)
 
 
-def open_run_directory(given: str | None) -> RunDirectory:
-    """Open the folder ``given``, else ``~/.mlx-stack/run``. Raises :class:`UpError`."""
+def shown(path: Path) -> str:
+    """Return a path as people write it, with ``~`` for the home folder."""
     try:
-        return RunDirectory(Path(given or _USUAL).expanduser().resolve())
-    except RuntimeError as error:
-        raise UpError(f"{error}: give a folder with --run-dir") from None
+        return f"~/{path.relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return str(path)
 
 
 def running_at(url: str) -> Path | None:
     """Return the run directory of the ``up`` whose LiteLLM or proxy has this URL, or None."""
     parts = urlsplit(url)
     folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
-    return folder if folder is not None and _is_held(folder) else None
-
-
-def _is_held(path: Path) -> bool:
-    """Whether an ``up`` holds the lock of this folder."""
-    try:
-        lock = os.open(path / LOCK_FILE, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return folder if folder is not None and (folder / KEY_FILE).exists() else None
 
 
 def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
@@ -118,11 +101,11 @@ def _make(path: Path, logs: Path) -> None:
         # 0700: logs and configurations are for this user only.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_uid != os.getuid():
-            raise UpError(f"the run directory {path} belongs to someone else")
+            raise CommandError(f"the run directory {path} belongs to someone else")
         logs.mkdir(mode=0o700, exist_ok=True)
         (path / LOCK_FILE).touch(mode=0o600)
     except OSError as error:
-        raise UpError(
+        raise CommandError(
             f"the run directory {path} can't be written to ({error.strerror}); "
             "give another with --run-dir"
         ) from error

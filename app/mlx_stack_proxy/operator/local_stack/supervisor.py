@@ -9,17 +9,21 @@ the last ``start`` first.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from ... import tasks
+from .. import CommandError
 from . import guarded_process
 from .children import ChildSpec
-from .console import Console, shown
-from .guarded_process import GuardedProcess, Lifeline
+from .guarded_process import Lifeline
 from .probes import Hopeless
+from .run_directory import shown
 
 PROGRESS_SECONDS = 10.0  # between lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
@@ -29,12 +33,28 @@ STEADY_SECONDS = 60.0  # a child that has run this long gets the first delay aga
 TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
-class StartFailed(Exception):
-    """A child didn't become healthy; ``lines`` say which, why, and how its log ends."""
+class StartFailed(CommandError):
+    """A child didn't become healthy; the message's lines say which, why, and how its log ends."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        super().__init__(lines[0])
+
+class Console:
+    """Writes plain lines to standard output; ``up`` goes on if the reader is gone.
+
+    ``name_width``: the width of the column with the children's names.
+    """
+
+    def __init__(self, out: TextIO | None = None, name_width: int = 8) -> None:
+        self._out = out
+        self.name_width = name_width
+
+    def say(self, text: str = "") -> None:
+        """Write a line."""
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=self._out, flush=True)
+
+    def child(self, name: str, state: str, detail: str) -> None:
+        """Write a line about one child, in columns."""
+        self.say(f"  {name:<{self.name_width}}  {state:<10} {detail}".rstrip())
 
 
 class Supervisor:
@@ -59,10 +79,7 @@ class Supervisor:
 
     async def failed(self) -> None:
         """Wait for a keeper to raise (which is a bug of ours), and raise the same; never return."""
-        while True:
-            done, _ = await asyncio.wait(self._keepers, return_when=asyncio.FIRST_EXCEPTION)
-            for keeper in done:
-                keeper.result()
+        await asyncio.gather(*self._keepers)
 
     async def stop(self) -> None:
         """End all children, the last started first."""
@@ -82,7 +99,7 @@ class _Child:
         self._spec = spec
         self._console = console
         self._lifeline = lifeline
-        self._process: GuardedProcess | None = None
+        self._process: Process | None = None
 
     async def start(self) -> None:
         """Start the child; wait until it is healthy. Raises :class:`StartFailed`."""
@@ -91,7 +108,7 @@ class _Child:
         if reason := await self._try():
             head = f"{spec.name} did not start: {reason}. The end of its log, "
             end = [f"    {line}" for line in tail(spec.log_file)]
-            raise StartFailed([f"{head}{shown(spec.log_file)}:", *end])
+            raise StartFailed("\n".join([f"{head}{shown(spec.log_file)}:", *end]))
 
     async def keep(self) -> None:
         """Restart the child whenever it dies, for ever."""
@@ -103,7 +120,7 @@ class _Child:
                 delay = FIRST_DELAY_SECONDS
             while reason is not None:
                 if self._process is not None:  # the rest of its group may still hold the port
-                    await self._process.kill()
+                    await guarded_process.kill(self._process)
                 self._console.child(
                     self._spec.name,
                     "died",
@@ -116,7 +133,7 @@ class _Child:
     async def end(self) -> None:
         """End the child, and all processes that it has started."""
         if self._process is not None:
-            await self._process.end(self._spec.end_grace)
+            await guarded_process.end(self._process, self._spec.end_grace)
 
     async def _try(self, again: str = "") -> str | None:
         """Start the child and wait until it is healthy; return why it isn't, or None."""
@@ -136,7 +153,7 @@ class _Child:
         self._console.child(spec.name, "ready", f"{again}after {time.monotonic() - begun:.1f} s")
         return None
 
-    async def _healthy(self, process: GuardedProcess) -> None:
+    async def _healthy(self, process: Process) -> None:
         """Wait until the child is ready. Raises :class:`Hopeless`, also if the child ends."""
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())

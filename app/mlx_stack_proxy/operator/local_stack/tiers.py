@@ -10,8 +10,7 @@ from pathlib import Path
 from ...frozen import frozen
 from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
-from ..deploy_files import deploy_path
-from .console import UpError
+from .. import CommandError, deploy_path
 
 # The order of the chain; tiers with other names come after these.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)
@@ -53,21 +52,21 @@ def chosen_tiers(given: Sequence[str], first_port: int) -> list[LocalTier]:
     """Return the tiers in the chain's order: the demo tiers, changed by each ``NAME=MODEL``.
 
     ``NAME=`` leaves a tier out. The tiers' ports count up from ``first_port``. Raises
-    :class:`UpError`.
+    :class:`CommandError`.
     """
     models: dict[str, str] = dict.fromkeys(DEMO_TIERS, "")
     wanted = set(DEMO_TIERS)
     for text in given:
         name, equals, model = text.partition("=")
         if not equals or not re.fullmatch(TIER_NAME, name):
-            raise UpError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
+            raise CommandError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
         if name in _RESERVED:
-            raise UpError(f"--tier {text}: `{name}` can't be a tier's name")
+            raise CommandError(f"--tier {text}: `{name}` can't be a tier's name")
         models[name] = model
         (wanted.add if model else wanted.discard)(name)
     names = sorted((n for n in models if n in wanted), key=_place)
     if not names:
-        raise UpError("no tier is left to start: give one as --tier NAME=MODEL")
+        raise CommandError("no tier is left to start: give one as --tier NAME=MODEL")
     return [_tier(name, models[name], first_port + i) for i, name in enumerate(names)]
 
 
@@ -79,7 +78,7 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
     if not model:
         demo = demo_model(name)
         if demo is None:
-            raise UpError(
+            raise CommandError(
                 f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
                 "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
             )
@@ -87,11 +86,13 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UpError(f"--tier {name}={model}: that folder holds no model (no config.json)")
+            raise CommandError(
+                f"--tier {name}={model}: that folder holds no model (no config.json)"
+            )
         path = path.resolve()
         return LocalTier(name, str(path), port, True, _context_window(path))
     if not _HUGGING_FACE_ID.match(model) or model.startswith((".", "~")):
-        raise UpError(f"--tier {name}={model}: no such folder, and no Hugging Face id")
+        raise CommandError(f"--tier {name}={model}: no such folder, and no Hugging Face id")
     return LocalTier(name, model, port, False)
 
 

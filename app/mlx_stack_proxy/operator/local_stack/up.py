@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import json
 import secrets
 import shlex
 import signal
@@ -23,20 +22,19 @@ from ... import tasks
 from ...engine.upstream import UpstreamError
 from ...server import open_files
 from ...settings import ServerSettings
+from .. import CommandError
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
-from .console import Console, UpError, shown
 from .guarded_process import Lifeline
-from .run_directory import RunDirectory, open_run_directory
-from .supervisor import StartFailed, Supervisor
+from .run_directory import USUAL, RunDirectory, shown
+from .supervisor import Console, Supervisor
 from .tiers import LocalTier, chosen_tiers
 
-PROGRAM = "mlx-stack-proxy up"
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
 START_SECONDS = 600.0  # limit for a child to become ready; a download has none
-_DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
+_DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
 
@@ -65,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-dir",
         metavar="FOLDER",
-        help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
+        default=USUAL,
+        help="where logs and generated configurations go (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 
@@ -91,17 +90,11 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the stack until a signal; return the exit code: 1 if it could not be started."""
-    try:
-        _require_installed()
-        tiers = chosen_tiers(args.tier, args.model_port)
-        ports.require_free(_ports(args, tiers))
-        directory = open_run_directory(args.run_dir)
-    except UpError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return 1
-    except KeyboardInterrupt:  # nothing has been started yet
-        return 0
+    """Run the stack until a signal; return the exit code. Raises ``CommandError``."""
+    _require_installed()
+    tiers = chosen_tiers(args.tier, args.model_port)
+    ports.require_free(_ports(args, tiers))
+    directory = RunDirectory(args.run_dir)
     open_files.raise_limit()  # for LiteLLM, which inherits it and has two connections a stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
@@ -112,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 def _require_installed() -> None:
     for module, package in (("mlx_lm", "mlx-lm"), ("litellm", "litellm[proxy]")):
         if importlib.util.find_spec(module) is None:
-            raise UpError(
+            raise CommandError(
                 f"{package} isn't installed here; in a checkout it comes with `make run`, "
                 "or with pip install '.[local]'"
             )
@@ -138,12 +131,8 @@ class _Stack:
         self._directory = directory
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
+        self._litellm_port: int = args.port if args.inside else args.litellm_port
         self._asked_to_stop = False
-
-    @property
-    def _litellm_port(self) -> int:
-        port: int = self._args.port if self._args.inside else self._args.litellm_port
-        return port
 
     async def run(self) -> int:
         with Lifeline() as lifeline:
@@ -156,10 +145,6 @@ class _Stack:
                 if not self._asked_to_stop:
                     raise
                 return 0
-            except StartFailed as failure:
-                for line in failure.lines:
-                    self._console.say(line)
-                return 1
             finally:
                 self._console.say("Stopping …")
                 await supervisor.stop()
@@ -219,8 +204,8 @@ class _Stack:
         config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO]),
-            f"\n  {_helped(url, names[0], key)}\n",
+            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO_HINT]),
+            f"\n  {_curl_example(url, names[0], key)}\n",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
@@ -246,23 +231,17 @@ class _Stack:
             loop.add_signal_handler(number, asked)
 
 
-def _helped(url: str, tier: str, key: str | None) -> str:
+def _curl_example(url: str, tier: str, key: str | None) -> str:
     """Return a ``curl`` command whose request the weak demo model answers with a call as text."""
     authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-    customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
-    body = {
-        "model": tier,
-        "messages": [
-            {
-                "role": "user",
-                "content": "Would you give me the details of customer cus_X2MPxfGy?",
-            }
-        ],
-        "tools": [
-            {"type": "function", "function": {"name": "get_customer", "parameters": customer}}
-        ],
-    }
     return (
         f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
-        f"-d '{json.dumps(body, separators=(',', ':'))}'"
+        f"""-d '{{"model":"{tier}",{_CURL_BODY}}}'"""
     )
+
+
+_CURL_BODY = (
+    '"messages":[{"role":"user","content":"Would you give me the details of customer '
+    'cus_X2MPxfGy?"}],"tools":[{"type":"function","function":{"name":"get_customer",'
+    '"parameters":{"type":"object","properties":{"customer_id":{"type":"string"}}}}}]'
+)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
-import re
 import shutil
 import sys
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from datetime import datetime
-from typing import IO, Any
+from typing import Any
+
+import httpx
 
 from ...printable import printable
-from .client import NoAnswer, Refused, Remote, asks
+from .client import NoAnswer, Refused, Remote, set_remote_command
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
 PAGE = 1000  # the most events in one answer
 _LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader nothing
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind repeats
-_AGO = re.compile(r"(\d+)([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def add_arguments(events: argparse.ArgumentParser) -> None:
@@ -35,7 +32,7 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     how_many.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
     how_many.add_argument("--all", action="store_true", help="all that the proxy has kept")
     events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
-    asks(events, run)
+    set_remote_command(events, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
@@ -43,7 +40,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
         "kind": args.kind,
         "session": args.session,
         "request_id": args.request,
-        "since": None if args.since is None else since(args.since, time.time()),
+        "since": args.since,
         "limit": args.limit,
     }
     show = _show_json if args.json else _show
@@ -78,20 +75,6 @@ def newest(
     return found, answer["total"]
 
 
-def since(given: str, now: float) -> float:
-    """Return a time or an age such as ``12h`` in seconds since the epoch. Raises :class:`NoAnswer`.
-
-    ``now``: seconds since the epoch.
-    """
-    if match := _AGO.fullmatch(given):
-        return now - int(match[1]) * _UNITS[match[2]]
-    try:
-        return datetime.fromisoformat(given).timestamp()
-    except ValueError:
-        sentence = f"--since {given}: give 30m, 12h, 2d, or a time such as 2026-11-22T08:00"
-        raise NoAnswer(sentence) from None
-
-
 def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield events as they happen, for ever; a lost connection is opened again.
 
@@ -110,13 +93,11 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 if gone:
                     print("the proxy is back", file=sys.stderr)
                 connected, gone = True, False
-                for event in _events(stream):
+                for event in events_in(stream):
                     last = event["number"]
                     yield event
-        except Refused:
-            raise  # the proxy would refuse again
-        except (NoAnswer, OSError, http.client.HTTPException) as error:
-            if not connected:
+        except NoAnswer as error:
+            if isinstance(error, Refused) or not connected:  # the proxy would refuse again
                 raise
             why = str(error)
         if not gone:
@@ -125,10 +106,14 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         time.sleep(RETRY_SECONDS)
 
 
-def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    for line in stream:
-        if line.startswith(b"data: "):
-            yield json.loads(line[6:])
+def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
+    """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)"""
+    rest = b""
+    for piece in stream.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
 
 
 def moment(seconds: float) -> str:
@@ -144,7 +129,7 @@ def _show(event: dict[str, Any]) -> None:
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
     who = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
-    line = printable(f"{when} {event['kind']:<18} {who}{_told(event)}".rstrip())
+    line = printable(f"{when} {event['kind']:<18} {who}{_detail(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
 
@@ -154,7 +139,7 @@ def _time_of_day(seconds: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M", then)
 
 
-def _told(event: dict[str, Any]) -> str:
+def _detail(event: dict[str, Any]) -> str:
     """Return an event's detail on one line; ``--json`` shows all of it."""
     detail = dict(event.get("detail") or {})
     if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():

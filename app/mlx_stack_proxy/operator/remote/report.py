@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ...printable import printable
-from .client import Remote, asks
+from ...printable import printable, wrapped
+from .client import Remote, set_remote_command
 
 WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
@@ -31,7 +30,7 @@ def add_arguments(report: argparse.ArgumentParser) -> None:
     )
     report.add_argument("--agent", metavar="NAME", help="only what this agent did")
     report.add_argument("--markdown", action="store_true", help="as Markdown")
-    asks(report, run)
+    set_remote_command(report, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
@@ -67,14 +66,7 @@ def _part(label: str, lines: list[str]) -> Iterator[str]:
         if line.startswith(" "):  # a command or a line for a file, to be copied: not wrapped
             yield f"{margin}{line}"
             continue
-        yield from textwrap.wrap(
-            line,
-            WIDTH,
-            initial_indent=first,
-            subsequent_indent=f"{margin}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield from wrapped(line, WIDTH, first, f"{margin}  ")
 
 
 def _advice(one: Found) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...printable import printable
-from .client import NoAnswer, Remote, asks
+from .client import NoAnswer, Remote, set_remote_command
 from .events import moment
 
 
@@ -17,7 +17,7 @@ def add_arguments(sessions: argparse.ArgumentParser) -> None:
     sessions.add_argument("--delete", action="store_true", help="reset that session")
     sessions.add_argument("--limit", type=int, default=20)
     sessions.add_argument("--offset", type=int, default=0)
-    asks(sessions, run)
+    set_remote_command(sessions, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:

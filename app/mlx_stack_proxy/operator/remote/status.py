@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .client import NoAnswer, Refused, Remote, asks
+from .client import NoAnswer, Refused, Remote, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
 BAR = 20  # characters of a budget's bar
@@ -34,7 +34,7 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
         const=2.0,
         help="redraw until Ctrl-C, every 2 s if nothing else is said",
     )
-    asks(status, run)
+    set_remote_command(status, run)
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:

@@ -14,9 +14,10 @@ from ...local_address import local_url
 from ...server.workers import check_state
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
+from .. import CommandError
 from . import env_file
 from .launchd import Launchd
-from .machine import Machine, ServiceError
+from .machine import Machine
 from .systemd import Systemd, refuse_hidden
 
 STOP_MARGIN_SECONDS = 15  # for the end itself, after the time that running exchanges are given
@@ -61,15 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add(
     actions: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    def guarded(args: argparse.Namespace) -> int:
-        try:
-            return command(args)
-        except ServiceError as error:
-            print(error, file=sys.stderr)
-        except OSError as error:
-            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 1
-
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument(
@@ -78,21 +70,21 @@ def _add(
     scope.add_argument(
         "--system", dest="system", action="store_true", help="of the machine; Linux, as root"
     )
-    parser.set_defaults(run=guarded, system=False)
+    parser.set_defaults(run=command, system=False)
     return parser
 
 
 def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
-    """Return this platform's service manager. Raises :class:`ServiceError` if we know none.
+    """Return this platform's service manager. Raises :class:`CommandError` if we know none.
 
     ``system``: for a service of the machine, in place of the user's own.
     """
     if platform == "darwin":
         if system:
-            raise ServiceError("on macOS the service is the user's own: leave --system out")
+            raise CommandError("on macOS the service is the user's own: leave --system out")
         return Launchd(Path.home(), _folder(system))
     if not platform.startswith("linux"):
-        raise ServiceError(f"no service manager is known for {platform}: only launchd and systemd")
+        raise CommandError(f"no service manager is known for {platform}: only launchd and systemd")
     config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return Systemd(None if system else config_home / "systemd" / "user")
 
@@ -105,20 +97,8 @@ def _env_file(system: bool) -> Path:
     return (Path("/etc/mlx-stack-proxy") if system else _folder(system)) / "service.env"
 
 
-def usable(
-    path: str | None, environ: Mapping[str, str] | None = None, folder: Path | None = None
-) -> Settings:
-    """Read the settings and make sure that ``serve`` would start; arguments as for :func:`load`.
-
-    Raises :class:`SettingsError`.
-    """
-    settings = load(path, environ, folder or Path())
-    check_state(settings)
-    return settings
-
-
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """Return what to install. Raises :class:`ServiceError`, :class:`SettingsError`."""
+    """Return what to install. Raises :class:`CommandError`, :class:`SettingsError`."""
     found = find_file(args.config, os.environ)
     spec = Spec(
         program=program(),
@@ -130,7 +110,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         ),
         env_file=_env_file(args.system),
         stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
-        health_url=_health_url(settings),
+        health_url=f"{local_url(settings)}/health",
     )
     if args.system:
         refuse_hidden(spec)
@@ -140,11 +120,11 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
 def program() -> Path:
     """Return the path of ``mlx-stack-proxy`` beside this interpreter; an upgrade keeps it.
 
-    Raises :class:`ServiceError` in a source tree that was never installed.
+    Raises :class:`CommandError` in a source tree that was never installed.
     """
     found = Path(sys.executable).parent / "mlx-stack-proxy"
     if not found.exists():
-        raise ServiceError(f"{found} is missing: install the package first (docs/install.md)")
+        raise CommandError(f"{found} is missing: install the package first (docs/install.md)")
     return found
 
 
@@ -161,12 +141,9 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
     return {name: environ.get(name) for name in names if name}
 
 
-def _health_url(settings: Settings) -> str:
-    return f"{local_url(settings)}/health"
-
-
 def _install(args: argparse.Namespace) -> int:
-    settings = usable(args.config)  # refuse to install a configuration that can't serve
+    settings = load(args.config)
+    check_state(settings)  # `serve` would refuse it
     chosen, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
     notes = [*chosen.notes(), *_keep_variables(machine, spec, settings)]
@@ -200,7 +177,7 @@ def _uninstall(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     if not there:
-        raise ServiceError(f"none was installed: {chosen.definition} is not there")
+        raise CommandError(f"none was installed: {chosen.definition} is not there")
     print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 
@@ -209,12 +186,14 @@ def _restart(args: argparse.Namespace) -> int:
     chosen = manager(args.system)
     command = chosen.command()
     if command is None:
-        raise ServiceError(f"none is installed: {chosen.definition} is not there")
+        raise CommandError(f"none is installed: {chosen.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
-    environ = env_file.read_if_there(_env_file(args.system))
+    variables = _env_file(args.system)
+    environ = env_file.read(variables) if variables.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
-    settings = usable(config, environ, _folder(args.system))
-    chosen.restart(Machine(args.dry_run), _health_url(settings))
+    settings = load(config, environ, _folder(args.system))
+    check_state(settings)
+    chosen.restart(Machine(args.dry_run), f"{local_url(settings)}/health")
     if not args.dry_run:
         print("restarted, and it serves")
     return 0

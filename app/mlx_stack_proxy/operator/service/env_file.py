@@ -44,11 +44,6 @@ def read(path: Path) -> dict[str, str]:
     return found
 
 
-def read_if_there(path: Path) -> dict[str, str]:
-    """Return :func:`read`'s variables; none if there is no file."""
-    return read(path) if path.exists() else {}
-
-
 def put_into(environ: MutableMapping[str, str], path: Path) -> None:
     """Set those of the file's variables that aren't set yet. Raises as :func:`read`."""
     for name, value in read(path).items():

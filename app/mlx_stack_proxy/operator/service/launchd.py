@@ -12,8 +12,8 @@ import plistlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..deploy_files import deploy_path
-from .machine import Machine, ServiceError, answers, run
+from .. import CommandError, deploy_path
+from .machine import Machine, answers, run
 
 if TYPE_CHECKING:
     from .commands import Spec
@@ -41,7 +41,7 @@ class Launchd:
         return [f"the log is {self.log}; the proxy rotates it itself, at 10 MB, and keeps five"]
 
     def install(self, machine: Machine, spec: Spec) -> None:
-        """Install and start the service, replacing an old one. Raises :class:`ServiceError`."""
+        """Install and start the service, replacing an old one. Raises :class:`CommandError`."""
         machine.folder(self.log.parent)
         self._stop(machine)
         machine.write(self.definition, self.plist(spec))
@@ -56,21 +56,21 @@ class Launchd:
         machine.remove(self.definition)
 
     def _stop(self, machine: Machine) -> None:
-        """Stop the service; wait until launchd has it no longer. Raises :class:`ServiceError`."""
+        """Stop the service; wait until launchd has it no longer. Raises :class:`CommandError`."""
         machine.succeeds("launchctl", "bootout", self._target)
         seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
         look = ("launchctl", "print", self._target)
         if not machine.until(f"{LABEL} is gone", lambda: run(look, silent=True) != 0, seconds):
-            raise ServiceError(f"launchd still has {LABEL} after {seconds} s")
+            raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
     def _start(self, machine: Machine, health_url: str) -> None:
         if not machine.until(f"nobody answers at {health_url}", lambda: not answers(health_url), 0):
-            raise ServiceError(f"{health_url} answers, though the service is stopped: who is it?")
+            raise CommandError(f"{health_url} answers, though the service is stopped: who is it?")
         machine.run("launchctl", "enable", self._target)
         machine.run("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
         if not machine.until(f"{health_url} answers", lambda: answers(health_url), START_SECONDS):
             self.logs(20, follow=False)
-            raise ServiceError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
+            raise CommandError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
 
     def plist(self, spec: Spec) -> str:
         """Return the definition of ``deploy/launchd/``, filled in.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..remote.client import OPENER
+import httpx
+
+from .. import CommandError, replace_file
 
 PAUSE_SECONDS = 0.5  # between two looks or tries
-
-
-class ServiceError(Exception):
-    """A ``service`` command can't be done; the message is one line for the user."""
 
 
 class Machine:
@@ -26,30 +22,17 @@ class Machine:
         self._dry = dry
 
     def folder(self, path: Path, mode: int = 0o700) -> None:
-        if not self._only_said(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
+        if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
     def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
-        """Write a file atomically, with its mode from the first byte on.
-
-        ``shown``: what a dry run prints in place of a content that holds secrets.
-        """
-        if self._only_said(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(content)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        """Write a file. ``shown``: what a dry run prints in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+            replace_file(path, content, mode)
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder if it is empty: other files in it are not ours."""
-        if self._only_said(f"# remove {path}, if it is there"):
+        if self._printed(f"# remove {path}, if it is there"):
             return
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -58,10 +41,10 @@ class Machine:
 
     def succeeds(self, *argv: str) -> bool:
         """Run a program, which prints to our output; return whether its exit code was 0."""
-        return self._only_said(shlex.join(argv)) or run(argv) == 0
+        return self._printed(shlex.join(argv)) or run(argv) == 0
 
     def run(self, *argv: str, hint: str = "", tries: int = 1) -> None:
-        """Run a program up to ``tries`` times. Raises :class:`ServiceError` if it always fails.
+        """Run a program up to ``tries`` times. Raises :class:`CommandError` if it always fails.
 
         ``hint``: what may be the reason, for the message.
         """
@@ -69,14 +52,14 @@ class Machine:
             if self.succeeds(*argv):
                 return
             time.sleep(PAUSE_SECONDS if left else 0)
-        raise ServiceError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
+        raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
 
     def until(self, what: str, true: Callable[[], bool], seconds: float) -> bool:
         """Wait until ``true()``, for ``seconds`` at most; return whether it became so.
 
         ``what`` says in a dry run what is waited for.
         """
-        if self._only_said(f"# wait until {what}"):
+        if self._printed(f"# wait until {what}"):
             return True
         end = time.monotonic() + seconds
         while not true():
@@ -85,26 +68,26 @@ class Machine:
             time.sleep(PAUSE_SECONDS)
         return True
 
-    def _only_said(self, text: str) -> bool:
+    def _printed(self, text: str) -> bool:
+        """Print what would be done, if this is a dry run; return whether it is one."""
         if self._dry:
             print(text)
         return self._dry
 
 
 def run(argv: tuple[str, ...], silent: bool = False) -> int:
-    """Run a program; return its exit code. Raises :class:`ServiceError` if it doesn't exist."""
+    """Run a program; return its exit code. Raises :class:`CommandError` if it doesn't exist."""
     output = subprocess.DEVNULL if silent else None
     try:
         done = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
-        raise ServiceError(f"the program {argv[0]} is not on this machine") from None
+        raise CommandError(f"the program {argv[0]} is not on this machine") from None
     return done.returncode
 
 
 def answers(url: str) -> bool:
     """Whether a GET of the URL is answered with 200."""
     try:
-        with OPENER.open(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
         return False

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..deploy_files import deploy_path
-from .machine import Machine, ServiceError, run
+from .. import CommandError, deploy_path
+from .machine import Machine, run
 
 if TYPE_CHECKING:
     from .commands import Spec
@@ -64,7 +64,7 @@ class Systemd:
         ]
 
     def install(self, machine: Machine, spec: Spec) -> None:
-        """Write, enable and start the unit. Raises :class:`ServiceError`."""
+        """Write, enable and start the unit. Raises :class:`CommandError`."""
         if self._user:
             self._write_sandbox(machine, spec)
         machine.write(self.definition, unit("user" if self._user else "system", spec))
@@ -99,11 +99,11 @@ class Systemd:
     def restart(self, machine: Machine, _: str) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
 
-        Raises :class:`ServiceError` if the proxy doesn't start.
+        Raises :class:`CommandError` if the proxy doesn't start.
         """
         if not machine.succeeds(*self._systemctl, "restart", UNIT):
             self.logs(20, follow=False)
-            raise ServiceError("the service does not start; above is what it wrote last")
+            raise CommandError("the service does not start; above is what it wrote last")
 
     def uninstall(self, machine: Machine) -> None:
         machine.succeeds(*self._systemctl, "disable", "--now", UNIT)
@@ -134,11 +134,11 @@ class Systemd:
 
 
 def refuse_hidden(spec: Spec) -> None:
-    """Raise :class:`ServiceError` if ``ProtectHome`` hides a file that the system unit needs."""
+    """Raise :class:`CommandError` if ``ProtectHome`` hides a file that the system unit needs."""
     for path in (spec.program, Path(sys.executable).resolve(), spec.config):
         for place in _HIDDEN:
             if path is not None and path.is_relative_to(place):
-                raise ServiceError(
+                raise CommandError(
                     f"{path} is below {place}, which a system service does not see: "
                     f"install into /opt, configure in /etc (docs/install.md), or use --user"
                 )
@@ -147,11 +147,11 @@ def refuse_hidden(spec: Spec) -> None:
 def unit(kind: str, spec: Spec) -> str:
     """Return the unit's text from ``deploy/systemd/``. ``kind``: ``user`` or ``system``.
 
-    Raises :class:`ServiceError` for a path that systemd can't hold.
+    Raises :class:`CommandError` for a path that systemd can't hold.
     """
     program, *arguments = spec.command
     if re.search(r"[\"'\\]", program):
-        raise ServiceError(f"{program}: systemd runs no program whose path has quotes in it")
+        raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
     values = {
         "COMMAND": " ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
         # In these two settings the path ends with the line: spaces need no quotes.
@@ -169,12 +169,12 @@ def filled(name: str, values: dict[str, str]) -> str:
 
 
 def quoted(word: str, argument: bool = False) -> str:
-    """Quote a word for a unit file. Raises :class:`ServiceError` for control characters.
+    """Quote a word for a unit file. Raises :class:`CommandError` for control characters.
 
     ``argument``: whether it is a command's argument, in which ``$`` begins a variable.
     """
     if any(ord(letter) < 32 for letter in word):
-        raise ServiceError(f"{word!r}: a path with control characters fits no unit file")
+        raise CommandError(f"{word!r}: a path with control characters fits no unit file")
     word = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
     if argument:
         word = word.replace("$", "$$")

@@ -71,7 +71,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
         return False
     if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
         return comes
-    known = word in CALL_TYPES if key == "type" else tools.meant(word) is not None
+    known = word in CALL_TYPES if key == "type" else tools.tool_named(word) is not None
     return known and key not in _ID_KEYS
 
 

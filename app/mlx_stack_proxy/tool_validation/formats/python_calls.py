@@ -68,7 +68,7 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
         src.spend(max(reader.position - pos, 0) + 1)
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
-    bare = name[0] if src.tools.meant(name[0]) is not None else name[0].removesuffix(".call")
+    bare = name[0] if src.tools.tool_named(name[0]) is not None else name[0].removesuffix(".call")
     return Call(bare, dumps(bound)), reader.position
 
 
@@ -104,7 +104,7 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
         return len(name[0]) <= MAX_NAME
     at = skip_space(text, name.end())
     bracket = at == len(text) or text[at] in brackets
-    return bracket and tools.meant(name[0].removesuffix(".call")) is not None
+    return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
 
 
 def _read_list(src: Source, start: int) -> Block | None:

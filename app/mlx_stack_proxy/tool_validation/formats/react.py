@@ -23,7 +23,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether the rest of the line may be a tool's name."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
-    return tools.meant(name) is not None if newline else len(line) < 240
+    return tools.tool_named(name) is not None if newline else len(line) < 240
 
 
 def read(src: Source, start: int) -> Block | None:

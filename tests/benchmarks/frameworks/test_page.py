@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.frameworks import page
-from tests.frameworks.catalogue import FRAMEWORKS
-from tests.frameworks.page import EXAMPLES, REPOSITORY, sections
+from benchmarks.frameworks import page
+from benchmarks.frameworks.catalogue import FRAMEWORKS
+from benchmarks.frameworks.page import EXAMPLES, REPOSITORY, sections
 
 PAGE = sections()
 

@@ -1,23 +1,24 @@
-"""Find out what a tier can do: ask its model for one token, a streamed reply and a tool call.
+"""Ask LiteLLM for its models, and a tier's model for one token, a streamed reply and a tool call.
 
-The questions go straight to LiteLLM. ``replay`` then runs the streamed replies through the stages,
-so that the lines can say what the proxy would have repaired.
+``replay`` runs the streamed replies through the stages, so that the lines of ``check`` can say what
+the proxy would have repaired.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import orjson
 
+from ..engine.model_list import ModelList, names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import UpstreamFailed
-from ..frozen import frozen
 from ..settings import Settings
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
@@ -40,15 +41,48 @@ _TOOL = {
 }
 
 
+# How LiteLLM answers a wrong key; 400 where it has no database.
+_REFUSED = (400, 401, 403)
+
+
+class NoModels(Exception):
+    """LiteLLM didn't list its models; the message says why.
+
+    ``next_step`` says what to do about it, ``reached`` whether LiteLLM answered at all.
+    """
+
+    def __init__(self, why: str, next_step: str, *, reached: bool) -> None:
+        super().__init__(why)
+        self.next_step = next_step
+        self.reached = reached
+
+
+async def list_models(upstream: Upstream, key: str | None, variable: str | None) -> bytes:
+    """Return the body of LiteLLM's ``/v1/models``. Raises :class:`NoModels`.
+
+    ``variable``: the environment variable that ``key`` is read from, for the advice.
+    """
+    try:
+        status, body = await ModelList(upstream, key, time.monotonic).fetch(None)
+    except (UpstreamError, TimeoutError) as error:
+        next_step = "start it, or say in upstream.base_url where it is"
+        raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
+    if status == 200 and names_in(body) is not None:
+        return body
+    # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
+    why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
+    why += f" when asked for its models{'' if key else ' without a key'}"
+    if variable is None:
+        next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
+        why += " (upstream.api_key_env names no variable)"
+    else:
+        next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
+        why += f" (${variable} is {'set' if os.environ.get(variable) else 'not set'})"
+    raise NoModels(why, next_step, reached=True)
+
+
 class _Failed(Exception):
     """A question got no usable answer; the message says why."""
-
-
-@frozen
-class _Answer:
-    body: bytes
-    first: float  # seconds until the first bytes
-    whole: float  # seconds until the last
 
 
 class Probe:
@@ -65,7 +99,7 @@ class Probe:
         """Yield a mark and a text for each question; end at the first that got no answer."""
         tier = self._settings.tiers[name]
         try:
-            yield "ok", f"answers ({await self._one_token(name):.1f} s)"
+            yield await self._one_token(name)
             yield await self._stream(name)
             if tier.tools is False:
                 yield "note", "not asked for a tool call: `tools: false`"
@@ -74,20 +108,20 @@ class Probe:
         except _Failed as error:
             yield "FAIL", str(error)
 
-    async def _one_token(self, name: str) -> float:
-        what = "a one-token completion"
-        answer = await self._ask(name, what, _COUNT, max_tokens=1)
-        found = completion_in(answer.body)
+    async def _one_token(self, name: str) -> tuple[Mark, str]:
+        what, began = "a one-token completion", time.monotonic()
+        found = completion_in(await self._ask(name, what, _COUNT, max_tokens=1))
         if isinstance(found, UpstreamFailed):
             raise _Failed(f"{what}: {found.message}")
-        return answer.whole
+        return "ok", f"answers ({time.monotonic() - began:.1f} s)"
 
     async def _stream(self, name: str) -> tuple[Mark, str]:
+        began = time.monotonic()
         answer, outcome = await self._streamed(name, _COUNT, max_tokens=_STREAM_TOKENS)
         if outcome.action != DELIVERED:
             return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
-        said = f"streams (the first chunk after {answer.first:.1f} s)"
-        if b'"total_tokens"' not in answer.body:  # in the reply's text the quotes are escaped
+        said = f"streams ({time.monotonic() - began:.1f} s)"
+        if b'"total_tokens"' not in answer:  # in the reply's text the quotes are escaped
             return "note", f"{said}, but doesn't tell its usage: budgets go by the text's length"
         return "ok", said
 
@@ -96,11 +130,11 @@ class Probe:
         _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
         return _of_tool_call(outcome)
 
-    async def _streamed(self, name: str, question: str, **more: Any) -> tuple[_Answer, Outcome]:
+    async def _streamed(self, name: str, question: str, **more: Any) -> tuple[bytes, Outcome]:
         """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
         options = {"stream": True, "stream_options": {"include_usage": True}, **more}
         answer = await self._ask(name, "a streamed completion", question, **options)
-        reply = {"stream": answer.body.decode("utf-8", "replace")}
+        reply = {"stream": answer.decode("utf-8", "replace")}
         record = {"request": self._body(name, question, **more), "reply": reply, "tier": name}
         try:
             return answer, Replay(self._settings).record(record)
@@ -118,28 +152,20 @@ class Probe:
             **more,
         }
 
-    async def _ask(self, name: str, what: str, question: str, **more: Any) -> _Answer:
+    async def _ask(self, name: str, what: str, question: str, **more: Any) -> bytes:
         """Ask one question; ``what`` names it in errors. Raises :class:`_Failed`."""
-        began = time.monotonic()
         seconds = min(MOST_SECONDS, self._settings.tiers[name].total_timeout)
         body = orjson.dumps(self._body(name, question, **more))
         try:
             async with asyncio.timeout(seconds):
-                response = await self._upstream.send("POST", CHAT_PATH, self._headers, body)
-                try:
-                    if response.status >= 400:
-                        said = quoted_error(await response.read())
-                        raise _Failed(f"{what}: status {response.status}: {said}")
-                    begin = await response.next_bytes()
-                    first = time.monotonic() - began
-                    whole = begin + await response.read()
-                finally:
-                    await response.aclose()
+                status, answer = await self._upstream.fetch("POST", CHAT_PATH, self._headers, body)
         except UpstreamError as error:
             raise _Failed(f"{what}: {error}") from None
         except TimeoutError:
             raise _Failed(f"{what}: not whole after {seconds:g} s") from None
-        return _Answer(whole, first, time.monotonic() - began)
+        if status >= 400:
+            raise _Failed(f"{what}: status {status}: {quoted_error(answer)}")
+        return answer
 
 
 def _of_tool_call(outcome: Outcome) -> tuple[Mark, str]:

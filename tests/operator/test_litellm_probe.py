@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.upstream import Upstream
-from mlx_stack_proxy.operator.tier_probe import Probe
+from mlx_stack_proxy.operator.litellm_probe import Probe
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import (
     DONE,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from benchmarks.frameworks.catalogue import Framework
+from benchmarks.frameworks.scripted import Model, Use
+from benchmarks.frameworks.tap import Seen
 from tests.faults.table import commit
-from tests.frameworks.catalogue import Framework
-from tests.frameworks.scripted import Model, Use
-from tests.frameworks.tap import Seen
 
 _TOLD = {"content", "tool_calls", "messages", "tools", "model"}
 

@@ -1,7 +1,7 @@
 """`make frameworks`: the commands of docs/agents.md, run as printed, with the real frameworks.
 
-python -m tests.frameworks
-python -m tests.frameworks --only crewai --fresh
+python -m benchmarks.frameworks
+python -m benchmarks.frameworks --only crewai --fresh
 
 Each framework gets an environment of its own under build/frameworks, by the page's own lines
 (`--fresh`: anew, with what is newest today). Its script then runs three times: on the demo tiers
@@ -19,13 +19,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.frameworks.catalogue import FRAMEWORKS, Framework
-from tests.frameworks.environment import ENVIRONMENTS, Environment
-from tests.frameworks.page import EXAMPLES, sections
-from tests.frameworks.report import Run, table
-from tests.frameworks.scripted import Model
-from tests.frameworks.stacks import DemoStack, ScriptedStack
-from tests.frameworks.tap import Tap
+from benchmarks.frameworks.catalogue import FRAMEWORKS, Framework
+from benchmarks.frameworks.environment import ENVIRONMENTS, Environment
+from benchmarks.frameworks.page import EXAMPLES, sections
+from benchmarks.frameworks.report import Run, table
+from benchmarks.frameworks.scripted import Model
+from benchmarks.frameworks.stacks import DemoStack, ScriptedStack
+from benchmarks.frameworks.tap import Tap
 from tests.support.ports import free_port
 
 MODES = ("demo", "scripted", "faults")

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.frameworks.catalogue import LOOK_UP, Framework
+from benchmarks.frameworks.report import Run, table
+from benchmarks.frameworks.scripted import BAD, Model, Say, results_in
+from benchmarks.frameworks.tap import Tap
 from tests.faults.catalogue import EMPTY, LOST_CALL, calling, whole
-from tests.frameworks.catalogue import LOOK_UP, Framework
-from tests.frameworks.report import Run, table
-from tests.frameworks.scripted import BAD, Model, Say, results_in
-from tests.frameworks.tap import Tap
 from tests.support.ports import free_port
 from tests.support.replies import completion, litellm_error, text_chunks
 from tests.support.running_proxy import running_proxy

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.frameworks.scripted import Json, Say, Turn, Use, results_in
 from mlx_stack_proxy.wire.chunks import text_of
-from tests.frameworks.scripted import Json, Say, Turn, Use, results_in
 
 # What only the tool knows: a model that made the answer up would not have it.
 FACTS = ("129.5", "EUR", "shipped")

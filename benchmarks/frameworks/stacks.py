@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.frameworks.scripted import ModelServers, Plays
 from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, start
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, end, start
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.e2e.running_stack import RunningStack
 from tests.faults.litellm import START_SECONDS, LiteLLM
-from tests.frameworks.scripted import ModelServers, Plays
 from tests.support.ports import free_port
 
 TIERS = ("fast", "standard")
@@ -67,7 +67,7 @@ class ScriptedStack:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._process.end(self._proxy.end_grace)
+        await end(self._process, self._proxy.end_grace)
         await asyncio.to_thread(self.litellm.stop)
         await self._servers.stop()
         self._directory.close()

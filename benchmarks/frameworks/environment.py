@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.frameworks.page import REPOSITORY
+from benchmarks.frameworks.page import REPOSITORY
 
 ENVIRONMENTS = REPOSITORY / "build" / "frameworks"
 _KEPT = ("PATH", "LANG", "TERM", "TZ", "SSL_CERT_FILE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")

@@ -1,0 +1,45 @@
+"""What is written into documents: between markers, and without a folder of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import machine, pages
+from benchmarks.agents import report as of_agents
+from benchmarks.clients import report as of_clients
+from benchmarks.cost import report as of_costs
+from benchmarks.records import ROOT
+
+
+def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- cost:begin -->\nold\n<!-- cost:end -->\nafter\n")
+    assert pages.write(page, {"cost": "    new\n", "cost-short": "short"}) == ["cost"]
+    assert "-->\n    new\n<!--" in page.read_text()
+    page.write_text("nothing to replace")
+    with pytest.raises(ValueError, match="none of the markers"):
+        pages.write(page, {"cost": "new"})
+    assert page.read_text() == "nothing to replace"
+
+
+@pytest.mark.parametrize(
+    ("page", "marker"),
+    [
+        ("benchmarks/agents.md", of_agents.MARKER),
+        ("benchmarks/clients.md", of_clients.MARKER),
+        ("benchmarks/performance.md", of_costs.MARKER),
+        ("README.md", of_agents.MARKER_SHORT),
+        ("README.md", of_costs.MARKER_SHORT),
+    ],
+)
+def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
+    text = (ROOT / page).read_text()
+    assert pages.between(text, marker, "x") != text
+
+
+def test_a_command_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    typed = ["--json", str(tmp_path / "found.json"), "--write", "docs/a.md", "--only", "a,b"]
+    told = machine.command("benchmarks.cost", typed)
+    assert told == "python -m benchmarks.cost --json FILE --write docs/a.md --only a,b"
