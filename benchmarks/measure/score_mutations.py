@@ -76,7 +76,8 @@ def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> 
     if checked.failures or schema is None:
         return checked
     given = json.loads(checked.arguments)
-    valid = Valid(checked.name, given, schema, Conversation(messages), Ids(messages))
+    told = Conversation(messages)
+    valid = Valid(checked.name, given, schema, told, Ids(told))
     failures = tuple(CallFailure(checked.name, *one) for one in call_doubts(valid))
     return replace(checked, failures=failures)
 

@@ -24,7 +24,7 @@ from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
 from tests.tool_validation.test_text_samples import SAMPLES, SCHEMAS
-from tests.tool_validation.test_validation_cost import tree, union
+from tests.tool_validation.test_validation_cost import LARGE, TOO_LARGE
 
 Json = dict[str, Any]
 TOOLS = [
@@ -104,9 +104,9 @@ async def test_an_unchecked_call_is_counted(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
-    arguments = json.dumps({"expr": tree(40)})
+    arguments = json.dumps(TOO_LARGE)
     upstream.will(calling(arguments, name="f"))
-    tools = [{"type": "function", "function": {"name": "f", "parameters": union()}}]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": LARGE}}]
     response = await ask(proxy, tools=tools)
     message = response.json()["choices"][0]["message"]
     assert message["tool_calls"][0]["function"]["arguments"] == arguments

@@ -173,43 +173,6 @@ async def test_events_beyond_their_number_go(make_redis: MakeStore) -> None:
 # A server that goes away
 
 
-async def test_it_goes_away_and_comes_back_under_load(own_server: RedisServer) -> None:
-    store = redis_store(own_server.url)
-    await store.open()
-    stop = asyncio.Event()
-    outcomes: list[bool] = []
-
-    async def exchanges(name: str) -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            try:
-                await store.load(name, NOW)
-                await store.reserve(f"{name}{number}", [HOUR], 0, NOW, NOW + 60)
-                await settle(store, f"{name}{number}", dict.fromkeys([HOUR], 1), NOW)
-                outcomes.append(True)
-            except StoreError:
-                outcomes.append(False)
-            await asyncio.sleep(0.001)
-
-    async def happens(outcome: bool) -> None:
-        outcomes.clear()
-        await until(lambda: outcomes.count(outcome) > 20)
-
-    running = [asyncio.create_task(exchanges(f"s{n}")) for n in range(16)]
-    for _ in range(3):
-        await happens(True)
-        own_server.kill()
-        await happens(False)
-        assert store.trouble is not None
-        own_server.start()
-        await happens(True)
-        await until(lambda: store.trouble is None)
-    stop.set()
-    await asyncio.gather(*running)
-    await store.close()
-
-
 async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
     own_server: RedisServer,
 ) -> None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import re
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,6 +88,17 @@ class Browser:
         if self._driver is not None and self._driver.returncode is None:
             self._driver.terminate()
             await self._driver.wait()
+
+    @contextlib.asynccontextmanager
+    async def anew(self) -> AsyncIterator[Browser]:
+        """The same window as if nobody had used it, for another event loop."""
+        found = Browser(self._profile)
+        found._client.base_url, found._session = self._client.base_url, self._session
+        async with found._client:
+            await found.open("about:blank")
+            await found._command("Network.clearBrowserCookies", {})
+            await found.complaints()
+            yield found
 
     async def _ask(self, path: str, body: Any = None) -> Any:
         answer = await self._client.post(f"{self._session}/{path}", json=body or {})

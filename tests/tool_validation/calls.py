@@ -83,7 +83,8 @@ def doubted(
     """The kinds of what is doubted of a valid call of `f`, whose parameters are `schema`."""
     assert check(json.dumps(given), one(schema)).failures == ()
     compiled = compile_schema(schema)
-    call = Valid("f", given, compiled, Conversation(messages), Ids(messages))
+    told = Conversation(messages)
+    call = Valid("f", given, compiled, told, Ids(told))
     return [kind for kind, _ in call_doubts(call, off)]
 
 

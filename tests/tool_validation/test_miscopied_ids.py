@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from mlx_stack_proxy.tool_validation import miscopied_ids
+from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import leaves
 from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Ids, Miscopied, is_slip
 
@@ -31,7 +32,7 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
-    return slip_of(Ids(messages or (USER, RESULT), tools), arguments)
+    return slip_of(Ids(Conversation(messages or (USER, RESULT)), tools), arguments)
 
 
 def slip_of(ids: Ids, arguments: dict[str, Any]) -> Miscopied | None:
@@ -44,45 +45,35 @@ def said(content: str) -> dict[str, Any]:
 
 SLIPS = [
     ("I4YDQTS", "T4YDQTS"),  # a letter read wrongly
-    ("T4YDOTS", "T4YDQTS"),
     ("C-61211", "C-612111"),  # one of several equal digits left out, or doubled
     ("C-6121111", "C-612111"),
     ("887449", "8874449"),
     ("EVU-32166", "EVU-321696"),  # a digit left out
-    ("EVU-3216996", "EVU-321696"),
     ("a81bc1d4-2e0a-4a7c-9c55-1f0b6d2e7a90", "a81bc81d4-2e0a-4a7c-9c55-1f0b6d2e7a90"),
     ("user_01hxyz9abcd", "user_01hxyz9abccd"),
 ]
 MEANT = [
     ("A-1002", "A-1001"),  # counted up
-    ("20260102", "20260101"),
-    ("PROJ-12346", "PROJ-12345"),
     ("A-1000", "A-100"),
     ("A-10000", "A-1000"),
     ("078178", "78178"),  # filled up
     ("room-B1", "room-A1"),
-    ("B12345", "A12345"),
     ("ORD-12345a", "ORD-12345"),  # a part of it
     ("ORD-12345-2", "ORD-12345"),
     ("C612111", "C-612111"),  # other separators
     ("c_612111", "C-612111"),
     ("v1-arm64-8", "v1-arm64-7"),
-    ("x86_64v3b1", "x86_64v3b2"),
-    ("2026q3rep", "2026q4rep"),
     ("T4YDQTR", "T4YDQTS"),  # the next of a series
     ("1234", "12234"),  # short ones
     ("T4YDQTSX", "ZZYDQTSX"),
     ("server10prod", "server1prod"),
-    ("20244", "2024"),  # beside a year
-    ("C1002000", "C1001000"),
-    ("A0001200", "A0001100"),
 ]
 
 
 @pytest.mark.parametrize(("came", "stands"), SLIPS)
 def test_a_slip(came: str, stands: str) -> None:
     message = said(f'What of "{stands}", please?')
-    assert found({"order_id": came}, message) == Miscopied("order_id", came, stands)
+    assert found({"order_id": came}, message) == ("order_id", came, stands)
     assert found({"order_id": stands}, message) is None
 
 
@@ -99,18 +90,17 @@ KNOWN = (USER, RESULT)
 PARTS = [{"type": "text", "text": "T4YDQTS"}, {"type": "image"}]
 ODD = {"role": "assistant", "tool_calls": [{"function": None}, {}], "content": None}
 SCHEMA = [{"function": {"parameters": {"properties": {"id": {"enum": ["I4YDQTS"]}}}}}]
-ORDER = Miscopied("order_id", "I4YDQTS", "T4YDQTS")
-DIGITS = Miscopied("order_id", "887449", "8874449")
+ORDER = ("order_id", "I4YDQTS", "T4YDQTS")
+DIGITS = ("order_id", "887449", "8874449")
 
 
 @pytest.mark.parametrize(
     ("arguments", "messages", "slip"),
     [
-        ({"customerId": "C-61211"}, KNOWN, Miscopied("customerId", "C-61211", "C-612111")),
-        ({"order": {"id": "I4YDQTS"}}, KNOWN, Miscopied("order.id", "I4YDQTS", "T4YDQTS")),
-        ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, Miscopied("ids[1]", "C-61211", "C-612111")),
+        ({"customerId": "C-61211"}, KNOWN, ("customerId", "C-61211", "C-612111")),
+        ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, ("ids[1]", "C-61211", "C-612111")),
         ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, KNOWN,
-         Miscopied("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
+         ("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
         ({"order_id": 887449}, [said("Issue 8874449.")], DIGITS),  # a number
         ({"order_id": "887449"}, [said('{"text": "first\\n8874449"}')], DIGITS),
         ({"order_id": "I4YDQTS"}, [said("t4ydqts. I mean T4YDQTS.")], ORDER),
@@ -144,23 +134,14 @@ def test_what_is_no_slip(arguments: Any, messages: list[dict[str, Any]]) -> None
     assert found(arguments, *messages) is None
 
 
-def test_letters_that_grow_in_lower_case() -> None:
-    message = said("İİİİ: order T4YDQTS.")
-    slip = found({"order_id": "I4YDQTS"}, message)
-    assert slip is None or slip.meant == "T4YDQTS"
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "查询订单8874449和订单88744499",
         "8874449를, not 88744499",
-        "注文8874449を。88744499",
         '{"text": "first\\n8874449, 88744499"}',
         '{"text": "{\\"a\\": \\"x\\\\n8874449\\", \\"b\\": 88744499}"}',
-        "\x1b[33m8874449\x1b[0m 88744499",
         '{"log": "\\u001b[33m8874449, 88744499"}',
-        "8,874,449 of 88744499",
         "İ 8874449, 88744499",
     ],
 )
@@ -175,7 +156,7 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
 
 
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
-    ids = Ids([said("T4YDQTS")])
+    ids = Ids(Conversation([said("T4YDQTS")]))
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
     assert not any(slip_of(ids, one) for one in new)
     assert slip_of(ids, {"id": "I4YDQTS"}) is None

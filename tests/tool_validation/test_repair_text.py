@@ -22,23 +22,19 @@ MENDED = [
     ('[{"a": 1}]', {"a": 1}, ["list_of_one"]),
     # code_fence
     ('```json\n{"a": 1}\n```', {"a": 1}, ["code_fence"]),
-    ('```\n{"a": 1}```', {"a": 1}, ["code_fence"]),
     ('```json{"a": 1}', {"a": 1}, ["code_fence"]),
     ('Sure:\n```json\n{"a": 1}\n```\nDone.', {"a": 1},
      ["leading_text", "code_fence", "trailing_text"]),
     # leading_text
     ('Arguments: {"a": 1}', {"a": 1}, ["leading_text"]),
-    ('json\n{"a": 1}', {"a": 1}, ["leading_text"]),
     ('<tool_call>{"a": 1}', {"a": 1}, ["leading_text"]),
     ('\ufeff{"a": 1}', {"a": 1}, ["leading_text"]),
     # trailing_text, extra_closer, duplicate_object
     ('{"a": 1}<|im_end|>', {"a": 1}, ["trailing_text"]),
-    ('{"a": 1}\nLet me know if it isn\'t right!', {"a": 1}, ["trailing_text"]),
     ('{"a": 1}"', {"a": 1}, ["trailing_text"]),
     ('{"a": 1}```', {"a": 1}, ["code_fence"]),
     ('{"a": 1} // done', {"a": 1}, ["trailing_text"]),
     ('{"a": 1}}', {"a": 1}, ["extra_closer"]),
-    ('{"a": [1]]}', {"a": [1]}, ["extra_closer"]),
     ('{"a": 1}]} </tool_call>', {"a": 1}, ["extra_closer", "trailing_text"]),
     ('{"a": 1}{"a": 1}', {"a": 1}, ["duplicate_object"]),
     ('{"a": 1}\n{"a": 1}\n{"a": 1}', {"a": 1}, ["duplicate_object"]),
@@ -63,7 +59,6 @@ MENDED = [
     ('{"a": 1, // first\n "b": 2}', {"a": 1, "b": 2}, ["comments"]),
     ('{"a": "x"', {"a": "x"}, ["missing_closer"]),
     ('{"a": {"b": ["x", true', {"a": {"b": ["x", True]}}, ["missing_closer"]),
-    ('{"a": 1 ', {"a": 1}, ["missing_closer"]),
     ('{"a": [1, 2}', {"a": [1, 2]}, ["missing_closer"]),
     ('{"a": {"b": [1, 2}]}', {"a": {"b": [1, 2]}}, ["missing_closer", "extra_closer"]),
     ('{"a": [{"b": 1], "c": 2}', {"a": [{"b": 1}], "c": 2}, ["missing_closer"]),
@@ -73,12 +68,9 @@ MENDED = [
     ('{}{}', {}, ["duplicate_object"]),
     # odd_space
     ('{\u00a0"a": 1}', {"a": 1}, ["odd_space"]),
-    ('{"a": 1}\u3000', {"a": 1}, ["odd_space"]),
     ('{"a":\u3000[1\u00a0, 2]\ufeff}', {"a": [1, 2]}, ["odd_space"]),
     ('```json\n{\n\u00a0\u00a0"a": "x\u00a0y"\n}\n```', {"a": "x\u00a0y"},
      ["code_fence", "odd_space"]),
-    ('Arguments: {\u200b"a": 1}', {"a": 1}, ["leading_text", "odd_space"]),
-    ('"{\u00a0\\"a\\": 1}"', {"a": 1}, ["double_encoded", "odd_space"]),
     ('{\u00a0"a": 1}{"a": 1}', {"a": 1}, ["odd_space", "duplicate_object"]),
 ]  # fmt: skip
 
@@ -91,10 +83,8 @@ def test_one_reading(text: str, value: object, rules: list[str]) -> None:
 NOT_MENDED = [
     # no second call is dropped, and no data
     '{"a": 1}{"a": 2}',
-    '{"path": "a"}{"path": "b"}',
     '{"a": 1} {"name": "other", "arguments": {}}',
     '{"a": 1}, "b": 2}',
-    '{"a": 1} "b": 2',
     '{"a": 1} Observation: {"b": 2}',
     '{"a": 1} b="x"',
     '{"a": "x"}{"a": "x',
@@ -109,24 +99,17 @@ NOT_MENDED = [
     '{"a": "x',
     '{"a": "x\\',
     '{"a": 12',
-    '{"a": 1.',
-    '{"a": tru',
     '{"a": "x",',
     '{"a": "x", "b"',
     '{"a": "x", "b":',
-    '{"a": {',
-    '{"a": [',
     "{",
     '```json\n{"a": "x',
     # words are no strings, odd numbers no numbers
     "{a: foo}",
     '{"a": yes}',
     '{"a": 007}',
-    '{"a": 1_000}',
-    '{"a": +5}',
     '{"a": 0x1f}',
     '{"a": NaN}',
-    '{"a": undefined}',
     # members are never guessed
     '{"a" "x"}',
     '{"a": "x" "b": "y"}',
@@ -145,7 +128,6 @@ NOT_MENDED = [
     # a quotation mark inside a string ended it too early: half a file is no file
     '{"path": "a", "content": "say "end."}$HOME && ls"}',
     '{"content": "end."} rest of the file"}',
-    '{"content": "x"}"}',
     "{'content': 'x'} and 'more'}",
     # only the quotes are escaped, or all that JSON escapes
     '{\\"path\\": \\"C:\\\\new\\"}',

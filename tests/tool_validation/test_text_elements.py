@@ -64,7 +64,6 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     ("<read_file><path>a.txt</path><offset>5</offset></read_file>",
      [("read_file", {"path": "a.txt", "offset": 5})]),
     (f"I'll read it first.\n\n{READ}\n\nThen I'll change it.", [A_TXT]),
-    (f"<think>\nWhat is in it?\n</think>\n{READ}", [A_TXT]),
     (f"{READ}\n{READ.replace('a.txt', 'b.txt')}", [A_TXT, ("read_file", {"path": "b.txt"})]),
     # A model that stops at the closing tag does not write it.
     ("<read_file>\n<path>a.txt</path>\n", [A_TXT]),
@@ -77,11 +76,9 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     ("<tool_call>\n<name>clock</name>\n</tool_call>", [("clock", {})]),
     ("<tool_call>\n<clock>\n</clock>\n</tool_call>", [("clock", {})]),
     (f"<tool_call>\n{READ}\n{READ}\n</tool_call>", [A_TXT, A_TXT]),
-    (f"<tool_calls>\n{READ}\n</tool_calls>", [A_TXT]),
     (f"<analysis>\nIt is short.\n</analysis>\n\n{READ}", [A_TXT]),
     (f"```html\n<div>\n<p>\n```\nThis is cut. I'll look at it.\n{READ}", [A_TXT]),
     (f"{WRITE_HALF}\n{READ}", [WRITTEN, A_TXT]),
-    (f"The error is in the config file.\n\n{READ}", [A_TXT]),
     ('<tool_call name="read_file">\n<parameter name="path">a.txt</parameter>\n</tool_call>',
      [A_TXT]),
 ]  # fmt: skip
@@ -105,7 +102,6 @@ def written(content: str) -> str:
         ("\nx = 1\n", "x = 1"),
         ("\r\nx = 1\r\ny = 2\r\n", "x = 1\r\ny = 2"),
         ("\n\ndef f():\n    return 1\n\n", "\ndef f():\n    return 1\n"),
-        ("\nx = 1\n  ", "x = 1"),  # the closing tag is indented
         ("    x = 1", "    x = 1"),
         (" x = 1 ", "x = 1"),
         ("\n", ""),
@@ -113,7 +109,6 @@ def written(content: str) -> str:
         # XML's own ways to write what is none; where there are raw tags it is not in use.
         ("<![CDATA[\nif a < b && c:\n]]>", "if a < b && c:"),
         ("\nif a &lt; b &amp;&amp; c:\n", "if a < b && c:"),
-        ("<p>Fish &amp; chips</p>", "<p>Fish &amp; chips</p>"),
         ("a && b &lt; c", "a && b &lt; c"),
         # XML in a file: what belongs together stays together.
         ("\n<content>x</content>\n<path>b</path>\n", "<content>x</content>\n<path>b</path>"),
@@ -126,11 +121,6 @@ def test_a_text_is_what_was_meant(content: str, expected: str) -> None:
     text = written(content)
     assert calls(rescue(text, TOOLS)) == [("write_file", {"path": "a", "content": expected})]
     assert streamed(text) == rescue(text, TOOLS)
-
-
-def test_what_names_something_has_no_blanks_around_it() -> None:
-    text = "<read_file>\n<path>\n    src/a b.txt\n  </path>\n</read_file>"
-    assert calls(rescue(text, TOOLS)) == [("read_file", {"path": "src/a b.txt"})]
 
 
 def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
@@ -150,45 +140,25 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
     [
         "Here is the XML document you asked for:\n\n"
         "<note>\n<to>Tove</to>\n<from>Jani</from>\n<body>Hi</body>\n</note>",
-        "<note>\n<to>Tove</to>\n<from>Jani</from>\n<heading>R</heading>\n<body>Hi</body>\n</note>",
-        '<?xml version="1.0"?>\n<note>\n<to>T</to>\n<from>J</from>\n<body>Hi</body>\n</note>',
         "```xml\n<note>\n<to>T</to>\n<from>J</from>\n<body>Hi</body>\n</note>\n```",
         "<tasks>\n<task>\n<description>A</description>\n</task>\n"
         "<task>\n<description>B</description>\n</task>\n</tasks>",
-        '<list id="1">\n<task>\n<description>A</description>\n</task>\n</list>\nThat is all.',
         "<title>My page</title>\n<p>hello</p>",
-        "<details>\n<summary>More</summary>\nSome text.\n</details>",
         # Without what the tool needs it is no call yet, and could be anything.
         "<write_file>\n<path>a.txt</path>\n</write_file>",
         "The `<read_file><path>x</path></read_file>` format is Cline's.",
         "I would use <read_file> with a <path> inside.",
-        "<tool_use> is what Claude writes.",
-        '<tool name="hammer">heavy</tool>',
-        '<tools>\n<tool name="read_file">Reads a file</tool>\n</tools>',
-        "<invoke>x</invoke>",
         "We see assistantcommentary to=functions.read_file json in the log.",
         '{"read_file": {"path": "a.txt"}}',
-        # A name that elements of documents have, too, makes no call of one.
-        "<note>\n<to>Tove</to>\n<from>Jani</from>\n<body>Hi</body>\n</note>",
-        "<title>\n<text>Momo</text>\n</title>",
         "<clock></clock>",
         "Use the element\n\n<clock>\n</clock>\n\nfor it.",
-        "Die Antwort lautet:\n\n<summary>\n<text>Gut</text>\n</summary>",
         "<rss>\n<channel>\n<title>N</title>\n<item>\n<title>A</title>\n</item>\n</channel>\n</rss>",
         # Any other name neither, where it is a part of a document.
         f"<config>\n<version>2</version>\n{READ}\n</config>",
-        f"<steps>\n<step>1</step>\n\n{READ}\n\n{READ}\n</steps>\nThat is all.",
         f"<h1>Help</h1>\n<div class='x'>\n<p>Read:</p>\n{READ}\n</div>",
-        "<get_time>",
         "The tag is\n<get_time>",
-        # A list of tools.
-        '<tools>\n<tool name="read_file">\n<description>Reads it</description>\n</tool>\n</tools>',
-        'I have:\n\n<tool name="read_file">\n<description>Reads it</description>\n</tool>',
-        '<tools>\n<tool name="read_file">\n<path>string</path>\n</tool>\n</tools>',
-        '<tool name="read_file">\n{"description": "Reads it"}\n</tool>',
         # A list of names.
         '[{"name": "clock"}, {"name": "get_time"}]',
-        '{"name": "clock"}\n{"name": "get_time"}',
         '{"name": "clock"} is what I would send.',
     ],
 )

@@ -89,20 +89,13 @@ def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> Non
         "<parameter=year>\n1973\n</parameter>",
         "<tool_call>find_book\n<arg_key>title</arg_key><arg_value>Momo</arg_value>"
         "<arg_key>year</arg_key><arg_value>1973\n</tool_call>",
-        "<tool_call>find_book\n<arg_key>title</arg_key>\nMomo</arg_value>"
-        "<arg_key>year</arg_key><arg_value>1973</arg_value>",
-        '<tool_calls>[{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
         '[TOOL_CALLS][{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>find_book<｜tool▁sep｜>"
-        '{"title": "Momo", "year": 1973}',
-        "<|tool_call_begin|>functions.find_book:3<|tool_call_argument_begin|>"
         '{"title": "Momo", "year": 1973}',
         '<|tool_call>call:find_book{title:<|"|>Momo<|"|>,year:1973}',
         '```json\n{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
         '[Calling tool: find_book({"title": "Momo", "year": 1973})',
         "<function=find_book>\n<parameter=title>Momo\n<parameter=year>1973\n</function>\n</tool_call>",
-        '<minimax:tool_call><invoke name="find_book"><parameter name="title">Momo</parameter>'
-        '<parameter name="year">1973</parameter>',
         # The bracket of a tag is missing, too.
         "<tool_call>\n<function=find_book\n<parameter=title\nMomo\n</parameter>\n"
         "<parameter=year\n1973\n</parameter>\n</function>",
@@ -116,10 +109,8 @@ def test_a_missing_end_changes_nothing(text: str) -> None:
     "text",
     [
         "<tool_call>\n<function=find_book>\n<parameter=title>\nMo",
-        '<tool_call>\n<function name="find_book">\n<parameter name="title">Mo',
         '<minimax:tool_call><invoke name="find_book"><parameter name="title">Mo',
         "<tool_call>find_book\n<arg_key>title</arg_key><arg_value>Mo",
-        "<tool_call>find_book\n<arg_key>title</arg_key>\n<",
         ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">]<]minimax[>[<title>Mo',
         '<|open|>tools<|sep|><|open|>call tool="find_book"<|sep|>'
         '<|open|>argument key="title" type="string"<|sep|>Mo',
@@ -132,8 +123,6 @@ def test_a_missing_end_changes_nothing(text: str) -> None:
         '<|open|>argument key="ye',
         # JSON in a value is not the arguments.
         f"<tool_call>find_book\n<arg_key>title</arg_key><arg_value>{ARGUMENTS}",
-        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">'
-        f"]<]minimax[>[<title>{ARGUMENTS}",
     ],
 )
 def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
@@ -148,14 +137,11 @@ def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
     [
         '<tool_call>{"name": "list_shelves"}</tool_call>',
         '<tool_call>{"name": "list_shelves", "arguments": null}</tool_call>',
-        '<tool_call>{"name": "list_shelves", "arguments": "{}"}</tool_call>',
         "<tool_call>list_shelves</tool_call>",
         "<tool_call>\n<function=list_shelves>\n</function>\n</tool_call>",
         "[list_shelves()]",
         "[TOOL_CALLS]list_shelves[ARGS]{}",
-        "<function_calls>list_shelves()</function_calls>",
         "<|tool_call>call:list_shelves{}<tool_call|>",
-        '<function name="list_shelves"></function>',
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="list_shelves">\n</｜DSML｜invoke>',
         "Action: list_shelves\nAction Input: {}",
     ],
@@ -168,7 +154,6 @@ def test_calls_without_arguments(text: str) -> None:
     "text",
     [
         f"{JSON}}}",
-        f"```json\n{JSON}}}\n```",
         f"<tool_call>{JSON}}}\n</tool_call>",
         f"<function=find_book>{ARGUMENTS}}}</function>",
     ],
@@ -231,7 +216,6 @@ def test_an_unknown_name_in_a_marked_call_is_reported() -> None:
         "<|channel|>analysis<|message|>Perhaps {}\nor not.<|end|><|start|>assistant<|channel|>final"
         "<|message|>Sunny.<|return|>",
         "<|channel|>analysis<|message|>Perhaps {}",
-        "<longcat_think>\nPerhaps {}\n</longcat_think>\nHello!",
         "<think:opensource>Perhaps {}</think:opensource>Hello!",
         "<|think|>Perhaps {}<|end|><|content|>Hello!",
     ],

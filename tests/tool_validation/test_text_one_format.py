@@ -91,7 +91,6 @@ def test_a_header_without_its_tokens_counts_as_a_lines_beginning_only(text: str)
         # Half of a marker is there.
         " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
         "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
-        "commentary to=functions.find_book json{}",
         "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
         "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
@@ -99,7 +98,6 @@ def test_a_header_without_its_tokens_counts_as_a_lines_beginning_only(text: str)
         '<function name="find_book"><param name="title">Momo</param><param name="x">1</param>'
         "</function>",
         # The code stands in no fence.
-        "tool_code\nfind_book(title='Momo')",
         "tool_code\nprint(default_api.find_book(title='Momo'))",
     ],
 )
@@ -119,3 +117,8 @@ def test_minicpm_reads_well_formed_values_as_xml() -> None:
         for text in (call, f"<arguments>{call}</arguments>"):
             found = rescue(f'<function name="find_book">{text}</function>', TITLE)
             assert calls(found) == [("find_book", {"title": value})]
+
+
+def test_minicpm_with_the_other_formats_tags_loses_nothing() -> None:
+    text = '<function name="find_book"><parameter name="x">a &amp; b</parameter></function>'
+    assert calls(rescue(text, TITLE)) == [("find_book", {"x": "a &amp; b"})]

@@ -46,10 +46,6 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def as_json(arguments: dict[str, Any]) -> str:
-    return json.dumps({"name": "find_book", "arguments": arguments}, ensure_ascii=False)
-
-
 def qwen(arguments: dict[str, Any]) -> str:
     parameters = "".join(
         f"<parameter={key}>\n{written(value)}\n</parameter>\n" for key, value in arguments.items()
@@ -81,13 +77,6 @@ def minicpm(arguments: dict[str, Any]) -> str:
     return f'"find_book">{parameters}'
 
 
-def kimi_k2(arguments: dict[str, Any]) -> str:
-    return (
-        "<|tool_call_begin|>functions.find_book:0<|tool_call_argument_begin|>"
-        f"{json.dumps(arguments)}<|tool_call_end|>"
-    )
-
-
 def kimi_k3(arguments: dict[str, Any]) -> str:
     kinds = {str: "string", bool: "boolean", int: "number", float: "number", list: "array"}
     values = "".join(
@@ -96,15 +85,6 @@ def kimi_k3(arguments: dict[str, Any]) -> str:
         for key, value in arguments.items()
     )
     return f'<|open|>call tool="find_book" index="1"<|sep|>{values}<|close|>call<|sep|>'
-
-
-def mistral(arguments: dict[str, Any]) -> str:
-    return f"find_book[ARGS]{json.dumps(arguments)}"
-
-
-def pythonic(arguments: dict[str, Any]) -> str:
-    values = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-    return f"[find_book({values})]"
 
 
 def gemma4(arguments: dict[str, Any]) -> str:
@@ -122,16 +102,12 @@ def gemma4(arguments: dict[str, Any]) -> str:
 
 
 WRITERS = {
-    "json_tools": as_json,
     "qwen3_coder": qwen,
     "glm47": glm,
     "longcat": lambda arguments: glm(arguments, "longcat_"),
     "minimax_m2": minimax,
     "minicpm5": minicpm,
-    "kimi_k2": kimi_k2,
     "kimi_k3": kimi_k3,
-    "mistral": mistral,
-    "pythonic": pythonic,
     "gemma4": gemma4,
 }
 

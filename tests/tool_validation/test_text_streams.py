@@ -73,8 +73,6 @@ PROSE = ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1]
         (['{"', 'answer": 4}'], ["", '{"answer": 4}']),
         (['{"name": "', "Mo", 'mo"', "}"], ["", "", '{"name": "Momo"', "}"]),
         (['{"name": "find', '_me"}'], ["", '{"name": "find_me"}']),
-        (['[{"id": "7', '", "name": "M', 'omo"}, 1'], ["", "", '[{"id": "7", "name": "Momo"}, 1']),
-        (['{"id": "7"', ', "n": 1}'], ["", '{"id": "7", "n": 1}']),
         (["Act", "ually"], ["", "Actually"]),
         (["Action: ", "I will", "\n"], ["", "", "Action: I will\n"]),
         (["```py", "thon\nx"], ["", "```python\nx"]),

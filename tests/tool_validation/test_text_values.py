@@ -18,7 +18,6 @@ def test_values_keep_what_looks_like_markup() -> None:
     for text in (
         f"<tool_call>{body}</tool_call>",
         f"[TOOL_CALLS][{body}]",
-        f"<|python_tag|>{body}",
         body,
         f"<tool_call>\n<function=find_book>\n<parameter=title>\n{title}\n</parameter>\n</function>",
         f"<tool_call>find_book\n<arg_key>title</arg_key><arg_value>{title}</arg_value></tool_call>",
@@ -50,7 +49,6 @@ def test_nested_values_of_every_type() -> None:
         f"<tool_call>\n<function=shelve>\n{xml}</function>\n</tool_call>",
         f"<tool_call>{json.dumps({'name': 'shelve', 'arguments': arguments})}</tool_call>",
         "[shelve(title='T', tags=['a', 'b'], place={'row': 3}, rare=False, price=None)]",
-        '[shelve(title="T", tags=["a", "b"], place={"row": 3}, rare=false, price=null)]',
         f"<|tool_call>call:shelve{{{gemma}}}<tool_call|>",
         f'{m3}<tool_call>{m3}<invoke name="shelve">{m3}<title>T{m3}</title>'
         f"{m3}<tags>{tags}{m3}</tags>"
@@ -146,11 +144,9 @@ WRITTEN = {
     "content",
     [
         "<parameter>y</parameter>",
-        "<a>\n  <parameter>1</parameter>\n  <parameter>2</parameter>\n</a>",
         "See:\n<function=f>\n<parameter=query>\nx\n</parameter>\n</function>\nThat is all.",
         '<invoke name="f"><parameter name="query">x</parameter></invoke>',
         "</function>",
-        "re.compile('</arg_value>')",
         "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
     ],
 )

@@ -1,4 +1,4 @@
-"""The work of checking and explaining is counted in steps, and bounded, before it is done."""
+"""Checking and explaining end soon: a reference becomes a finite tree, and work has a limit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import check_call, check_response_format
+from mlx_stack_proxy.tool_validation.clean_schema import MAX_NODES
 from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
-from mlx_stack_proxy.tool_validation.schemas import CompiledSchema
+from mlx_stack_proxy.tool_validation.schemas import MAX_CACHED, MAX_WORK, CompiledSchema
 from mlx_stack_proxy.tool_validation.tools import tool_set
-from mlx_stack_proxy.tool_validation.validation_cost import (
-    MAX_PAIRS,
-    MAX_VISITS,
-    TooCostly,
-    Visits,
-)
 
 
 def union(kinds: int = 4) -> dict[str, Any]:
@@ -46,25 +41,20 @@ def tree(depth: int, leaf: object = "x") -> dict[str, Any]:
     return value
 
 
-def read_in_two_ways(levels: int) -> dict[str, Any]:
-    """Without a circle: each level may be read in two ways, so that accepting is exponential."""
-
-    def one(level: int) -> dict[str, Any]:
-        properties = {"x": {"$ref": f"#/$defs/a{level + 1}"}}
-        return {"type": "object", "properties": properties, "required": ["x"]}
-
-    definitions = {f"a{i}": {"anyOf": [one(i), one(i)]} for i in range(levels)}
-    return {
-        "type": "object",
-        "properties": {"r": {"$ref": "#/$defs/a0"}},
-        "$defs": {**definitions, f"a{levels}": {"type": "integer"}},
-    }
-
-
-def nested(levels: int, value: object) -> object:
-    for _ in range(levels):
-        value = {"x": value}
-    return value
+# Without a circle: each level may be read in two ways, so the ways to the last are 2 ** 40.
+LEVELS = {
+    f"a{level}": {"anyOf": [{"properties": {"x": {"$ref": f"#/$defs/a{level + 1}"}}}] * 2}
+    for level in range(40)
+}
+IN_TWO_WAYS = {
+    "properties": {"r": {"$ref": "#/$defs/a0"}},
+    "$defs": {**LEVELS, "a40": {"type": "integer"}},
+}
+MANY = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 100} for i in range(9)}
+FANNED = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**MANY, "d9": {}}}
+# A large schema, and a value that is too large for it.
+LARGE = {"properties": {f"field_{i}": {"type": "integer"} for i in range(MAX_CACHED // 20)}}
+TOO_LARGE = {"field_0": "x", "text": " ".join(map(str, range(MAX_WORK // MAX_CACHED // 5)))}
 
 
 def check(schema: object, value: object) -> Any:
@@ -72,34 +62,37 @@ def check(schema: object, value: object) -> Any:
     return check_call("f", json.dumps(value), tools)
 
 
-def test_a_recursive_union_ends() -> None:
-    taken = check(union(), {"expr": tree(40)})
-    assert taken.unchecked
-    assert not taken.failures
-    assert json.loads(taken.arguments) == {"expr": tree(40)}
-    taken = check(read_in_two_ways(40), {"r": nested(40, "bad")})
-    assert taken.unchecked
+@pytest.mark.parametrize("schema", [union(), union(9), IN_TWO_WAYS, FANNED])
+def test_a_schema_becomes_a_tree_of_bounded_size(schema: dict[str, Any]) -> None:
+    compiled = CompiledSchema(schema)
+    assert "$ref" not in json.dumps(compiled.schema)
+    assert json.dumps(compiled.schema).count("{") <= 3 * MAX_NODES
+
+
+def test_a_recursive_schema_checks_the_outer_levels() -> None:
+    for depth in range(3):
+        assert check(union(), {"expr": tree(depth, 1)}).failures == ()
+        refused = check(union(), {"expr": tree(depth)})
+        assert "none of the allowed forms" in refused.failures[0].error
+        assert '"expr"' in refused.failures[0].error
+    for value in ({"expr": tree(40)}, {"expr": tree(40, 1)}):
+        taken = check(union(), value)
+        assert json.loads(taken.arguments) == value
+        assert not taken.failures
 
 
 def test_a_reply_under_a_recursive_union_ends() -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": union()}}
     text = json.dumps({"expr": tree(40)})
-    assert check_response_format(text, wanted).unchecked
     assert check_response_format("```json\n" + text + "\n```", wanted).failures == ()
 
 
-def test_broken_arguments_that_read_as_such_a_value_end() -> None:
-    text = json.dumps({"expr": tree(40)})[:-1] + ",}"
-    tools = tool_set([{"type": "function", "function": {"name": "f", "parameters": union()}}])
-    assert not check_call("f", text, tools).failures
-
-
-@pytest.mark.parametrize("depth", [6, 9])
-def test_explaining_is_bounded(depth: int) -> None:
-    """What is checked and wrong is refused, also where its errors would fill the memory."""
-    refused = check(union(), {"expr": tree(depth)})
-    assert [failure.kind for failure in refused.failures] == ["schema"]
-    assert "some deeper part" in refused.failures[0].error
+def test_what_costs_too_much_is_taken_as_it_is() -> None:
+    taken = check(LARGE, TOO_LARGE)
+    assert (taken.unchecked, taken.failures) == (True, ())
+    assert [one.kind for one in check(LARGE, {"field_0": "x"}).failures] == ["wrong_type"]
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": LARGE}}
+    assert check_response_format(json.dumps(TOO_LARGE), wanted).unchecked
 
 
 def test_a_large_value_is_not_copied_into_the_error_of_each_branch() -> None:
@@ -108,58 +101,5 @@ def test_a_large_value_is_not_copied_into_the_error_of_each_branch() -> None:
     large = {"r": {"items": ["text"] * 20_000}}
     assert not compiled.accepts(large)
     assert compiled.errors(large, 1) == [UNEXPLAINED]
-
-
-def test_what_is_not_deep_is_checked_and_explained_in_full() -> None:
-    for depth in range(4):
-        assert check(union(), {"expr": tree(depth, 1)}).failures == ()
-        refused = check(union(), {"expr": tree(depth)})
-        assert not refused.unchecked
-        assert "none of the allowed forms" in refused.failures[0].error
-        assert '"expr"' in refused.failures[0].error
-
-
-def test_visits_are_those_of_a_walk_without_a_memory() -> None:
-    schema, value = CompiledSchema(union(3)), {"expr": tree(5)}
-
-    def walk(sub: Any, part: Any) -> int:
-        if "$ref" in sub:
-            return 1 + walk(schema.definitions[sub["$ref"].rsplit("/", 1)[-1]], part)
-        total = 1 + sum(walk(one, part) for one in sub.get("anyOf", ()))
-        if isinstance(part, dict):
-            properties = sub.get("properties", {})
-            total += sum(walk(properties[key], part[key]) for key in part if key in properties)
-        return total
-
-    assert Visits(schema.definitions).count(schema.schema, value) == walk(schema.schema, value)
-
-
-def test_counting_is_linear() -> None:
-    compiled = CompiledSchema(read_in_two_ways(40))
-    visits = Visits(compiled.definitions)
-    assert visits.count(compiled.schema, {"r": nested(40, 1)}) > MAX_VISITS
-    assert len(visits._known) < 500
-
-
-def test_counting_itself_ends() -> None:
-    schema = {
-        "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}},
-        "properties": {"r": {"$ref": "#/$defs/a"}},
-    }
-    compiled = CompiledSchema(schema)
-    with pytest.raises(TooCostly):
-        Visits(compiled.definitions).count(compiled.schema, {"r": [[i] for i in range(MAX_PAIRS)]})
-
-
-def test_small_schemas_without_references_are_never_walked() -> None:
-    plain = {"properties": {"rows": {"items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}}}
-    compiled = CompiledSchema(plain)
-    assert compiled.is_checkable({"rows": [1] * (2 * MAX_PAIRS)})
-
-
-def test_a_schema_that_fans_out_at_one_place_is_neither_checked_nor_mended_by() -> None:
-    levels = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 100} for i in range(9)}
-    properties = {"a": {"$ref": "#/$defs/d0"}}
-    fanned = {"properties": properties, "required": ["a"], "$defs": {**levels, "d9": {}}}
-    assert check(fanned, {"A": 1}).arguments == '{"A": 1}'
-    assert CompiledSchema(fanned).schema == {}
+    refused = check({"properties": {"r": branches}, "required": ["q"]}, large)
+    assert "some deeper part" in refused.failures[0].error

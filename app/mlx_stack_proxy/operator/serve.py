@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     server = settings.server
     if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    return process.serve(settings, log_to=args.log_file, given=given)
+    return process.serve(settings, args.log_file, given)
 
 
 def given_by(args: argparse.Namespace) -> Given:

@@ -92,9 +92,9 @@ async def _more(services: Services, query: EventQuery, position: int) -> tuple[E
     return found, last if len(found) == PAGE else max(newest, last)
 
 
-async def newest_number(services: Services) -> int:
-    """Return the newest event's number; 0 if there is none. Raises ``StoreError``."""
-    found = await services.store.events(EventQuery(limit=1))
+async def newest_number(services: Services, kind: str | None = None) -> int:
+    """Return the number of the newest event, of a kind; 0 if there is none. Raises StoreError."""
+    found = await services.store.events(EventQuery(kind=kind, limit=1))
     return found[-1][0] if found else 0
 
 

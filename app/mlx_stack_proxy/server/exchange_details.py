@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +23,8 @@ from ..state.store import EventQuery
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..wire import sse
 from ..wire.chunk_form import ChunkForm
-from ..wire.chunks import MalformedChunk, read_frame, text_of
-from ..wire.completion import CompletionBuilder
-from ..wire.field_forms import REASONING_FIELDS
+from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, text_of
+from ..wire.reply import Reply
 
 Json = dict[str, Any]
 MOST_EVENTS: Final = 1000
@@ -116,53 +116,33 @@ def _request(body: Json) -> Json:
         "messages": len(messages),
         "tools": len(body.get("tools") or ()),
         "role": str(last.get("role") or ""),
-        "last": _text(last.get("content"))[:MOST_CHARACTERS],
+        "last": text_of(last.get("content"))[:MOST_CHARACTERS],
     }
 
 
 def written(reply: Json) -> Json:
     """Return the first choice's message from the reply's bytes as they came."""
-    builder, form = CompletionBuilder(), ChunkForm("", "")
-    if (stream := _bytes(reply, "stream")) is not None:
-        reader = sse.FrameReader()
-        frames = reader.feed(stream)
-        if (rest := reader.finish()) is not None:
-            frames.append(rest)
-        for frame in frames:
-            try:
-                chunk = read_frame(frame, form)
-            except MalformedChunk:
-                continue  # the verdict says what was wrong with it
-            if chunk.payload is not None:
-                builder.add(chunk.payload)
-        completion: Any = builder.build()
-    else:
+    read, form = Reply(), ChunkForm("", "")
+    # A chunk that can't be read ends the message; the verdict says what was wrong with it.
+    with contextlib.suppress(MalformedChunk, sse.FrameTooLong, orjson.JSONEncodeError):
+        for chunk in _chunks(reply, form):
+            for event in chunk.events:
+                read.apply(event)
+    choice = read.choice(0)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
+    return {"reasoning": choice.reasoning, "text": choice.text, "tool_calls": calls}
+
+
+def _chunks(reply: Json, form: ChunkForm) -> Iterator[Chunk]:
+    if (stream := _bytes(reply, "stream")) is None:
         completion = completion_in(_bytes(reply, "body") or b"")
-    choices = completion.get("choices") if isinstance(completion, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    return _message(first.get("message") if isinstance(first, dict) else None)
-
-
-def _message(message: Any) -> Json:
-    message = message if isinstance(message, dict) else {}
-    reasoning = next((message[name] for name in REASONING_FIELDS if message.get(name)), "")
-    calls = message.get("tool_calls")
-    functions = [
-        one.get("function") or {}
-        for one in (calls if isinstance(calls, list) else ())
-        if isinstance(one, dict)
-    ]
-    if not functions and isinstance(old := message.get("function_call"), dict):
-        functions = [old]
-    return {
-        "reasoning": _text(reasoning),
-        "text": _text(message.get("content")),
-        "tool_calls": [
-            {"name": _text(one.get("name")), "arguments": _text(one.get("arguments"))}
-            for one in functions
-            if isinstance(one, dict)
-        ],
-    }
+        if isinstance(completion, dict):
+            yield from chunks_of_completion(completion, form)
+        return
+    reader = sse.FrameReader()
+    yield from (read_frame(frame, form) for frame in reader.feed(stream))
+    if (rest := reader.finish()) is not None:
+        yield read_frame(rest, form)
 
 
 def _cut(message: Json) -> Json:
@@ -170,11 +150,6 @@ def _cut(message: Json) -> Json:
     calls = [{k: v[:MOST_CHARACTERS] for k, v in call.items()} for call in message["tool_calls"]]
     texts = {k: v[:MOST_CHARACTERS] for k, v in message.items() if k != "tool_calls"}
     return {**texts, "tool_calls": calls[:MOST_EVENTS]}
-
-
-def _text(content: Any) -> str:
-    """Return a content as text; an object, as some servers write arguments, as JSON."""
-    return orjson.dumps(content).decode() if isinstance(content, dict) else text_of(content)
 
 
 def _bytes(reply: Json, name: str) -> bytes | None:

@@ -11,8 +11,9 @@ from typing import Final
 
 from .. import __version__
 from ..engine.services import Services
-from ..state.store import EventQuery, StoreError
+from ..state.store import StoreError
 from ..telemetry import accounts, log
+from .event_stream import newest_number
 from .operations import readiness
 
 # The log's warning at the start, by the tier's state in /ready.
@@ -39,10 +40,11 @@ async def started(services: Services) -> None:
     can tell, for no other process shares its file.
     """
     try:
-        killed = services.settings.state.backend == "sqlite" and await _last(
-            services, "started"
-        ) > await _last(services, "stopped")
-        was_down = await _last(services, "upstream_down") > await _last(services, "upstream_up")
+        kinds = ("started", "stopped", "upstream_down", "upstream_up")
+        last = {kind: await newest_number(services, kind) for kind in kinds}
+        own_file = services.settings.state.backend == "sqlite"
+        killed = own_file and last["started"] > last["stopped"]
+        was_down = last["upstream_down"] > last["upstream_up"]
     except StoreError as error:
         accounts.store_failed(services, error)
         killed = was_down = False
@@ -74,9 +76,3 @@ async def stopped(services: Services, sig: int | None) -> None:
     name = signal.Signals(sig).name if sig is not None else ""
     accounts.record_event(services, "stopped", {"signal": name, "seconds": seconds})
     await services.journal.written()
-
-
-async def _last(services: Services, kind: str) -> int:
-    """Return the number of the last event of a kind; 0 if there is none."""
-    found = await services.store.events(EventQuery(kind=kind, limit=1))
-    return found[-1][0] if found else 0

@@ -18,9 +18,10 @@ from ..escalation.tiers import AUTO, is_listed
 from ..state.store import StoreError
 from ..telemetry import metrics
 from ..wire.table import spoken_by
-from . import admin, reachable, web_page
+from . import admin, web_page
 from .access import KEY_HEADERS, Access
 from .admin import as_json
+from .status import configuration, servers_gone, tier_state
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -59,7 +60,7 @@ def _add_state(app: FastAPI, services: Services) -> None:
         trouble = services.store.trouble
         state["store"] = "ok" if trouble is None else trouble if may_know else "fails"
         state["memory_pressure"] = services.memory.shown()
-        state["configuration"] = reachable.configuration(services, whole=may_know)
+        state["configuration"] = configuration(services, whole=may_know)
         return as_json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")
@@ -134,11 +135,11 @@ async def readiness(services: Services) -> dict[str, Any]:
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
         what = f"status {status} for the list of models; is the key right?"
         return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
-    gone = await reachable.servers_gone(services)
+    gone = await servers_gone(services)
     for name, tier in tiers.items():
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
         if tier["state"] == "ok":
-            tier["state"] = reachable.tier_state(services, name, gone)
+            tier["state"] = tier_state(services, name, gone)
     # A degraded or unreachable tier counts, for it is still tried if no other is left.
     any_there = any(tier["state"] != "unknown_model" for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}

@@ -14,22 +14,12 @@ from typing import Final
 
 NAME: Final = "mlx_stack_page"
 SECONDS: Final = 7 * 24 * 3600
-_PATH: Final = "/mlx-stack/"
 
 
-def made(admin_key: str, now: float, *, secure: bool) -> str:
-    """Return the ``Set-Cookie`` value for a sign-in at ``now``, in seconds since the epoch.
-
-    ``secure``: the browser sends the cookie over TLS alone.
-    """
+def made(admin_key: str, now: float) -> str:
+    """Return the cookie's value for a sign-in at ``now``, in seconds since the epoch."""
     until = str(int(now) + SECONDS)
-    value = f"{until}.{_digest(admin_key, until)}"
-    return _header(value, SECONDS, secure=secure)
-
-
-def ended() -> str:
-    """Return the ``Set-Cookie`` value that removes the cookie."""
-    return _header("", 0, secure=False)
+    return f"{until}.{_digest(admin_key, until)}"
 
 
 def holds(admin_key: str, cookies: Mapping[str, str], now: float) -> bool:
@@ -45,8 +35,3 @@ def holds(admin_key: str, cookies: Mapping[str, str], now: float) -> bool:
 def _digest(admin_key: str, until: str) -> str:
     said = f"mlx-stack page until {until}".encode()
     return hmac.new(admin_key.encode(), said, hashlib.sha256).hexdigest()
-
-
-def _header(value: str, seconds: int, *, secure: bool) -> str:
-    parts = [f"{NAME}={value}", f"Path={_PATH}", f"Max-Age={seconds}", "HttpOnly"]
-    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if secure else [])])

@@ -44,7 +44,6 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         services: Services,
-        on_ready: Callable[[], None] | None = None,
         listeners: list[socket.socket] | None = None,
         given: Given | None = None,
     ) -> None:
@@ -67,7 +66,7 @@ class Server(uvicorn.Server):
             )
         )
         self._services = services
-        self.on_ready = on_ready  # called once, when the server listens
+        self.on_ready: Callable[[], None] = lambda: None  # called once, when the server listens
         self._reloader = None  # None: the settings stay as they are
         if given is not None:
             change, tell = partial(main.change, services), partial(main.tell_reload, services)
@@ -92,8 +91,7 @@ class Server(uvicorn.Server):
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
         if self.notes_its_life:
             await lifetime.started(self._services)
-        if self.on_ready is not None:
-            self.on_ready()
+        self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloader is not None:
@@ -139,17 +137,13 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def say_ready(self) -> None:
-        """Tell the log and systemd that the server listens."""
-        self.say_listening()
-        systemd_notify.ready()
-
-    def say_listening(self) -> None:
-        """Log the URL for clients, and the tiers."""
+        """Log the URL for clients and the tiers, and tell systemd that the server listens."""
         server = self._services.settings.server
         host = f"[{server.host}]" if ":" in server.host else server.host
         port = self.servers[0].sockets[0].getsockname()[1]  # the system chooses it for port 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
+        systemd_notify.ready()
 
     def _say_stopping(self, sig: int) -> None:
         log.get().info(
@@ -174,43 +168,33 @@ def _spare_the_collector() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
-def serve(
-    settings: Settings,
-    on_ready: Callable[[], None] | None = None,
-    log_to: Path | None = None,
-    given: Given | None = None,
-) -> int:
+def serve(settings: Settings, log_to: Path | None, given: Given) -> int:
     """Run until a signal; return the process's exit code. Raises ``SettingsError``.
 
-    ``on_ready``: called once the proxy listens; None: tell systemd and, without workers, the log.
     ``log_to``: the log file of this process, which its workers take over. ``given``: where changed
-    settings are read; None: the settings stay.
+    settings are read.
     """
     workers.check_state(settings)
     log.configure(settings.observability)
     passed_over = settings_source.service_links(os.environ)
     if passed_over:
         log.get().info("service_links_passed_over", variables=passed_over)
-    if given is not None and (keys := given.retired()):
+    if keys := given.retired():
         log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
-        ready = on_ready or systemd_notify.ready
-        return workers.Workers(work, settings, log_to, ready, given).run()
-    server = Server(main.build_services(settings), on_ready, given=given)
-    if on_ready is None:
-        server.on_ready = server.say_ready
+        return workers.Workers(work, settings, log_to, given).run()
+    server = Server(main.build_services(settings), given=given)
+    server.on_ready = server.say_ready
     return _run(server)
 
 
 def work(
-    settings: Settings,
-    listener: socket.socket,
-    on_ready: Callable[[], None],
-    given: Given | None,
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], given: Given
 ) -> int:
     """Serve as one of several workers, on the parent's socket; return the exit code."""
     log.configure(settings.observability)
-    server = Server(main.build_services(settings), on_ready, [listener], given)
+    server = Server(main.build_services(settings), [listener], given)
+    server.on_ready = on_ready
     return _run(server)
 
 

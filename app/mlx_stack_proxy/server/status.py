@@ -1,10 +1,13 @@
-"""``GET /mlx-stack/status``: the process, its tiers and its budgets, read at each request."""
+"""``GET /mlx-stack/status``: the process, its tiers and its budgets, read at each request.
+
+``/ready`` has parts of it: model servers that are gone, and settings that wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from .. import __version__
 from ..engine.services import Services
@@ -13,7 +16,8 @@ from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts, report
-from . import reachable
+
+HEALTH_SECONDS: Final = 1.0  # for a server's answer
 
 
 async def status(services: Services) -> dict[str, Any]:
@@ -24,7 +28,7 @@ async def status(services: Services) -> dict[str, Any]:
     """
     sessions, budgets = await _kept(services)
     alive, gone = await asyncio.gather(
-        services.upstream.is_alive(reachable.HEALTH_SECONDS), reachable.servers_gone(services)
+        services.upstream.is_alive(HEALTH_SECONDS), servers_gone(services)
     )
     return {
         "version": __version__,
@@ -33,7 +37,7 @@ async def status(services: Services) -> dict[str, Any]:
         "running": len(services.exchanges),
         "sessions": sessions,
         "litellm": "ok" if alive else services.upstream.reach.why or "no answer in time",
-        "configuration": reachable.configuration(services, whole=True),
+        "configuration": configuration(services, whole=True),
         "store": services.store.trouble or "ok",
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
@@ -99,7 +103,7 @@ def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any
         tiers[name] = {
             "model": tier.model,
             "local": tier.local,
-            "state": reachable.tier_state(services, name, gone),
+            "state": tier_state(services, name, gone),
             "degraded_until": health.until(now) or None,
             "failures": health.failures,
             "in_flight": in_flight,
@@ -108,3 +112,32 @@ def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any
             "tokens_per_second": round(rates.get(name, 0.0), 1),
         }
     return tiers
+
+
+async def servers_gone(services: Services) -> set[str]:
+    """Return the names of the tiers whose ``health_url`` accepts no connection now."""
+    tiers = services.settings.tiers.items()
+    urls = {name: tier.health_url for name, tier in tiers if tier.health_url is not None}
+    ask = services.upstream.health
+    found = await asyncio.gather(*(ask(url, HEALTH_SECONDS) for url in urls.values()))
+    return {name for name, health in zip(urls, found, strict=True) if health == "gone"}
+
+
+def tier_state(services: Services, tier: str, gone: Collection[str]) -> str:
+    """Return a tier's state as a word. ``gone``: as ``servers_gone()`` returns it."""
+    if tier in gone:
+        return "unreachable"
+    return "degraded" if services.tier_states[tier].degraded else "ok"
+
+
+def configuration(services: Services, *, whole: bool) -> Any:
+    """Return "ok", or what is wrong with the settings that were read last.
+
+    ``whole``: with the problems and keys in a dict; otherwise one word, without their text.
+    """
+    bad, restart_due = services.life.bad_settings, services.life.restart_due
+    if not bad and not restart_due:
+        return "ok"
+    if whole:
+        return {"refused": bad, "restart_due": restart_due}
+    return "refused" if bad else "restart_due"

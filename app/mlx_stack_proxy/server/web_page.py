@@ -92,13 +92,23 @@ def _routes(services: Services) -> APIRouter:
             raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
         if known is None:
             return Response(status_code=204)
-        secure = request.headers.get("origin", "").startswith("https://")
-        cookie = page_cookie.made(known, services.wall_clock(), secure=secure)
-        return Response(status_code=204, headers={"Set-Cookie": cookie})
+        response = Response(status_code=204)
+        response.set_cookie(
+            page_cookie.NAME,
+            page_cookie.made(known, services.wall_clock()),
+            page_cookie.SECONDS,
+            path=PATH,
+            secure=request.headers.get("origin", "").startswith("https://"),
+            httponly=True,
+            samesite="strict",
+        )
+        return response
 
     @router.post("/sign-out")
     async def sign_out() -> Response:
-        return Response(status_code=204, headers={"Set-Cookie": page_cookie.ended()})
+        response = Response(status_code=204)
+        response.delete_cookie(page_cookie.NAME, PATH, httponly=True, samesite="strict")
+        return response
 
     return router
 

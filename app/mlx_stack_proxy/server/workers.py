@@ -23,6 +23,7 @@ from ..reload import Given
 from ..settings import Settings
 from ..settings_source import SettingsError
 from ..telemetry import log, log_file
+from . import systemd_notify
 
 BACKLOG = 2048
 # How long to wait before a worker is replaced: one that always fails must not spin.
@@ -32,7 +33,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 # Serves in a worker's process, and returns its exit code. It gets the settings, the listening
 # socket, what to call when ready, and where the settings are read anew. It has to be a module's
 # function, for the worker's process imports it by name.
-Work = Callable[[Settings, socket.socket, Callable[[], None], Given | None], int]
+Work = Callable[[Settings, socket.socket, Callable[[], None], Given], int]
 
 
 def check_state(settings: Settings) -> None:
@@ -51,19 +52,11 @@ def check_state(settings: Settings) -> None:
 class Workers:
     """The parent process: starts the workers, and replaces those that end, until a signal."""
 
-    def __init__(
-        self,
-        work: Work,
-        settings: Settings,
-        log_to: Path | None,
-        on_ready: Callable[[], None] | None,
-        given: Given | None = None,
-    ) -> None:
+    def __init__(self, work: Work, settings: Settings, log_to: Path | None, given: Given) -> None:
         self._work = work
         self._settings = settings
         self._log_to = log_to  # the log file, which each worker takes over
         self._given = given
-        self._on_ready = on_ready  # called once, when all workers serve
         self._running: dict[int, Any] = {}  # the workers' processes by their sentinels
         self._told, self._tell = _SPAWN.Pipe(duplex=False)  # a worker writes when it is ready
         self._ready = 0  # how many workers have ever become ready, replaced ones included
@@ -115,8 +108,8 @@ class Workers:
     def _hear(self) -> None:
         self._told.recv_bytes()
         self._ready += 1
-        if self._ready == self._settings.server.workers and self._on_ready is not None:
-            self._on_ready()
+        if self._ready == self._settings.server.workers:
+            systemd_notify.ready()
 
     def _ended(self, process: Any, listener: socket.socket) -> None:
         process.join()
@@ -137,10 +130,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    work: Work,
-    what: tuple[Settings, socket.socket, Given | None],
-    log_to: Path | None,
-    ready: Connection,
+    work: Work, what: tuple[Settings, socket.socket, Given], log_to: Path | None, ready: Connection
 ) -> None:
     os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
     if log_to is not None:

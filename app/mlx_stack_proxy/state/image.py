@@ -1,8 +1,8 @@
 """A state file's image in memory, and the changes in it that the file doesn't have yet.
 
-The ledger is the whole of the sessions, counts and breakers, and its tables note changed rows.
-Events and the hours' counters are in the image only until they are written. ``take`` makes a
-transaction's rows of these changes; if the transaction fails, ``put_back`` notes them again.
+The ledger is the whole of all but the events, and its tables note changed rows. Events are in the
+image only until they are written. ``take`` makes a transaction's rows of these changes; if the
+transaction fails, ``put_back`` notes them again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 from . import rows
-from .hourly import Agents, HourKey, merge
 from .ledger import Ledger
 from .rows import Batch
 from .store import Change
@@ -21,7 +20,6 @@ from .store import Change
 # parameters, of which SQLite before 3.32 takes 999.
 MOST_ENTRIES = 300
 MOST_EVENTS = 100
-MOST_COUNT_ROWS = 200
 MOST_EVENTS_WAITING = 10_000  # the newest ones, kept in memory while the file fails
 
 
@@ -30,8 +28,6 @@ class Image:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._counts: dict[HourKey, dict[str, float]] = {}  # not yet added to the file's
-        self._agents = Agents()
         self.next_event = 1
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
 
@@ -43,8 +39,6 @@ class Image:
         events = [rows.event(n, event) for n, event in enumerate(change.events, self.next_event)]
         self._events += events
         self.next_event += len(events)
-        for key, counts in change.counts.items():
-            merge(self._counts, {self._agents.bounded(key): counts})
         return self.ledger.write(change, now)
 
     def all_changed(self) -> None:
@@ -54,8 +48,7 @@ class Image:
 
     def is_dirty(self) -> bool:
         """Whether the file lacks anything."""
-        tables = self.ledger.tables.values()
-        return bool(self._counts or self._events) or any(table.changed for table in tables)
+        return bool(self._events) or any(one.changed for one in self.ledger.tables.values())
 
     def take(self) -> Batch:
         """Take out the rows for one transaction. Raises TypeError for a value that is no JSON."""
@@ -72,8 +65,6 @@ class Image:
             del tables[kind].changed[name]
         while self._events and len(batch.events) < MOST_EVENTS:
             batch.events.append(self._events.popleft())
-        for key in list(islice(self._counts, MOST_COUNT_ROWS)):
-            batch.counts[key] = self._counts.pop(key)
         return batch
 
     def put_back(self, batch: Batch) -> None:
@@ -83,5 +74,4 @@ class Image:
         """
         for kind, name in batch.names:
             self.ledger.tables[kind].changed[name] = None
-        merge(self._counts, batch.counts)
         self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)

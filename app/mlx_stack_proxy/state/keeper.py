@@ -180,7 +180,7 @@ class Keeper:
             return True
         self._image.ledger.forget_empty_hours(now)
         before = now - self._sizes.events_ttl
-        await self._do(partial(self._file.forget_counts, hour_of(before)))
+        self._image.ledger.forget_counts(hour_of(before))
         forget = partial(self._file.forget_events, before, self._sizes.max_events, STEP)
         if await self._do(forget) == STEP:
             return True

@@ -5,16 +5,18 @@ count in purses: a session's own scope and the scopes within it (``session:ID:ti
 purse ``session:ID``, so that they are forgotten together. A reservation holds tokens in all its
 scopes under one ticket, until it is settled or expires; it dies with the process. Every
 table notes which of its rows have changed, and ``image.py`` has those written to the state file.
-The breakers' states are one more table.
+The breakers' states and the hours' counters are two more tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
+from .hourly import Agents, Counts, HourKey, add
 from .rolling_hour import RollingHour
 from .store import (
     ESTIMATED,
@@ -28,13 +30,44 @@ from .store import (
     Sizes,
     Sticky,
 )
-from .table import Table
 
 SPARE_PURSES = 1_000  # kept beyond the sessions' own: of parents, of sessions that crashed
 STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
 _NOTHING: dict[str, int] = {}  # never changed
+Name = TypeVar("Name", bound=Hashable)
+Row = TypeVar("Row")
+
+
+class Table(OrderedDict[Name, Row]):
+    """An ordered dict that notes the names of rows that were set or deleted.
+
+    A caller who changes a row in place sets it again, so that the table notes it.
+    """
+
+    def __init__(self) -> None:
+        # Names to be written, the first changed first; whoever writes a row deletes its name here.
+        self.changed: dict[Name, None] = {}
+        super().__init__()
+
+    def __setitem__(self, name: Name, row: Row) -> None:
+        super().__setitem__(name, row)
+        self.changed[name] = None
+
+    def __delitem__(self, name: Name) -> None:
+        super().__delitem__(name)
+        self.changed[name] = None
+
+    def all_changed(self) -> None:
+        """Note every row as changed: the file is new and has none."""
+        self.changed.update(dict.fromkeys(self))
+
+    def restore(self, rows: Iterable[tuple[Name, Row]]) -> None:
+        """Replace all rows by those read from the file, and note none as changed."""
+        self.clear()
+        self.update(rows)
+        self.changed.clear()
 
 
 def purse_of(scope: str) -> str:
@@ -63,11 +96,14 @@ class Ledger:
         self.purses: Table[str, Purse] = Table()  # by name, the least recently used first
         self.hours: Table[str, RollingHour] = Table()  # by scope
         self.breakers: Table[str, BreakerState] = Table()  # by tier
-        self.tables: dict[str, Table[str, Any]] = {  # all that outlives the process, by kind
+        self.counts: Table[HourKey, dict[str, float]] = Table()  # the oldest hour first
+        self._agents = Agents()
+        self.tables: dict[str, Table[Any, Any]] = {  # all that outlives the process, by kind
             "sessions": self.sessions,
             "purses": self.purses,
             "hours": self.hours,
             "breakers": self.breakers,
+            "counts": self.counts,
         }
         self._reserved: dict[str, int] = {}  # tokens that tickets have set aside, by scope
         # By ticket: its scopes, the tokens set aside in each of them, and when it expires.
@@ -88,13 +124,16 @@ class Ledger:
         return self._counted(state, now, counts)
 
     def write(self, change: Change, now: float) -> dict[str, int]:
-        """Apply a change as ``Store.write`` does, without its events and hours' counters."""
+        """Apply a change as ``Store.write`` does, without its events."""
         before = {}
         if (settlement := change.settlement) is not None:
             before = self.settle(settlement.ticket, settlement.amounts, now)
         if change.session:
             self._add_to_session(change, now)
         self.breakers.update(change.breakers)
+        for given, counts in change.counts.items():
+            key = self._agents.bounded(given)
+            self.counts[key] = add(self.counts.get(key, {}), counts)
         return before
 
     def _add_to_session(self, change: Change, now: float) -> None:
@@ -151,6 +190,15 @@ class Ledger:
     def forget_empty_hours(self, now: float) -> None:
         for scope in [s for s, hour in self.hours.items() if not hour.total(now)]:
             del self.hours[scope]
+
+    def forget_counts(self, before: int) -> None:
+        """Forget the counters of all hours before ``before`` (hours since 1970)."""
+        for key in [*takewhile(lambda key: key.hour < before, self.counts)]:
+            del self.counts[key]
+
+    def counts_of(self, first: int, last: int) -> dict[HourKey, Counts]:
+        """Return the counters as ``Store.counts`` does."""
+        return {key: {**row} for key, row in self.counts.items() if first <= key.hour <= last}
 
     # Budgets
 

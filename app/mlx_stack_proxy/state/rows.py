@@ -1,7 +1,7 @@
 """Translate the ledger's values into rows of the state file, and back.
 
-A session, a purse, a rolling hour and a breaker are each one entry: a name, a kind, and the content
-as JSON.
+A session, a purse, a rolling hour, a breaker and a row of the hours' counters are each one entry: a
+name, a kind, and the content as JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
 
 Entry = tuple[str, str, str]  # name, kind, content
-# By kind, (name, value) pairs; sessions and purses by last use, oldest first.
-Contents = Mapping[str, list[tuple[str, Any]]]
+# By kind, (name, value) pairs; sessions and purses by last use, counters by hour, oldest first.
+Contents = Mapping[str, list[tuple[Any, Any]]]
 
 
 @dataclass(slots=True)
@@ -28,26 +28,38 @@ class Batch:
     """The rows that one transaction writes."""
 
     # (kind, name in the ledger) of all rows in ``entries`` and ``gone``.
-    names: list[tuple[str, str]] = field(default_factory=list)
+    names: list[tuple[str, Any]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)  # each replaces the same name and kind
     gone: list[tuple[str, str]] = field(default_factory=list)  # (name, kind) to delete
     # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)
-    counts: dict[HourKey, dict[str, float]] = field(default_factory=dict)  # added to the file's
+
+    def values(self) -> tuple[list[tuple[Any, ...]], ...]:
+        return self.entries, self.gone, self.events
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.events or self.counts)
+        return any(self.values())
 
 
-def key(kind: str, name: str) -> tuple[str, str]:
+def key(kind: str, name: Any) -> tuple[str, str]:
     """Return an entry's name and kind in the file.
 
     A session is stored under its purse's name: the two lie side by side, mostly on one page.
     """
+    if kind == "counts":
+        return "\t".join(map(str, name)), kind
     return (f"session:{name}" if kind == "sessions" else name), kind
 
 
-def entry(kind: str, name: str, value: Any) -> Entry:
+def _name_of(kind: str, stored: str) -> Any:
+    """Return the ledger's name of an entry: the opposite of :func:`key`."""
+    if kind == "counts":
+        hour, agent, tier = stored.split("\t", 2)
+        return HourKey(int(hour), agent, tier)
+    return stored.removeprefix("session:") if kind == "sessions" else stored
+
+
+def entry(kind: str, name: Any, value: Any) -> Entry:
     """Return a row's entry. Raises ``TypeError`` for a value that JSON can't hold."""
     content = _session(value) if kind == "sessions" else value
     return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
@@ -58,12 +70,13 @@ def contents(entries: Iterable[Entry]) -> Contents:
 
     Raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError`` for nonsense.
     """
-    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
-    for name, kind, content in entries:
-        row = _READ[kind](name, orjson.loads(content))
-        found[kind].append((name.removeprefix("session:") if kind == "sessions" else name, row))
+    found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    for stored, kind, content in entries:
+        name = _name_of(kind, stored)
+        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
     found["sessions"].sort(key=lambda named: named[1].last_seen)
     found["purses"].sort(key=lambda named: named[1].touched)
+    found["counts"].sort(key=lambda named: named[0].hour)
     return found
 
 
@@ -89,13 +102,14 @@ def _session(state: SessionState) -> Any:
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
     content.pop("window", None)  # version 0.1 stored turns here, for loop detection
     content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
-    return SessionState(name.removeprefix("session:"), **content)
+    return SessionState(name, **content)
 
 
-# By kind: the function that makes a value of an entry's name and parsed content.
-_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+# By kind: the function that makes a value of the ledger's name and the parsed content.
+_READ: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "sessions": _session_of,
     "purses": lambda _, content: Purse(**content),
     "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
     "breakers": lambda _, content: BreakerState(**content),
+    "counts": lambda _, content: {name: number + 0 for name, number in content.items()},
 }

@@ -3,8 +3,8 @@
 The process owns its file, so its memory (``Image``) has the truth: loading and reserving cost no
 I/O, and reservations die with the process that made them. A method that changes something returns
 when the change is in the file (``Keeper``). While the file fails, counting goes on in memory, and
-all of it is written when the file works again. Events and the hours' counters are read from the
-file, for memory has only those that are still to be written.
+all of it is written when the file works again. Events are read from the file, for memory has only
+those that are still to be written.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ class SqliteStore:
         return await self._keeper.ask(lambda file: file.count_events(query))
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        self._ledger()
-        await self._keeper.written()
-        return await self._keeper.ask(lambda file: file.find_counts(first, last))
+        return self._ledger().counts_of(first, last)
 
     def _ledger(self) -> Ledger:
         """Return the ledger. Raises StoreError if the file has not been read yet."""

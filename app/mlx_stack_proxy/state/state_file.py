@@ -1,10 +1,10 @@
 """The SQLite file behind the store: open, lock, read, write, and set aside.
 
-One table has the events, one the hours' counters, and one a row for each session, purse, rolling
-hour and breaker. One transaction replaces the rows that have changed, deletes those that are gone,
-and adds to the counters. All methods block, and one thread calls them (``keeper.py``). They raise
-every failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no retry will
-make the file usable.
+One table has the events, and one all else: a row for each session, purse, rolling hour, breaker and
+row of the hours' counters. One transaction replaces the rows that have changed, and deletes those
+that are gone. All methods block, and one thread calls them (``keeper.py``). They raise every
+failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no retry will make
+the file usable.
 
 The journal mode is WAL with ``synchronous=NORMAL``: a commit is written to the log and not synced.
 So a commit survives the process, however it is killed. A power cut loses commits that the system
@@ -19,7 +19,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from typing import Any
 import orjson
 
 from . import rows
-from .hourly import Counts, HourKey, add
 from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
@@ -41,7 +40,7 @@ LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when
 SCHEMA_VERSION = 3
 SCHEMA = f"""
     BEGIN IMMEDIATE;
-    -- kind: sessions, purses, hours or breakers. content: JSON.
+    -- kind: sessions, purses, hours, breakers or counts. content: JSON.
     CREATE TABLE IF NOT EXISTS entries (
         name TEXT, kind TEXT, content TEXT NOT NULL, PRIMARY KEY (name, kind)
     ) WITHOUT ROWID;
@@ -52,15 +51,16 @@ SCHEMA = f"""
     CREATE INDEX IF NOT EXISTS events_by_time ON events (time);
     CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind);
     CREATE INDEX IF NOT EXISTS events_by_session ON events (session);
-    -- Proxies before 0.2 have none of it.
-    CREATE TABLE IF NOT EXISTS counts (
-        hour INTEGER, agent TEXT, tier TEXT, counters TEXT NOT NULL,
-        PRIMARY KEY (hour, agent, tier)
-    ) WITHOUT ROWID;
     PRAGMA user_version = {SCHEMA_VERSION};
     COMMIT
 """
 
+# The statements of a transaction, in the order of ``Batch.values``.
+_WRITES = (
+    "REPLACE INTO entries VALUES {}",
+    "DELETE FROM entries WHERE (name, kind) IN (VALUES {})",
+    "REPLACE INTO events VALUES {}",
+)
 # SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS = {
     "after": "number > :after",
@@ -163,18 +163,12 @@ class StateFile:
 
         Raises StoreError, FileUnusable; then nothing of the batch is written.
         """
-        connection = self._open()
-        with self._said("can't be written"), connection:  # commits at its end, or rolls back
-            connection.execute("BEGIN IMMEDIATE")
-            if batch.entries:
-                _all_at_once(connection, "REPLACE INTO entries VALUES {}", batch.entries)
-            if batch.gone:
-                where = "(name, kind) IN (VALUES {})"
-                _all_at_once(connection, f"DELETE FROM entries WHERE {where}", batch.gone)  # noqa: S608
-            if batch.events:
-                _all_at_once(connection, "REPLACE INTO events VALUES {}", batch.events)
-            if batch.counts:
-                _add_counts(connection, batch.counts)
+        given = {sql: values for sql, values in zip(_WRITES, batch.values(), strict=True) if values}
+        with self._said("can't be written"), self._open() as connection:  # commits, or rolls back
+            if len(given) > 1:  # one statement alone is a transaction
+                connection.execute("BEGIN IMMEDIATE")
+            for sql, values in given.items():
+                _all_at_once(connection, sql, values)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Return events as ``Store.events`` does. Raises StoreError, FileUnusable."""
@@ -196,21 +190,6 @@ class StateFile:
             sql = f"SELECT count(*) FROM events WHERE {where}"  # noqa: S608
             found: int = self._open().execute(sql, given).fetchone()[0]
         return found
-
-    def find_counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        """Return counters as ``Store.counts`` does. Raises StoreError, FileUnusable."""
-        sql = "SELECT hour, agent, tier, counters FROM counts WHERE hour BETWEEN ? AND ?"
-        with self._said("can't be read"):
-            found = self._open().execute(sql, (first, last)).fetchall()
-        return _counts(found)
-
-    def forget_counts(self, before: int) -> None:
-        """Delete the counters of all hours before ``before`` (hours since 1970).
-
-        Raises StoreError, FileUnusable.
-        """
-        with self._said("can't be written"):
-            self._open().execute("DELETE FROM counts WHERE hour < ?", (before,))
 
     def forget_events(self, before: float, keep: int, at_most: int) -> int:
         """Delete events older than ``before``, and older than the ``keep`` newest ones.
@@ -348,21 +327,6 @@ def _identity(path: Path | int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _counts(found: Iterable[tuple[Any, ...]]) -> dict[HourKey, dict[str, float]]:
-    return {HourKey(*row[:3]): orjson.loads(row[3]) for row in found}
-
-
-def _add_counts(connection: sqlite3.Connection, deltas: Mapping[HourKey, Counts]) -> None:
-    where = "(hour, agent, tier) IN (VALUES {})"
-    sql = f"SELECT hour, agent, tier, counters FROM counts WHERE {where}"  # noqa: S608
-    stored = _counts(_all_at_once(connection, sql, [*deltas]))
-    added = [
-        (*key, orjson.dumps(add(stored.get(key, {}), counts)).decode())
-        for key, counts in deltas.items()
-    ]
-    _all_at_once(connection, "REPLACE INTO counts VALUES {}", added)
 
 
 def _all_at_once(

@@ -96,22 +96,10 @@ def check_response_format(
     schema = reply_schema({"type": "object"} if wanted == "json_object" else raw)
     if (found := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
         return found
-    answer = behind_thoughts(text) if options.repair else text
-    if answer is not text:
-        return _answer_alone(text, check_response_format(answer, response_format, options))
     check = _Check(FORMAT, None, schema, options)
-    return check.checked(FORMAT, text, check.mended(text))
-
-
-def _answer_alone(text: str, answer: Checked) -> Checked:
-    """Return the check of the answer alone as the check of ``text``, which begins with reasoning.
-
-    Cutting the reasoning off counts as the repair ``leading_text``.
-    """
-    if answer.failures:
-        return Checked(FORMAT, text, failures=answer.failures)
-    rules = tuple(dict.fromkeys(("leading_text", *answer.repairs)))
-    return Checked(FORMAT, answer.arguments, rules, unchecked=answer.unchecked)
+    answer = behind_thoughts(text) if options.repair else text
+    check.rules += ["leading_text"] if answer is not text else []
+    return check.checked(FORMAT, text, check.mended(answer))
 
 
 def _as_it_came(
@@ -239,7 +227,7 @@ class _Check:
                 value = found.inner
         if not self.options.validate_schema:
             return value
-        mender = Mender(self.schema.definitions)
+        mender = Mender()
         mended = mender.mend(value, self.schema.schema)
         if self.tool is not None and not isinstance(mended, dict):
             return value  # the schema wants a list, but arguments must be an object

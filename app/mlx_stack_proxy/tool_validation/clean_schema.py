@@ -10,14 +10,15 @@ Leaving a constraint out must only let more calls pass. Inside ``not``, ``oneOf`
 like it may let fewer pass. So a schema that lost a constraint is cleaned once more, without these
 keywords (and with ``anyOf`` for ``oneOf``).
 
-A reference is followed only inside the schema, and its target becomes an entry of ``$defs``;
-nothing is ever fetched.
+A reference is replaced by what it points at in the same schema; nothing is ever fetched. One inside
+``LEVELS`` others constrains nothing, so the result is a finite tree: the work of the validator and
+of the repairs grows with the sizes of schema and value alone, not with a value's depth.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
@@ -27,7 +28,9 @@ import jsonschema_rs
 from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 
 MAX_DEPTH: Final = 64
-MAX_NODES: Final = 20_000
+MAX_NODES: Final = 5_000
+# References followed inside each other: the first of these with which the result is small enough.
+LEVELS: Final = (6, 3, 1, 0)
 MAX_PATTERN: Final = 1_000  # characters
 _REGEX_BYTES: Final = 1_000_000  # limit on one compiled pattern
 REGEX: Final = jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
@@ -57,9 +60,12 @@ def clean(schema: object, *, whole_object: bool = True) -> dict[str, Any]:
     ``whole_object``: the value is always an object (a call's arguments). No call could meet a root
     ``type`` that excludes objects, so such a ``type`` is left out.
     """
-    cleaner = _Cleaner(schema)
-    root = cleaner.run(whole_object)
-    return _Cleaner(schema, distrust=True).run(whole_object) if cleaner.loosened else root
+    for levels in LEVELS:
+        cleaner = _Cleaner(schema, levels)
+        root = cleaner.run(whole_object)
+        if cleaner.nodes <= MAX_NODES:
+            break
+    return _Cleaner(schema, levels, distrust=True).run(whole_object) if cleaner.loosened else root
 
 
 @lru_cache(maxsize=4_096)
@@ -121,27 +127,18 @@ class _Cleaner:
     """One pass over one schema."""
 
     whole: object  # the schema as the client sent it
+    levels: int  # references that may still be followed inside each other
     distrust: bool = False  # leave out everything in `_CONTRARY`, read `oneOf` as `anyOf`
     nodes: int = 0  # subschemas visited so far
     loosened: bool = False  # the result lets more pass than the schema does
-    definitions: dict[str, Any] = field(default_factory=dict)  # becomes `$defs`
-    # Reference as written → its name in `definitions`; None if it leads nowhere.
-    targets: dict[str, str | None] = field(default_factory=dict)
-    # Names and targets of references that are not cleaned yet.
-    waiting: list[tuple[str, object]] = field(default_factory=list)
 
     def run(self, whole_object: bool) -> dict[str, Any]:
         root = self.node(self.whole, 0)
-        while self.waiting:  # a loop, not recursion: chains of references may be long
-            name, target = self.waiting.pop()
-            self.definitions[name] = self.node(target, 0)
         if not isinstance(root, dict):
             return {}
         if whole_object and "object" not in root.get("type", "object"):
             del root["type"]
             self.loosened = True
-        if self.definitions:
-            root["$defs"] = self.definitions
         return root
 
     def node(self, schema: object, depth: int) -> dict[str, Any] | bool:
@@ -156,9 +153,7 @@ class _Cleaner:
         lost: list[str] = []
         for given, value in schema.items():
             keyword = "anyOf" if self.distrust and given == "oneOf" else given
-            if keyword == "$ref":
-                self._refer(value, out)
-            elif keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
+            if keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
                 continue
             elif _is_checkable(keyword, value):
                 out[keyword] = self._kept(keyword, value, depth + 1)
@@ -168,7 +163,7 @@ class _Cleaner:
             self.loosened = True
             out.pop(_REST_OF.get(keyword, ""), None)
         self._agree(schema, out)
-        return out
+        return self._with_target(schema["$ref"], out, depth) if "$ref" in schema else out
 
     def _kept(self, keyword: str, value: Any, depth: int) -> Any:
         if keyword in ONE:
@@ -181,18 +176,18 @@ class _Cleaner:
             return _types(value)
         return value
 
-    def _refer(self, reference: object, out: dict[str, Any]) -> None:
-        key = str(reference)
-        if key not in self.targets:
-            target = look_up(self.whole, reference) if isinstance(reference, str) else None
-            self.targets[key] = None if target is None else f"r{len(self.targets)}"
-            if target is not None:
-                self.waiting.append((f"r{len(self.targets) - 1}", target))
-        name = self.targets[key]
-        if name is None:
+    def _with_target(
+        self, reference: object, out: dict[str, Any], depth: int
+    ) -> dict[str, Any] | bool:
+        """Return ``out`` together with the subschema at which ``reference`` points."""
+        target = look_up(self.whole, reference) if isinstance(reference, str) else None
+        if target is None or self.levels == 0:
             self.loosened = True
-        else:
-            out["$ref"] = f"#/$defs/{name}"
+            return out
+        self.levels -= 1
+        cleaned = self.node(target, depth + 1)
+        self.levels += 1
+        return {**out, "allOf": [*out.get("allOf", ()), cleaned]} if out else cleaned
 
     def _agree(self, schema: dict[str, Any], out: dict[str, Any]) -> None:
         """Drop ``enum`` and ``type`` that contradict each other; apply OpenAPI's ``nullable``."""

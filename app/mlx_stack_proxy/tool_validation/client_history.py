@@ -22,25 +22,16 @@ def readable(messages: Sequence[Any]) -> tuple[Sequence[Any], int]:
     Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The given list
     stays as it is, and is returned itself if no call needs a change.
     """
-    bad = [at for at, message in enumerate(messages) if _is_unreadable(message)]
-    if not bad:
-        return messages, 0
-    count = 0
-    mended = list(messages)
-    for position in bad:
-        calls = mended[position]["tool_calls"]
-        new = [_readable_call(call) for call in calls]
-        count += sum(one is not call for one, call in zip(new, calls, strict=True))
-        mended[position] = {**mended[position], "tool_calls": new}
-    return mended, count
-
-
-def _is_unreadable(message: Any) -> bool:
-    """Whether a message has a call whose arguments are not a JSON object."""
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not calls or not isinstance(calls, list):
-        return False
-    return any(_readable_call(call) is not call for call in calls)
+    mended, count = list(messages), 0
+    for at, message in enumerate(messages):
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        if calls and isinstance(calls, list):
+            new = [_readable_call(call) for call in calls]
+            changed = sum(one is not call for one, call in zip(new, calls, strict=True))
+            if changed:
+                mended[at] = {**message, "tool_calls": new}
+                count += changed
+    return (mended, count) if count else (messages, 0)
 
 
 def _readable_call(call: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
@@ -18,20 +19,35 @@ class Conversation:
     would then count as said.
     """
 
-    __slots__ = ("_messages", "_text")
-
-    def __init__(self, messages: Iterable[Any] = ()) -> None:
+    def __init__(self, messages: Sequence[Any] = ()) -> None:
         self._messages = messages
-        self._text: str | None = None
+
+    @cached_property
+    def given(self) -> str:
+        """What the users, the tools and the system said."""
+        return "\n".join(text for own, text in self._texts() if not own)[-MAX_CHARS:]
+
+    @cached_property
+    def own(self) -> str:
+        """What the model said, and the arguments of its calls."""
+        return "\n".join(text for own, text in self._texts() if own)[-MAX_CHARS:]
+
+    @cached_property
+    def _folded(self) -> str:
+        return self.given.casefold()
 
     def __call__(self, value: str) -> bool:
-        """Whether any message says ``value``, regardless of case, from the start of a word on.
+        """Whether somebody gave ``value``, regardless of case, from the start of a word on."""
+        return _stands_in(value.strip().casefold(), self._folded)
 
-        The arguments of the assistant's calls don't count.
-        """
-        if self._text is None:
-            self._text = "\n".join(texts(self._messages))[-MAX_CHARS:].casefold()
-        return _stands_in(value.strip().casefold(), self._text)
+    def _texts(self) -> Iterator[tuple[bool, str]]:
+        """Yield all texts and arguments: (is the model's own, text)."""
+        for message in self._messages:
+            if isinstance(message, Mapping):
+                own = message.get("role") == "assistant"
+                yield from ((own, text) for text in _texts_of(message.get("content")))
+                arguments = (call.get("arguments") for call in calls(message))
+                yield from ((own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
@@ -68,14 +84,10 @@ def _stands_in(value: str, text: str) -> bool:
     return bool(value) and re.search(begin + re.escape(value), text) is not None
 
 
-def texts(messages: Iterable[Any]) -> Iterator[str]:
-    """Yield the text contents of messages, tool results among them."""
-    for message in messages:
-        content = message.get("content") if isinstance(message, Mapping) else None
-        if isinstance(content, str):
-            yield content
-        elif isinstance(content, list):
-            for part in content:
-                text = part.get("text") if isinstance(part, Mapping) else part
-                if isinstance(text, str):
-                    yield text
+def _texts_of(content: Any) -> Iterator[str]:
+    """Yield the texts of a message's content."""
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            yield text

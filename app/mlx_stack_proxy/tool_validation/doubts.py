@@ -15,6 +15,7 @@ from typing import Any, Final
 from ..frozen import frozen
 from . import explain
 from .conversation import Conversation
+from .formats.base import CLOSING_TAG
 from .miscopied_ids import Ids
 from .names import words
 from .schemas import CompiledSchema
@@ -34,9 +35,7 @@ _TYPE: Final = "string"  # the schema's type name, which models copy as a placeh
 _MARK: Final = re.compile(
     r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
 )
-_END_MARK: Final = re.compile(
-    r"</(?:parameter|function|invoke|tool_call|arg_value)>\s*\Z|<\|(?:im_end|eot_id|end)\|>\s*\Z"
-)
+_END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|<\|(?:im_end|eot_id|end)\|>)\s*\Z")
 
 
 @frozen
@@ -109,7 +108,7 @@ def _miscopied(call: Valid) -> Iterator[str]:
         (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
     )
     if found is not None:
-        yield explain.miscopied(found.path, found.value, found.meant, call.tool)
+        yield explain.miscopied(*found, call.tool)
 
 
 def _unframed(call: Valid) -> Iterator[str]:

@@ -12,7 +12,9 @@ from typing import Any, Final
 from .names import MAX_NAME, nearest
 
 MAX_VALUE: Final = 80  # characters of a value in a sentence
+MAX_REASON: Final = 400  # characters of what the validator says
 MAX_LISTED: Final = 12  # names or options in a sentence
+KINDS: Final = {"type": "wrong_type", "enum": "not_in_enum", "const": "not_in_enum"}
 UNEXPLAINED: Final = object()  # stands for errors that would cost too much to collect
 
 
@@ -37,7 +39,6 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
         return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
     kind = error.kind
     where = f"field {_field(error.instance_path)}" if error.instance_path else whole
-    came = f"came as {described(error.instance)}"
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])
@@ -47,29 +48,13 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
             known = sorted(declared) if not error.instance_path else []
             allowed = f"; allowed are {listed(known)}" if known else ""
             return "unknown_parameter", f"unknown field {names} {place}{allowed}"
-        case "type":
-            return "wrong_type", f"{where} {place} must be {_types(kind.types)}, but {came}"
-        case "enum":
-            wanted = f"one of {listed(kind.options)}"
-            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
-        case "const":
-            wanted = _quoted(kind.expected_value)
-            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
-        case "anyOf" | "oneOf":
-            return "schema", f"{where} {place} {_alternatives(kind)}, but {came}"
-    return "schema", f"{where} {place} {came}: {shortened(error.message, 200)}"
-
-
-def _alternatives(kind: Any) -> str:
-    """Say what an ``anyOf`` or ``oneOf`` allows, by each branch's first error."""
-    firsts = [branch[0] for branch in getattr(kind, "context", ()) if branch]
-    types = [name for first in firsts if first.kind.name == "type" for name in first.kind.types]
-    if firsts and all(first.kind.name == "type" for first in firsts):
-        return f"must be {_types(list(dict.fromkeys(types)))}"
-    reasons = "; or ".join(shortened(str(first.message)) for first in firsts[:3])
-    return (
-        f"fits none of the allowed forms ({reasons})" if reasons else "fits several forms at once"
-    )
+    # The validator's own words, such as: it is not of type "integer".
+    branches = getattr(kind, "context", ())  # of `anyOf` and `oneOf`: the errors of each form
+    firsts = [branch[0].message for branch in branches if branch]
+    forms = f"it fits none of the allowed forms ({'; or '.join(dict.fromkeys(firsts))})"
+    wrong = forms if firsts else error.message
+    came = f"came as {described(error.instance)}"
+    return KINDS.get(kind.name, "schema"), f"{where} {place} {came}: {shortened(wrong, MAX_REASON)}"
 
 
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
@@ -135,14 +120,6 @@ def shortened(text: str, limit: int = MAX_VALUE) -> str:
 
 def _quoted(value: Any) -> str:
     return f'"{shortened(value)}"' if isinstance(value, str) else shortened(json.dumps(value))
-
-
-def _types(names: Sequence[str]) -> str:
-    spoken = [
-        f"{'an' if name[0] in 'aeiou' else 'a'} {name}" if name != "null" else name
-        for name in names
-    ]
-    return spoken[0] if len(spoken) == 1 else f"{', '.join(spoken[:-1])} or {spoken[-1]}"
 
 
 def _field(path: Sequence[str | int]) -> str:

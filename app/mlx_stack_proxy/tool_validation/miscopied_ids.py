@@ -11,43 +11,35 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
-from ..frozen import frozen
-from .conversation import calls, texts
+from .conversation import Conversation
 
-MAX_CHARS: Final = 400_000  # searched, newest first: models copy what they just read
+MAX_CHARS: Final = 200_000  # searched of what was given, and of the model's own: the newest
 MAX_VALUES: Final = 8  # ids compared for one reply
 LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
 _MIXED: Final = 8  # least characters of a segment with letters that may have lost one
 
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
-_SEGMENT: Final = re.compile(r"[a-z0-9]++")
 # Escapes that JSON in JSON, and a terminal, put right before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
 
-@frozen
-class Miscopied:
-    """An id in a call that is probably a slip."""
-
-    path: str  # of the parameter
-    value: str  # as the call has it
-    meant: str  # the id in the conversation
+# Path of the parameter, the id as the call has it, and the id in the conversation.
+Miscopied = tuple[str, str, str]
 
 
 class Ids:
     """Compares the ids in one reply's calls with the conversation before it.
 
-    ``messages``: the client's own, in OpenAI's form. ``tools``: the request's, for they may name an
-    id, too. Both are read only if a call holds an id.
+    ``tools``: the request's, for they may name an id, too. Both are read if a call holds an id.
     """
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> None:
-        self._messages = messages
+    def __init__(self, conversation: Conversation, tools: Any = None) -> None:
+        self._conversation = conversation
         self._tools = tools
         self._left = MAX_VALUES  # ids that may still be compared
 
@@ -56,38 +48,23 @@ class Ids:
         ids = ((path, text) for path, value in values if _is_id(text := str(value)))
         for path, value in itertools.islice(ids, self._left):
             self._left -= 1
-            near = None if self._stands(value.lower()) else self._near(value.lower())
+            wanted = value.lower()
+            # An id that occurs in any message or call stands; earlier calls were checked then.
+            near = None if _holds(self._all_told, wanted) else self._near(wanted)
             if near is not None:
-                return Miscopied(path, value, near)
+                return path, value, near
         return None
-
-    @cached_property
-    def _told(self) -> tuple[str, str]:
-        """Join the newest messages: the users' and tools' texts, and the model's with its calls."""
-        told: tuple[list[str], list[str]] = ([], [])
-        left = MAX_CHARS
-        for own, text in _newest(self._messages):
-            told[own].append(text[-left:])
-            left -= len(text)
-            if left <= 0:
-                break
-        given, said = (_GLUE.sub(" ", "\n".join(one)) for one in told)
-        return given, said
 
     @cached_property
     def _given(self) -> dict[str, str]:
         """Map each id-like word of the user and the tools from its lower case to its spelling."""
-        tokens = _ID.findall(self._told[0])
+        tokens = _ID.findall(_newest(self._conversation.given))
         return {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
 
     @cached_property
     def _all_told(self) -> str:
-        return "\n".join(self._told).lower()
-
-    def _stands(self, wanted: str) -> bool:
-        """Whether the id occurs in any message or call; earlier calls were checked then."""
-        spelled = (wanted, f"{int(wanted):,}") if wanted.isdecimal() else (wanted,)
-        return any(_holds(self._all_told, one) for one in spelled)
+        told = (self._conversation.given, self._conversation.own)
+        return "\n".join(map(_newest, told)).lower()
 
     def _near(self, wanted: str) -> str | None:
         """Return the one given id of which ``wanted`` is a slip; None if there is no such id.
@@ -112,13 +89,8 @@ def _is_id(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
-def _newest(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, str]]:
-    """Yield all texts and arguments, newest message first: (is the model's own, text)."""
-    for message in reversed(messages):
-        own = message.get("role") == "assistant"
-        for text in (*texts([message]), *(call.get("arguments") for call in calls(message))):
-            if isinstance(text, str):
-                yield own, text
+def _newest(text: str) -> str:
+    return _GLUE.sub(" ", text[-MAX_CHARS:])
 
 
 def _holds(text: str, wanted: str) -> bool:
@@ -139,26 +111,17 @@ def is_slip(one: str, other: str) -> bool:
     at = next(alike, len(shorter))
     if one == other or longer[at + 1 :] != shorter[at + same_size :]:
         return False
-    segment, place = _segment(longer, at)
+    begin = max(longer.rfind("-", 0, at), longer.rfind("_", 0, at)) + 1
+    segment, place = re.split("[-_]", longer[begin:])[0], at - begin
     if same_size:
         rest = segment[:place] + segment[place + 1 :]
         is_letter = shorter[at].isalnum() and not (longer[at] + shorter[at]).isdigit()
         return is_letter and place < len(rest) >= _READ and _is_mixed(rest)
-    amid = 0 < place < len(segment) - 1 or longer[at] in (
-        longer[at - 1 : at],
-        longer[at + 1 : at + 2],
-    )
+    neighbours = (longer[at - 1 : at], longer[at + 1 : at + 2])
+    amid = 0 < place < len(segment) - 1 or longer[at] in neighbours
     long = len(segment) >= (LEAST if segment.isdigit() else _MIXED)
     return amid and long and longer[at] != "0" and any(map(str.isdigit, segment))
 
 
 def _is_mixed(segment: str) -> bool:
     return any(map(str.isdigit, segment)) and any(map(str.isalpha, segment))
-
-
-def _segment(id_: str, at: int) -> tuple[str, int]:
-    """Return the segment (between separators) that holds index ``at``, and the index within it."""
-    for found in _SEGMENT.finditer(id_):
-        if found.start() <= at < found.end():
-            return found[0], at - found.start()
-    return "", 0

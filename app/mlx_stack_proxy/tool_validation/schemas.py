@@ -3,8 +3,8 @@
 ``clean_schema`` reduces a client's schema to what can be checked, and ``jsonschema-rs`` validates
 by the result. A schema is compiled once for each content, in a bounded cache. No schema can hang
 the process: the regex engine runs in linear time (``clean_schema`` leaves out patterns that it does
-not know, with look-around or back-references), ``validation_cost`` bounds the validator's steps
-before it runs, and nothing is fetched. ``format`` is not asserted.
+not know, with look-around or back-references), a large value is not checked against a large schema,
+and nothing is fetched. ``format`` is not asserted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..wire import shared
+from ..wire import shared, surrogates
 from .clean_schema import REGEX, clean
 from .explain import UNEXPLAINED
-from .validation_cost import MAX_VISITS, TooCostly, Visits, fans_out
 
 MAX_SCHEMAS: Final = 1_024
 MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
-# Limit on visits × kilobytes of the value, some 5 µs each: an error copies its part of the value.
-MAX_EXPLAINING: Final = 20_000
+# Limit on the schema's characters times the value's: a validator holds each part of the value
+# against each part of the schema at most once, and an error copies its part of the value.
+MAX_WORK: Final = 1_000_000_000
 # What the validator raises for a value that it can't take, such as a lone surrogate.
 _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 
@@ -40,18 +40,14 @@ class CompiledSchema:
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
         self.raw = raw  # as the client sent it
-        cleaned = clean(raw, whole_object=whole_object)
-        # The checkable part of `raw`; {} if repairs would expand it without end.
-        self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
-        self.definitions: dict[str, Any] = self.schema.get("$defs", {})
+        self.schema = clean(raw, whole_object=whole_object)  # the checkable part of `raw`
         self.properties: dict[str, Any] = self.schema.get("properties", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.properties) | frozenset(self.required)  # the root's names
         # Parameter → the words with which its text must begin and end.
         self.frames = dict(_frames(raw))
         self._validator = self._compile()
-        # A small schema without references is cheap to check for any value.
-        self._may_cost = bool(self.definitions) or len(json.dumps(self.schema)) > MAX_CACHED
+        self._size = len(json.dumps(self.schema))
 
     def _compile(self) -> Any:
         try:
@@ -66,14 +62,11 @@ class CompiledSchema:
             return jsonschema_rs.Draft202012Validator(True)
 
     def is_checkable(self, value: Any) -> bool:
-        """Whether validating ``value`` takes no more than ``MAX_VISITS`` visits."""
-        return not self._may_cost or self._visits(value) <= MAX_VISITS
+        """Whether ``value`` isn't too large to be checked; a small schema checks any value."""
+        return self._size <= MAX_CACHED or self._work(value) <= MAX_WORK
 
-    def _visits(self, value: Any) -> int:
-        try:
-            return Visits(self.definitions).count(self.schema, value)
-        except (TooCostly, RecursionError):
-            return MAX_VISITS + 1
+    def _work(self, value: Any) -> int:
+        return self._size * len(json.dumps(value))
 
     def accepts(self, value: Any) -> bool:
         """Whether ``value`` fits; True if validation costs too much or the validator can't tell."""
@@ -83,7 +76,7 @@ class CompiledSchema:
             return bool(self._validator.is_valid(value))
         except _NO_VALUE:
             try:  # a lone surrogate has no UTF-8 form, but is valid in a JSON string
-                return bool(self._validator.is_valid(without_surrogates(value)))
+                return bool(self._validator.is_valid(_without_surrogates(value)))
             except _NO_VALUE:
                 return True
 
@@ -98,17 +91,12 @@ class CompiledSchema:
         """
         if self.accepts(value):
             return []
-        if self._costs_too_much_to_explain(value):
+        if self._work(value) > MAX_WORK:
             return [UNEXPLAINED]
         try:
             return self._first_errors(value, limit)
         except _NO_VALUE:
-            return self._first_errors(without_surrogates(value), limit)
-
-    def _costs_too_much_to_explain(self, value: Any) -> bool:
-        """Whether collecting errors is too slow: one of ``anyOf`` holds those of all branches."""
-        kilobytes = 1 + len(json.dumps(value)) // 1_000
-        return self._visits(value) * kilobytes > MAX_EXPLAINING
+            return self._first_errors(_without_surrogates(value), limit)
 
     def _first_errors(self, value: Any, limit: int) -> list[Any]:
         if limit > 1:
@@ -155,15 +143,9 @@ def _refuse(uri: str) -> Any:
     raise LookupError(f"{uri} is not part of the schema")
 
 
-def without_surrogates(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
-    return value
+    return surrogates.loads(json.dumps(value).encode(), huge=False)
 
 
 def clear_caches() -> None:

@@ -162,7 +162,8 @@ class _State(StageState):
         return list(asked.failures) if silent else []
 
     def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
-        said, ids = Conversation(self._body["messages"]), Ids(self._body["messages"], self._tools)
+        said = Conversation(self._body["messages"])
+        ids = Ids(said, self._tools)
         found: list[CallFailure] = []
         for position, call in enumerate(choice.tool_calls):
             arguments = json_object(call.arguments)

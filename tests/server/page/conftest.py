@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -12,10 +12,20 @@ from tests.server.conftest import no_key_of_this_machine, proxy, start_proxy  # 
 from tests.support.browser import PROGRAMS, Browser
 
 
-@pytest.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
+@pytest.fixture(scope="session")
+def running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all tests: to start it takes two seconds."""
     for program in PROGRAMS:
         require_program(program)
-    async with Browser(tmp_path) as found:
+    found = Browser(tmp_path_factory.mktemp("browser"))
+    with asyncio.Runner() as runner:
+        runner.run(found.__aenter__())
+        yield found
+        runner.run(found.__aexit__())
+
+
+@pytest.fixture
+async def browser(running_browser: Browser) -> AsyncIterator[Browser]:
+    async with running_browser.anew() as found:
         await found.screen(1280, 900)
         yield found

@@ -23,9 +23,9 @@ Json = dict[str, Any]
 COMMA = '{"query": "quokka",}'
 RETRIES = {"reliability.tool_validation.max_retries": 2}
 
-# Of the first plot: the most points of the bars' colour one above the other.
+# Of the plot of tokens: the most points of the bars' colour one above the other.
 HIGHEST_BAR = """
-    const canvas = document.querySelector(".plot canvas");
+    const canvas = document.querySelector(".pair .plot canvas");
     if (!canvas) return false;
     const paint = canvas.getContext("2d");
     const { data } = paint.getImageData(0, 0, canvas.width, canvas.height);
@@ -37,6 +37,8 @@ HIGHEST_BAR = """
       columns[(at / 4) % canvas.width] += wanted.every((value, n) => data[at + n] === value);
     const highest = Math.max(...columns);
 """
+# The page asks for the status at once, not within two seconds.
+LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 async def put_right(proxy: RunningProxy, upstream: ScriptedServer) -> str:
@@ -60,6 +62,7 @@ async def test_the_root_leads_to_the_tiers(
     await browser.until(f"return {served} === '1'")
     upstream.will(text_stream("again"))
     await ask(proxy)
+    await browser.run(LOOK)
     await browser.until(f"return {served} === '2'")
     assert await browser.complaints() == []
 
@@ -140,9 +143,9 @@ async def test_a_night_is_told_by_the_hour_and_by_agent(
     assert "LiteLLM down, 24 min" in text and "fast down, 12 min" in text
     assert "Failed after all: " in text and "events --request" not in text
     # The hour that is chosen by key is told in words.
-    await browser.run("document.querySelector('.timeline svg').focus()")
+    await browser.run("document.querySelector('.timeline .plot').focus()")
     await browser.press("ArrowLeft", "ArrowLeft")
-    told = await browser.run("return document.querySelector('.panel-head .note').textContent")
+    told = await browser.run("return document.querySelector('.timeline .note').textContent")
     hour = report["hours"][-1]["hour"] - 3600
     rows = [row["counts"] for row in report["hours"] if row["hour"] == hour]
     once = sum(row.get("right_at_once", 0) for row in rows)
@@ -265,17 +268,19 @@ async def test_a_proxy_that_is_gone_and_comes_back_is_told(
     await browser.open(f"{proxy.url}/mlx-stack/")
     await browser.shows("All well")
     await browser.run(
-        "window.fetched = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))"
+        "window.fetched = window.fetch;"
+        f"window.fetch = () => Promise.reject(new TypeError('gone')); {LOOK}"
     )
     await browser.shows("No answer from the proxy")
     await browser.run(
         "window.fetch = () => Promise.resolve(new Response("
-        "JSON.stringify({error: {message: 'the store fails'}}), {status: 503}))"
+        f"JSON.stringify({{error: {{message: 'the store fails'}}}}), {{status: 503}})); {LOOK}"
     )
     await browser.shows("the store fails")
-    await browser.run("window.fetch = window.fetched")
+    await browser.run(f"window.fetch = window.fetched; {LOOK}")
     await browser.shows("All well")
     await upstream.stop()
+    await browser.run(LOOK)
     await browser.shows("LiteLLM is down")
     await browser.shows("LiteLLM can't be reached:")
 

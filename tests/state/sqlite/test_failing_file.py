@@ -119,6 +119,7 @@ NONSENSE = [
     ("purses", "[]"),
     ("hours", "[1]"),
     ("breakers", '{"failure": 1}'),
+    ("counts", "{}"),  # of no hour
     ("unknown", "{}"),
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.state import keeper, state_file
+from mlx_stack_proxy.state.hourly import HourKey, hour_of
 from mlx_stack_proxy.state.rows import Batch
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -25,7 +26,7 @@ from mlx_stack_proxy.state.store import (
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
-from tests.support.storing import add_events, commit, save_breaker, settle
+from tests.support.storing import add_counts, add_events, commit, save_breaker, settle
 from tests.support.waiting import until
 
 # What the next process finds
@@ -151,7 +152,10 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
         await commit(store, f"idle{number}", ONE_TURN, NOW - TTL - 1)
     await commit(store, "b", ONE_TURN, NOW)
     await settle(store, "t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
+    hours = (hour_of(old) - 1, hour_of(NOW))
+    await add_counts(store, {HourKey(hour, "a", "fast"): {"requests": 1} for hour in hours})
     await until(lambda: count(path, "events") == 1)
+    await until(lambda: rows(path, "counts") == 1)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: rows(path, "hours") == 0)
     await store.close()

@@ -1,9 +1,9 @@
 // Makes elements, and writes figures and times. Text gets into the page by text nodes alone: the
 // browser never reads what a model, a client or a server wrote as markup.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function filled(element, given, children) {
+/** Make an element: `h("p", {class: "note"}, "text", child)`. */
+export function h(tag, given, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(given ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -11,16 +11,6 @@ function filled(element, given, children) {
   }
   element.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined));
   return element;
-}
-
-/** Make an HTML element: `h("p", {class: "note"}, "text", child)`. */
-export function h(tag, given, ...children) {
-  return filled(document.createElement(tag), given, children);
-}
-
-/** Make an SVG element, as `h()` makes one of HTML. */
-export function svg(tag, given, ...children) {
-  return filled(document.createElementNS(SVG, tag), given, children);
 }
 
 /** Set an element's text, unless it has that text already. */

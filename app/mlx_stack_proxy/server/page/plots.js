@@ -1,15 +1,16 @@
-// Plots over the chosen hours, drawn by uPlot: tokens by the hour, and memory pressure.
+// Plots over the chosen hours, drawn by uPlot: tokens by the hour, and memory pressure. What they
+// have in common is here, too; `timeline.js` has the largest.
 
 import { count, h } from "./dom.js";
 
-const HEIGHT = 140;
 const LEVELS = { normal: 0, warning: 1, critical: 2 };
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** A plot in a figure. `options()` gives uPlot's options, again when the colours change. */
-class Plot {
-  constructor(title, note) {
+export class Plot {
+  constructor(title, note, height = 140) {
+    this.height = height;
     this.note = h("span", { class: "note" }, note);
     this.place = h("div", { class: "plot" });
     this.element = h("figure", { class: "panel" }, h("figcaption", null, h("h2", null, title), this.note), this.place);
@@ -20,7 +21,7 @@ class Plot {
   }
 
   size() {
-    return { width: Math.max(200, this.place.clientWidth), height: HEIGHT };
+    return { width: Math.max(200, this.place.clientWidth), height: this.height };
   }
 
   show(data) {
@@ -42,13 +43,13 @@ class Plot {
   }
 }
 
-function axis(more) {
+export function axis(more) {
   const line = { stroke: colour("--line"), width: 1 };
   return { stroke: colour("--quiet"), font: `12px ${getComputedStyle(document.body).fontFamily}`, grid: line, ticks: { show: false }, ...more };
 }
 
 const CURSOR = { y: false, points: { size: 6 }, drag: { x: false, y: false } };
-const TIME = axis => ({ ...axis, values: [
+export const TIME = axis => ({ ...axis, values: [
   [86400, "{D} {MMM}", null, null, null, null, null, null, 1],
   [3600, "{HH}:{mm}", "\n{D} {MMM}", null, null, null, null, null, 1],
   [60, "{HH}:{mm}", "\n{D} {MMM}", null, null, null, null, null, 1],

@@ -1,13 +1,12 @@
 // The timeline: for each hour a bar of its replies by how each came to be right, with the starts of
 // the proxy, and outages below. The pointer or the arrow keys choose an hour to put into words.
 
-import { count, h, moment, say, span, svg } from "./dom.js";
+import { count, h, moment, say, span } from "./dom.js";
+import { axis, colour, Plot } from "./plots.js";
 
-const HEIGHT = 150;
-const LANE = 18;
-const NAME = 150; // pixels of a lane's name
-const NARROWEST = 9; // pixels of a bar; if hours are narrower, one bar stands for several
-const BINS = [1, 2, 3, 6, 12, 24]; // hours
+const MOST_BARS = 60; // if there are more hours, one bar stands for several
+const EDGE = 20; // pixels from an end of the axis, where a time would be cut off
+const LEAST = 1 / 45; // of the plot's height, so that a single reply in a busy hour is seen
 
 // The parts of a bar from the bottom up: CSS class, name, and the counters that the part adds up.
 export const WAYS = [
@@ -23,64 +22,74 @@ export function byWay(counts) {
   return WAYS.map(([, , names]) => names.reduce((sum, name) => sum + (counts[name] ?? 0), 0));
 }
 
-export class Timeline {
+export class Timeline extends Plot {
   constructor() {
-    this.drawing = h("div", { class: "timeline" });
-    this.said = h("p", { class: "note", "aria-live": "polite" });
+    super("Timeline", "", 190);
+    this.element.classList.add("timeline");
+    this.note.setAttribute("aria-live", "polite");
+    const said = { role: "img", tabindex: "0", "aria-label": "Replies by the hour; arrow keys choose one" };
+    for (const [name, value] of Object.entries(said)) this.place.setAttribute(name, value);
+    this.place.addEventListener("keydown", (event) => this.pressed(event));
+    this.hit = h("div", { class: "hit" });
+    this.lanes = h("div");
     this.legend = h("ul", { class: "legend" });
-    this.element = h("section", { class: "panel", "aria-labelledby": "timeline-title" },
-      h("div", { class: "panel-head" }, h("h2", { id: "timeline-title" }, "Timeline"), this.said),
-      this.drawing, this.legend);
-    this.chosen = -1;
-    new ResizeObserver(() => this.draw()).observe(this.drawing);
+    this.element.append(this.lanes, this.legend);
   }
 
   /** Show a report. `starts`: the events of the proxy's starts. */
   show(report, starts) {
-    this.report = report;
+    const { since, until } = report;
+    this.since = since;
+    this.end = Math.max(until, since + 3600);
     this.starts = starts;
+    this.bins = binned(report);
+    this.most = Math.max(1, ...this.bins.map((bin) => bin.sum));
     const totals = byWay(report.totals);
     this.legend.replaceChildren(...WAYS.map(([name, text], place) =>
       h("li", null, h("i", { class: name }), h("b", null, count(totals[place])), ` ${text}`)));
-    this.draw();
+    this.lanes.replaceChildren(...lanesOf(report.outages).map(([name, outages]) => this.lane(name, outages)));
+    this.print = ""; // the time goes on though no number has changed
+    super.show([this.bins.map((bin) => bin.from), ...stacked(this.bins, this.most * LEAST)]);
   }
 
-  draw() {
-    const width = this.drawing.clientWidth;
-    if (!this.report || !width) return;
-    const { since, until } = this.report;
-    const end = Math.max(until, since + 3600);
-    const x = (time) => ((time - since) / (end - since)) * width;
-    this.bins = binned(this.report, width);
-    const most = Math.max(1, ...this.bins.map((bin) => bin.sum));
-    const lanes = lanesOf(this.report.outages);
-    // An outage is drawn beside its lane's name, or below it if the two would overlap.
-    const first = Math.min(...this.report.outages.map((one) => x(one.since)));
-    const tall = first < NAME ? 2 * LANE - 2 : LANE;
-    const height = HEIGHT + lanes.length * tall + 24;
-    const hadFocus = this.drawing.contains(document.activeElement);
-    const drawn = svg("svg", {
-      width, height, viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0",
-      "aria-label": "Replies by the hour; arrow keys choose one",
+  options() {
+    const bars = globalThis.uPlot.paths.bars({ size: [1, Infinity], gap: 4, align: 1 });
+    const row = ([name]) => ({ stroke: colour("--panel"), fill: colour(`--s-${name}`), width: 1, paths: bars, points: { show: false } });
+    return {
+      cursor: { x: false, y: false, points: { show: false }, drag: { x: false } },
+      legend: { show: false },
+      padding: [8, 0, 0, 0],
+      scales: { x: { range: () => [this.since, this.end] }, y: { range: () => [0, this.most * 1.12] } },
+      axes: [axis({ size: 28, grid: { show: false }, values: times }), { show: false }],
+      series: [{}, ...WAYS.map(row).reverse()],
+      hooks: { draw: [(plot) => this.mark(plot)], setCursor: [(plot) => this.choose(plot)] },
+    };
+  }
+
+  /** Mark the starts of the proxy. */
+  mark(plot) {
+    const marks = this.starts.map(({ time, detail }) => {
+      const title = `Proxy started ${moment(time)}${detail?.killed ? ", after it was killed" : ""}`;
+      const mark = h("div", { class: detail?.killed ? "start killed" : "start", title });
+      mark.style.left = `${plot.valToPos(time, "x")}px`;
+      return mark;
     });
-    drawn.append(
-      svg("line", { class: "axis", x1: 0, x2: width, y1: HEIGHT, y2: HEIGHT }),
-      ...this.bins.map((bin) => column(bin, x, most)),
-      ...lanes.flatMap(([name, outages], place) => lane(name, outages, HEIGHT + 4 + place * tall, x, end, tall)),
-      ...this.starts.map((event) => start(event, x(event.time))),
-      ...ticks(since, end, x, width, height),
-    );
-    drawn.addEventListener("pointermove", (event) => this.choose(this.binAt(event.offsetX / width)));
-    drawn.addEventListener("pointerdown", (event) => this.choose(this.binAt(event.offsetX / width)));
-    drawn.addEventListener("keydown", (event) => this.pressed(event));
-    this.drawing.replaceChildren(drawn);
-    if (hadFocus) drawn.focus();
-    this.choose(this.chosen);
+    plot.over.replaceChildren(...marks);
+    plot.under.replaceChildren(this.hit);
   }
 
-  binAt(share) {
-    const time = this.report.since + share * (Math.max(this.report.until, this.report.since + 3600) - this.report.since);
-    return this.bins.findIndex((bin) => bin.from <= time && time < bin.to);
+  /** Put the hour under the cursor into words. */
+  choose(plot) {
+    const time = plot.posToVal(plot.cursor.left, "x");
+    this.chosen = this.bins.findIndex((bin) => bin.from <= time && time < bin.to);
+    const bin = this.bins[this.chosen];
+    this.hit.hidden = !bin;
+    if (!bin) return say(this.note, "");
+    const left = plot.valToPos(bin.from, "x");
+    this.hit.style.left = `${left}px`;
+    this.hit.style.width = `${plot.valToPos(bin.to, "x") - left}px`;
+    const parts = WAYS.map(([, text], at) => [bin.counts[at], text]).filter(([n]) => n).map(([n, text]) => `${count(n)} ${text}`);
+    say(this.note, `${moment(bin.from).replace(/:00:00$/, ":00")}, ${span(bin.to - bin.from)}: ${parts.join(", ") || "no replies"}`);
   }
 
   pressed(event) {
@@ -88,24 +97,35 @@ export class Timeline {
     if (!step) return;
     event.preventDefault();
     const last = this.bins.length - 1;
-    this.choose(this.chosen < 0 ? last : Math.max(0, Math.min(last, this.chosen + step)));
+    const { from, to } = this.bins[this.chosen < 0 ? last : Math.max(0, Math.min(last, this.chosen + step))];
+    this.plot.setCursor({ left: this.plot.valToPos((from + Math.min(to, this.end)) / 2, "x"), top: 0 });
   }
 
-  choose(place) {
-    this.chosen = place;
-    const columns = this.drawing.querySelectorAll(".column");
-    columns.forEach((one, at) => one.classList.toggle("chosen", at === place));
-    const bin = this.bins?.[place];
-    if (!bin) return say(this.said, "");
-    const parts = WAYS.map(([, text], at) => [bin.counts[at], text]).filter(([n]) => n).map(([n, text]) => `${count(n)} ${text}`);
-    say(this.said, `${moment(bin.from).replace(/:00:00$/, ":00")}, ${span(bin.to - bin.from)}: ${parts.join(", ") || "no replies"}`);
+  lane(name, outages) {
+    const share = (seconds) => `${(100 * seconds) / (this.end - this.since)}%`;
+    const bars = outages.map((one) => {
+      const from = Math.max(this.since, one.since);
+      const bar = h("div", { class: "outage", title: `${name} down for ${span(one.seconds)} from ${moment(one.since)}` });
+      bar.style.left = share(from - this.since);
+      bar.style.width = share((one.until ?? this.end) - from);
+      return bar;
+    });
+    const whole = outages.reduce((sum, one) => sum + one.seconds, 0);
+    return h("div", { class: "lane" }, `${name} down, ${span(whole)}`, bars);
   }
 }
 
+/** Return the texts of the axis for its times. `step`: seconds between two of them. */
+function times(plot, all, place, space, step) {
+  const written = globalThis.uPlot.fmtDate(step < 86400 ? "{HH}:{mm}" : "{D} {MMM}");
+  const cut = (x) => x < EDGE || x > plot.over.clientWidth - EDGE;
+  return all.map((time) => (cut(plot.valToPos(time, "x")) ? "" : written(new Date(time * 1000))));
+}
+
 /** Return the bars `{from, to, counts, sum}`, of an hour or, if those are too many, of several. */
-function binned(report, width) {
+function binned(report) {
   const hours = Math.max(1, Math.ceil((report.until - report.since) / 3600));
-  const size = BINS.find((one) => (width / hours) * one >= NARROWEST) ?? 24;
+  const size = Math.ceil(hours / MOST_BARS);
   const bins = [];
   for (let hour = 0; hour < hours; hour += size) {
     const from = report.since + hour * 3600;
@@ -122,20 +142,13 @@ function binned(report, width) {
   return bins;
 }
 
-function column(bin, x, most) {
-  const left = x(bin.from);
-  const wide = x(bin.to) - left;
-  const gap = wide > 6 ? Math.min(4, wide * 0.2) : 1;
-  const parts = [svg("rect", { class: "hit", x: left, y: 0, width: wide, height: HEIGHT })];
-  let y = HEIGHT;
-  bin.counts.forEach((number, way) => {
-    if (!number) return;
-    // At least 2 pixels, so that a single reply in a busy hour is seen.
-    const tall = Math.max(2, (number / most) * (HEIGHT - 12));
-    y -= tall;
-    parts.push(svg("rect", { class: WAYS[way][0], x: left + gap / 2, y, width: Math.max(1, wide - gap), height: tall - (tall > 4 ? 1 : 0), rx: 1.5 }));
+/** Return for each part of the bars how high they are with it, the topmost part first. */
+function stacked(bins, least) {
+  const heights = bins.map((bin) => {
+    let height = 0;
+    return bin.counts.map((number) => (height += number && Math.max(number, least)));
   });
-  return svg("g", { class: "column" }, parts);
+  return WAYS.map((_, way) => heights.map((one) => one[way])).reverse();
 }
 
 function lanesOf(outages) {
@@ -145,43 +158,4 @@ function lanesOf(outages) {
     lanes.set(name, [...(lanes.get(name) ?? []), one]);
   }
   return [...lanes];
-}
-
-function lane(name, outages, y, x, end, tall) {
-  const bars = outages.map((one) => {
-    const from = Math.max(0, x(one.since));
-    const wide = Math.max(3, x(one.until ?? end) - from);
-    return svg("rect", { class: "outage", x: from, y: y + tall - LANE + 4, width: wide, height: LANE - 8, rx: 3 },
-      svg("title", null, `${name} down for ${span(one.seconds)} from ${moment(one.since)}`));
-  });
-  const whole = outages.reduce((sum, one) => sum + one.seconds, 0);
-  return [...bars, svg("text", { class: "lane", x: 0, y: y + 13 }, `${name} down, ${span(whole)}`)];
-}
-
-function start(event, x) {
-  const killed = event.detail?.killed;
-  return svg("g", { class: killed ? "start killed" : "start" },
-    svg("line", { x1: x, x2: x, y1: 4, y2: HEIGHT }),
-    svg("path", { d: `M${x - 4},0 h8 l-4,6 z` }),
-    svg("title", null, `Proxy started ${moment(event.time)}${killed ? ", after it was killed" : ""}`));
-}
-
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const STEPS = [1 / 4, 1 / 2, 1, 2, 3, 6, 12, 24, 48, 96];
-
-function ticks(since, end, x, width, height) {
-  const hours = (end - since) / 3600;
-  const step = STEPS.find((one) => (width / hours) * one >= 64) ?? 168;
-  const format = step >= 24 ? DAY : CLOCK;
-  const offset = new Date(since * 1000).getTimezoneOffset() * 60;
-  const found = [];
-  const first = Math.ceil((since - offset) / (step * 3600)) * step * 3600 + offset;
-  for (let time = first; time <= end; time += step * 3600) {
-    const at = x(time);
-    if (at > width - 20) break;
-    const anchor = at < 16 ? "start" : "middle";
-    found.push(svg("text", { class: "tick", x: at, y: height - 4, "text-anchor": anchor }, format.format(time * 1000)));
-  }
-  return found;
 }

@@ -34,16 +34,12 @@ from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
-# The first member: its key, then the bracket or the string with which its value begins. The text
-# may break off behind the key.
+# The first member: its key, and a string with which its value begins. The text may break off behind
+# the key.
 _HEAD = re.compile(
-    r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+"""
-    r"""(?::\s*+(?:(?P<bracket>[{\[])|(?P<quote>["'])(?:(?P<word>[^"'\\\n]{0,200}+)(?P=quote))?+)?+)?+"""
+    r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
 )
-_WAITS = 240  # characters of an incomplete first member after which it is given up
-_ID = re.compile(
-    rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
-)
+_WAITS = 240  # characters of an incomplete key after which it is given up
 _PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = ("```", "</tool_call>")
@@ -51,28 +47,14 @@ _CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call may follow ``{``: a call's key, and if that is a name, one of the tools.
-
-    An id may come first.
-    """
-    identified = _ID.match(text, pos)
-    pos = identified.end() if identified else pos
-    comes = len(text) - pos < _WAITS
+    """Whether a call may follow ``{``: a call's key, and if that is a name, one of the tools."""
     head = _HEAD.match(text, pos)
     if head is None:
-        return comes and text[pos:].lstrip()[:1] in ("", '"', "'")
-    key, bracket, quote, word = head.group("key", "bracket", "quote", "word")
-    if bracket:
-        nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if bracket == "{" else LIST_KEYS
-        return key in nests
-    if quote and key in ARGUMENT_KEYS:
-        return True
-    if key not in _FIRST_KEYS or not (quote or head.end() == len(text)):
-        return False
-    if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
-        return comes
-    known = word in CALL_TYPES if key == "type" else tools.tool_named(word) is not None
-    return known and key not in _ID_KEYS
+        return len(text) - pos < _WAITS and text[pos:].lstrip()[:1] in ("", '"', "'")
+    key, word = head["key"], head["word"]
+    if word is not None and key in (*NAME_KEYS, "type"):
+        return word in CALL_TYPES if key == "type" else tools.tool_named(word) is not None
+    return key in _FIRST_KEYS
 
 
 def follow_list(text: str, pos: int, tools: ToolSet) -> bool:

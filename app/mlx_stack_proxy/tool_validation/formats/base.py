@@ -27,6 +27,8 @@ MAX_CALLS = 256
 # Characters before a place that decide about it, the same in a whole text and in a stream.
 WINDOW = 400
 
+# The tags that close a call or a value in the formats with tags; a pattern.
+CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
 # Ends of messages and closing tags that some servers leave behind calls.
 _TAIL = re.compile(
     r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"

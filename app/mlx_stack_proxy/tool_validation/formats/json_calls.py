@@ -6,7 +6,6 @@ mark or nothing but the JSON says that a call stands there.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,19 +83,9 @@ def bare_envelope(members: Members) -> list[Call]:
 
 def is_definition(tools: ToolSet, call: Call) -> bool:
     """Whether an apparent call only defines a tool: its arguments are a parameter schema."""
-    given = tools.schema_of(call.name).properties
-    if '"properties"' not in call.arguments or "properties" in given:
-        return False
-    try:
-        schema = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return False
-    declared = schema.get("properties") if isinstance(schema, dict) else None
-    return (
-        isinstance(declared, dict)
-        and schema.get("type") == "object"
-        and all(isinstance(one, dict) for one in declared.values())
-    )
+    given = json_object(call.arguments) or {}
+    described = given.get("type") == "object" and isinstance(given.get("properties"), dict)
+    return described and "properties" not in tools.schema_of(call.name).properties
 
 
 def arguments_of(members: Members) -> str:

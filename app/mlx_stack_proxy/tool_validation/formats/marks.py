@@ -19,7 +19,6 @@ from .base import (
     Source,
     Where,
     in_marks,
-    one_of,
     skip_space,
 )
 from .json_calls import marked_envelope, object_text, read_calls
@@ -28,10 +27,7 @@ NAME_TAGS = ("name", "tool_name", "function_name", "function", "tool")
 
 NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 _WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
-_BEHIND_NAME = re.compile(r"[({\[]|[\w.-]++(?:=|\Z)|\Z")
-_AFTER_MARK = ("<function", "<invoke ", "<tool_call>", "<server_name>")
-_AFTER_TAG = (*_AFTER_MARK, *(f"<{name}>" for name in NAME_TAGS))
-_AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</longcat_tool_call>")
+_BEHIND_NAME = re.compile(r"[({\[<]|[\w.-]++(?:=|\Z)|\Z")
 
 
 def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
@@ -40,17 +36,10 @@ def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
     Behind the name must come a bracket, a tag or a ``key=``.
     """
     at = skip_space(text, pos)
-    if at == len(text) or text[at] in "[{\"'`":
+    if at == len(text) or text[at] in "[{<\"'`":
         return True
-    if text[at] == "<":
-        return one_of(text, at, (*_AFTER_TAG, *(f"<{name}>" for name in tools.names)))
     name = _WORD.match(text, at)
-    if name is None:
-        return False
-    at = skip_space(text, name.end())
-    if text.startswith("<", at):
-        return one_of(text, at, _AFTER_NAME)
-    return _BEHIND_NAME.match(text, at) is not None
+    return name is not None and bool(_BEHIND_NAME.match(text, skip_space(text, name.end())))
 
 
 def named(head: str, *stop: str, mark: str = "") -> One:
@@ -93,8 +82,8 @@ def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
     read = in_marks(
         python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
     )
-    prose = opener.endswith((":", "=", "calls>", "l>")) and not opener.startswith("<|")
-    return Format(name, (opener,), read, follow=python_calls.follow if prose else None)
+    # A special token begins a call; prose may mention the other marks.
+    return Format(name, (opener,), read, follow=None if opener[:2] == "<|" else python_calls.follow)
 
 
 # JSON that holds the name, between two marks. A speaker's header may stand before the first mark.

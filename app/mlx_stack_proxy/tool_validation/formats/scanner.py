@@ -3,8 +3,7 @@
 ``TRIGGER`` finds the next mark, fence, or tag of reasoning or shown text. The scanner judges it:
 it skips quoted text, code and reasoning, and returns a ``Candidate`` with the formats whose call
 may begin there. Text before ``pos`` is decided; text that may become a mark stays behind ``pos``.
-Each judgement adds to the reply's trouble, and beyond ``MAX_TROUBLE`` the rest is taken as text, so
-a hostile reply costs bounded time.
+Beyond ``MAX_JUDGED`` judgements the rest is taken as text, so a hostile reply costs bounded time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
 from .base import Format, Where, begins_reply
-from .elements import TOOL
 from .table import (
     FENCES,
     FIRST,
@@ -31,11 +29,9 @@ from .table import (
     may_become,
     own_tags,
 )
+from .tag_marks import TOOL
 
-# The trouble that one reply may make before the rest of it is taken as text.
-MAX_TROUBLE = 5_000
-_GLANCE = 1  # for a mark that the text right behind it rules out
-_JUDGEMENT = 5  # for a place that had to be judged further, or read
+MAX_JUDGED = 1_000  # places of one reply that are judged before the rest of it is taken as text
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
@@ -64,20 +60,11 @@ class _Skipped:
 class Scanner:
     """Walks over a text, which may grow, from one candidate to the next.
 
-    ``off``: names of formats to leave out. ``every_mark``: return a mark even if the text behind it
-    rules out every format.
+    ``off``: names of formats to leave out.
     """
 
-    def __init__(
-        self,
-        text: str,
-        tools: ToolSet,
-        *,
-        off: frozenset[str] = frozenset(),
-        every_mark: bool = False,
-    ) -> None:
+    def __init__(self, text: str, tools: ToolSet, off: frozenset[str] = frozenset()) -> None:
         self.text = text
-        self._every_mark = every_mark
         self._off = off
         self.tools = tools
         self.pos = 0  # all text before this index is decided
@@ -87,7 +74,7 @@ class Scanner:
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None  # the stretch that `pos` is in
         self._json = -1  # index of a JSON value at the reply's beginning that is judged already
-        self._trouble = 0
+        self._judgements = 0
         self._match: re.Match[str] | None = None  # the next trigger, if it is known
 
     def trim(self, keep: int) -> int:
@@ -111,7 +98,7 @@ class Scanner:
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self._trouble > MAX_TROUBLE:  # take the rest as text
+            if self._judgements > MAX_JUDGED:  # take the rest as text
                 self.pos = len(self.text)
                 return None
             if (json := self._judge_json()) is not None:
@@ -149,7 +136,7 @@ class Scanner:
 
     def reject(self, candidate: Candidate) -> None:
         """Go on behind the opener of a candidate that no format could read."""
-        self._trouble += _JUDGEMENT
+        self._judgements += 1
         self.pos = candidate.start + candidate.length
         if candidate.length == 1:
             self._json = candidate.start
@@ -214,10 +201,7 @@ class Scanner:
             return start + 1
         able = self._able(rows, start, end)
         if not able:
-            self._trouble += _GLANCE
-            if not self._every_mark:
-                return start + 1
-            able = tuple(rows)
+            return self._judged(start + 1)
         closer = context.closer_at(self.text, start, final, self.floor)
         if closer is None:
             return Candidate(start, len(word), able)
@@ -259,7 +243,7 @@ class Scanner:
         return self._judged(end)
 
     def _judged(self, end: int) -> int:
-        self._trouble += _JUDGEMENT
+        self._judgements += 1
         return end
 
 

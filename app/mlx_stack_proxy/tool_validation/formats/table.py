@@ -20,7 +20,6 @@ from typing import Final
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import bare_json, harmony, marks, python_calls, react, tag_marks
 from .base import Format, Where
-from .elements import OWN_NAME
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
@@ -87,7 +86,7 @@ SPECIAL: Final = re.compile(rf"[{_SIGNS}]|{'|'.join(_STEMS)}|[{_LETTERS}].{{0,2}
 @lru_cache(maxsize=256)
 def own_tags(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sorted tags of the tools whose own elements may be calls."""
-    return tuple(sorted(f"<{name}>" for name in names if OWN_NAME.match(name)))
+    return tuple(sorted(f"<{name}>" for name in names if tag_marks.OWN_NAME.match(name)))
 
 
 def may_become(words: Sequence[str], begun: str) -> bool:

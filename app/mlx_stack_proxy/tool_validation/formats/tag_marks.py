@@ -4,7 +4,8 @@
 - ``<invoke name="…">``: MiniMax M2, DeepSeek's DSML, Step 3, plain XML.
 - ``<function name="…">``: MiniCPM 5, also with the other formats' tags, for models mix them.
 - Pairs of a key and a value: GLM 4.x, LongCat, Hunyuan 3.
-- Nested elements: MiniMax M3. Attributes: Kimi K3. One element for the call: agents' templates.
+- Nested elements: MiniMax M3. Attributes: Kimi K3. One element for the call: agents' templates,
+  which may also be named as the tool is.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ import re
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
+    Block,
     Call,
     Format,
     One,
     Reader,
     Source,
+    Where,
+    behind_tail,
     dumps,
     in_marks,
+    json_object,
+    one_of,
     skip_space,
 )
+from .json_calls import close
 from .marks import (
     DEEPSEEK_CALLS,
     DEEPSEEK_HEAD,
@@ -32,7 +39,7 @@ from .marks import (
     closers,
     follow_call,
 )
-from .tagged import Tags, tagged, typed, types_of
+from .tagged import Tags, read_call, tagged, typed, types_of
 
 # Elements that agents' own templates put around a call.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
@@ -120,7 +127,7 @@ def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
     values: dict[str, object] = {}
     while (pair := _PAIR.match(src.text, end)) is not None:
         raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
-        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1]), schema.definitions))
+        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1])))
         end = pair.end()
     return [Call(name, dumps(values))], end
 
@@ -165,26 +172,26 @@ _ELEMENT = re.compile(
     r"<(?P<tag>[A-Za-z_][\w.-]{0,199})"
     r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
 )
-ELEMENTS = Tags(_ELEMENT, trim="element", named=True)
+_ELEMENTS = Tags(_ELEMENT, trim="element", named=True)
 _ENDS = tuple(f"</{one}>" for one in ("arguments", "parameters", *WRAPPERS))
 _TOOL_NAME = (
     r"(?:<server_name>[^<\n]{0,200}+</server_name>\s*+)?"
     rf"<(?P<by>{'|'.join(NAME_TAGS)})>\s*+(?P<name>[^<>\n]{{1,200}}?)\s*+</(?P=by)>"
     r"(?:\s*+<(?:arguments|parameters)>)?"
 )
-OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
+_OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
 _ATTRIBUTE = rf"<(?:{'|'.join(WRAPPERS)})\s++name=\s*+(?P<name>{_QUOTED})\s*+>"
 _WRAPPED = rf"<(?:{'|'.join(WRAPPERS)})>"
 _wrapped, _own, _attribute = (
     in_marks(
-        tagged(head, ELEMENTS, ends),
+        tagged(head, _ELEMENTS, ends),
         begin,
         r"(?:\s*+</(?:arguments|parameters)>)?" + end,
         rf"\s*+</(?:{'|'.join(WRAPPERS)})>",
     )
     for head, ends, begin, end in (
         (_TOOL_NAME, _ENDS, _WRAPPED, ""),
-        (OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
+        (_OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
         (_ATTRIBUTE, _ENDS, "", rf"(?:\s*+</(?:{'|'.join(WRAPPERS)})>)?"),
     )
 )
@@ -241,3 +248,44 @@ FORMATS = (
         follow=_follow_attribute,
     ),
 )
+
+
+# A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code). It has no mark,
+# and people ask models for XML. So it is a call only if its name is not one of documents
+# (`read_file`, `readFile`; not `note` or `Button`), if it stands, not indented, at the start of a
+# line, and if it holds only parameters of the tool and all required ones.
+
+# A name of two words
+OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
+
+_OPENING = re.compile(_OWN)
+
+
+def _read_tool(src: Source, start: int) -> Block | None:
+    """Read a tool's own element with all required parameters."""
+    text, tag = src.text, _OPENING.match(src.text, start)
+    if tag is None or (start and text[start - 1] not in "\n>"):
+        return None
+    closer = f"</{tag[1]}>"
+    found = read_call(src, tag, _ELEMENTS, (closer,))
+    arguments = json_object(found[0].arguments) if found else None
+    if found is None or arguments is None or not src.tools.takes(tag[1], arguments):
+        return None
+    end = close(text, found[1], (closer,))
+    if end == found[1] and text[end:].strip():
+        return None
+    if text.startswith("</", skip_space(text, behind_tail(text, end))):
+        return None  # it is a part of a document's element
+    return Block(end, (found[0],))
+
+
+def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
+    name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
+    at = skip_space(text, pos)
+    keys = tools.schema_of(name).properties
+    return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
+
+
+# The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.
+TOOL = Format("xml_elements", (), _read_tool, Where.LINE, _follow_tool)

@@ -88,7 +88,7 @@ def read_call(
             values.append((key, body.typed(raw, key, match)))
     if end == pos and not text.startswith(last, at):
         return None
-    stop = body.went_on(end) if closed else end
+    stop = body.end_if_unclear(end) if closed else end
     if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
         return Call(name, text[function.start() : stop]), stop
     return Call(name, object_of(values)), end
@@ -106,7 +106,7 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
     ``allowed``: the schema of the value.
     """
     tags, at = within.tags, skip_space(raw, 0)
-    kinds = types_of(allowed, within.definitions)
+    kinds = types_of(allowed)
     if tags.parameter.match(raw, at) is None:
         empty = not raw.strip() and kinds & {"array", "object"}
         return ([] if "array" in kinds else {}) if empty else typed(raw, kinds)
@@ -134,21 +134,21 @@ class _Body:
         self.src, self.text = src, src.text
         self.tags, self.last = tags, last
         schema = src.tools.schema_of(tool)
-        self.properties, self.definitions = schema.properties, schema.definitions
+        self.properties = schema.properties
         self.begin = self.closer = ""  # opening (without its end) and closing tag of the last value
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
         """Return the value that a parameter's text stands for, by its tag and by the schema."""
         allowed, kind = self.properties.get(key), parameter.groupdict().get("kind")
-        types = types_of(allowed, self.definitions)
+        types = types_of(allowed)
         if kind in ("true", "string") and (not types or "string" in types):
             return raw
         if self.tags.nested:
             return _elements(raw, allowed, self, MAX_DEPTH)
         return typed(raw, types)
 
-    def went_on(self, end: int) -> int:
-        """Return the index to which the call goes on if its last value's end is unclear; else -1.
+    def end_if_unclear(self, end: int) -> int:
+        """Return the index behind the whole call if its last value's end is unclear; else -1.
 
         The end is unclear if the value's closing tag comes again without an opening tag, or if one
         more tag follows and the text ends without the call's end tag.
@@ -254,9 +254,9 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     return value
 
 
-def types_of(schema: Any, definitions: Mapping[str, Any]) -> Set[str]:
+def types_of(schema: Any) -> Set[str]:
     """Return the JSON types that a cleaned schema allows; an empty set if it doesn't say."""
-    found = [kinds(variant) for variant in variants(schema, definitions)]
+    found = [kinds(variant) for variant in variants(schema)]
     return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
 
 

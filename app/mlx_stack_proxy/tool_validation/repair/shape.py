@@ -8,7 +8,6 @@ validates the result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 from ..names import nearest, squash
@@ -21,10 +20,9 @@ MAX_VALUES: Final = 20_000  # values walked in one call: each costs as much as a
 
 
 class Mender:
-    """One pass over one value, along a cleaned schema with these ``$defs``."""
+    """One pass over one value, along a cleaned schema."""
 
-    def __init__(self, definitions: Mapping[str, Any]) -> None:
-        self._definitions = definitions
+    def __init__(self) -> None:
         self.rules: dict[str, None] = {}  # names of the rules applied, in order
         self._left = MAX_VALUES
         # Variants by the id of their schema, which outlives the pass.
@@ -55,7 +53,7 @@ class Mender:
     def _choices(self, schema: object) -> list[Schema]:
         known = self._variants.get(id(schema))
         if known is None:
-            known = self._variants[id(schema)] = variants(schema, self._definitions)
+            known = self._variants[id(schema)] = variants(schema)
         return known
 
     def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:

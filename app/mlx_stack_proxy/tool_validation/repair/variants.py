@@ -1,4 +1,4 @@
-"""Expand a schema at one place into its alternatives, without references and combinators.
+"""Expand a schema at one place into its alternatives, without combinators.
 
 Only repairs use the alternatives. They are approximate where schemas combine, but a repaired value
 is validated against the real schema afterwards.
@@ -6,38 +6,24 @@ is validated against the real schema afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from ..json_types import is_of_type
 
 MAX_VARIANTS: Final = 16  # the alternatives kept
-MAX_STEPS: Final = 8  # levels of references and combinators expanded
 
 Schema = dict[str, Any]
 
 
-def variants(
-    schema: object, definitions: Mapping[str, Any], steps: int = MAX_STEPS
-) -> list[Schema]:
+def variants(schema: object) -> list[Schema]:
     """Return up to ``MAX_VARIANTS`` alternatives of a cleaned schema, each without combinators."""
     if not isinstance(schema, dict):
         return [] if schema is False else [{}]
-    base = {
-        key: value
-        for key, value in schema.items()
-        if key not in ("$ref", "allOf", "anyOf", "oneOf")
-    }
-    found = [base]
-    if steps <= 0:
-        return found
+    found = [{key: schema[key] for key in schema if key not in ("allOf", "anyOf", "oneOf")}]
     every: list[list[object]] = [[part] for part in schema.get("allOf", ())]
-    if "$ref" in schema:
-        every.insert(0, [definitions.get(schema["$ref"].rsplit("/", 1)[-1], True)])
     every += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
     for branches in every:
-        allowed = [one for branch in branches for one in variants(branch, definitions, steps - 1)]
-        found = _combine(found, allowed)
+        found = _combine(found, [one for branch in branches for one in variants(branch)])
     return found
 
 

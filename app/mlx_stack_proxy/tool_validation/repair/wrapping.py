@@ -60,12 +60,12 @@ def _step(
     inside = {
         key: inner
         for key, item in value.items()
-        if (alone or key in WRAPPERS) and (inner := _as_object(_only(key, item))) is not None
+        if (alone or key in WRAPPERS) and (inner := _as_object(key, item)) is not None
     }
+    beside = {key: item for key, item in value.items() if key not in inside}
     if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    beside = {key: item for key, item in value.items() if key not in inside}
-    if not _go_with_a_call(beside, tool):
+    if not all(_goes_with_a_call(key, item, tool) for key, item in beside.items()):
         return None
     (inner,) = inside.values()
     named = not _NAMING.isdisjoint(beside)
@@ -76,27 +76,16 @@ def _step(
     return inner, named
 
 
-def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
-    for key, item in beside.items():
-        if key not in _COMPANIONS or not isinstance(item, str):
-            return False
-        if key == "type" and item not in CALL_TYPES:
-            return False
-        if key in _NAMING and not _is_named(item, tool):
-            return False
-    return True
+def _goes_with_a_call(key: str, item: Any, tool: str) -> bool:
+    if key in _NAMING and isinstance(item, str):
+        return squash(item) in (squash(tool), squash(f"functions.{tool}"))
+    return key in _COMPANIONS and isinstance(item, str) and (key != "type" or item in CALL_TYPES)
 
 
-def _only(key: str, item: Any) -> Any:
-    """Return the single item of ``tool_calls``; a list under any other key is not a call."""
-    return item[0] if key == "tool_calls" and isinstance(item, list) and len(item) == 1 else item
-
-
-def _as_object(item: Any) -> dict[str, Any] | None:
+def _as_object(key: str, item: Any) -> dict[str, Any] | None:
+    """Return the object, or the one that a text or a list of one under ``tool_calls`` holds."""
+    if key == "tool_calls" and isinstance(item, list) and len(item) == 1:
+        item = item[0]
     if isinstance(item, str):
         item = values.container_from_string(item, frozenset({"object"}))
     return item if isinstance(item, dict) else None
-
-
-def _is_named(given: str, tool: str) -> bool:
-    return squash(given) in (squash(tool), squash(f"functions.{tool}"))
