@@ -31,17 +31,25 @@ def test_a_second_up_says_which_port_is_taken(stack: RunningStack) -> None:
     )
 
 
-def test_litellm_that_dies_is_restarted_and_ready_says_so(stack: RunningStack) -> None:
-    stack.children()["litellm"].kill()
+def test_children_that_die_are_restarted_and_said(stack: RunningStack) -> None:
+    """At once, for each takes a quarter of a minute to be ready again."""
+    children = stack.children()
+    children["fast"].kill()
+    children["litellm"].kill()
+    stack.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 1 s; log: ", 10)
     stack.wait_said(r"^  litellm +died +killed by SIGKILL", 10)
     assert httpx.get(f"{stack.url}/ready", timeout=30).status_code == 503
     assert httpx.get(f"{stack.url}/health").status_code == 200
+    stack.wait_said(r"^  fast +ready +again, after [\d.]+ s$", RESTART_SECONDS)
     stack.wait_said(r"^  litellm +ready +again", RESTART_SECONDS)
 
     def ready() -> bool:
         return httpx.get(f"{stack.url}/ready", timeout=30).status_code == 200
 
     wait_until(ready, 30, "the proxy's readiness")
+    body = {"model": "fast", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+    reply = httpx.post(f"{stack.url}/v1/chat/completions", json=body, timeout=60)
+    assert reply.status_code == 200
 
 
 @pytest.mark.stops_the_stack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.faults.places import Behind, Inside
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
+STATE = "state.db"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,31 +27,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def litellm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiteLLM]:
-    """The one behind a proxy."""
-    with _running(tmp_path_factory.mktemp("litellm")) as litellm:
-        yield litellm
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiteLLM, LiteLLM]]:
+    """Started at once, for each takes a quarter of a minute."""
+    if importlib.util.find_spec("litellm") is None:
+        missing("the package litellm")
+    inside = tmp_path_factory.mktemp("inside")
+    settings = {**inside_settings(), "state": {"path": str(inside / STATE)}}
+    started = _start(tmp_path_factory.mktemp("litellm")), _start(inside, settings)
+    try:
+        for one in started:
+            one.wait_ready()
+        yield started
+    finally:
+        for one in started:
+            one.stop()
 
 
 @pytest.fixture(scope="session")
-def litellm_inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiteLLM]:
-    """The one with the reliability layer in its process."""
-    with _running(tmp_path_factory.mktemp("inside"), inside_settings()) as litellm:
-        yield litellm
+def litellm(both: tuple[LiteLLM, LiteLLM]) -> LiteLLM:
+    """The one behind a proxy."""
+    return both[0]
 
 
-@contextlib.contextmanager
-def _running(folder: Path, inside: Json | None = None) -> Iterator[LiteLLM]:
-    if importlib.util.find_spec("litellm") is None:
-        missing("the package litellm")
+@pytest.fixture(scope="session")
+def litellm_inside(both: tuple[LiteLLM, LiteLLM]) -> LiteLLM:
+    """The one with the reliability layer in its process, which keeps its state in a file."""
+    return both[1]
+
+
+def _start(folder: Path, inside: Json | None = None) -> LiteLLM:
     first = free_port(3)
-    ports = {"fast": first + 1, "standard": first + 2}
-    litellm = LiteLLM(folder, first, ports, inside=inside)
-    try:
-        litellm.wait_ready()
-        yield litellm
-    finally:
-        litellm.stop()
+    return LiteLLM(folder, first, {"fast": first + 1, "standard": first + 2}, inside=inside)
 
 
 @pytest.fixture

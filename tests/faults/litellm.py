@@ -34,6 +34,7 @@ class LiteLLM:
         changes: Mapping[str, Any] | None = None,
         inside: Mapping[str, Any] | None = None,
     ) -> None:
+        self.run_dir = run_dir
         self.port = port
         self.ports = ports
         self.key = f"sk-{os.urandom(24).hex()}"

@@ -71,7 +71,9 @@ def redis_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="local") as client:
+    http = openai.DefaultAsyncHttpxClient(verify=False)
+    url = f"{proxy.url}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key="local", http_client=http) as client:
         yield client
 
 

@@ -11,10 +11,21 @@ from tests.server.asking import CHAT
 from tests.support.running_proxy import RunningProxy
 
 
+def request(path: str = CHAT, content: bytes = b"", *lines: str, method: str = "POST") -> bytes:
+    """A request with these lines in its head, and what it needs beside them."""
+    given = {line.partition(":")[0].lower() for line in lines}
+    usual = {
+        "host": "localhost",
+        "content-type": "application/json",
+        "content-length": str(len(content)),
+    }
+    rest = [f"{name}: {value}" for name, value in usual.items() if name not in given]
+    head = [f"{method} {path} HTTP/1.1", *lines, *rest, "", ""]
+    return "\r\n".join(head).encode("latin-1") + content
+
+
 def post(payload: Any, path: str = CHAT) -> bytes:
-    content = json.dumps(payload).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return head.encode() + b"content-length: %d\r\n\r\n" % len(content) + content
+    return request(path, json.dumps(payload).encode())
 
 
 async def slow_client(proxy: RunningProxy, request: bytes) -> socket.socket:

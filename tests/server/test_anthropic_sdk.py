@@ -95,7 +95,9 @@ def _strict() -> Any:
 
 @pytest.fixture
 async def claude(proxy: RunningProxy) -> AsyncIterator[anthropic.AsyncAnthropic]:
-    async with anthropic.AsyncAnthropic(base_url=proxy.url, api_key="local") as client:
+    http = anthropic.DefaultAsyncHttpxClient(verify=False)
+    url = proxy.url
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="local", http_client=http) as client:
         yield client
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,12 @@ from tests.server.asking import (
     checked_error_body,
 )
 from tests.server.conftest import StartProxy
-from tests.server.sockets import raw_answer, raw_answer_head
+from tests.server.counting import BUDGET
+from tests.server.sockets import raw_answer, raw_answer_head, request
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 GOOD = json.dumps(body()).encode()
 NESTED = b"[" * 20_000 + b"]" * 20_000
@@ -92,27 +95,10 @@ async def test_another_content_type_is_told_what_to_add(
     assert upstream.calls == []
 
 
-@pytest.mark.parametrize(
-    "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/json;"]
-)
-async def test_json_by_any_of_its_names(
-    content_type: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream("Hi"))
-    assert (await ask_raw(proxy, GOOD, content_type)).status_code == 200
-
-
 async def test_a_body_over_the_limit_is_refused_by_its_length_alone(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\n"
-        "content-type: application/json\r\ncontent-length: 999999999999\r\n\r\n"
-    )
-    reader, writer = await proxy.raw(head.encode())
-    async with asyncio.timeout(10):
-        answer = await reader.readuntil(b"\r\n\r\n")
-    writer.close()
+    answer = await raw_answer_head(proxy, request(CHAT, b"", "content-length: 999999999999"))
     assert b" 413 " in answer
     assert upstream.calls == []
 
@@ -160,18 +146,6 @@ async def test_an_unknown_tier_in_the_header(upstream: ScriptedServer, proxy: Ru
     assert upstream.calls == []
 
 
-def raw_request(port: int, *lines: str, content: bytes = GOOD) -> bytes:
-    first = [f"POST {CHAT} HTTP/1.1", *lines]
-    names = {line.partition(":")[0].lower() for line in lines}
-    defaults = {
-        "host": f"127.0.0.1:{port}",
-        "content-type": "application/json",
-        "content-length": str(len(content)),
-    }
-    first += [f"{name}: {value}" for name, value in defaults.items() if name not in names]
-    return "\r\n".join([*first, "", ""]).encode("latin-1") + content
-
-
 ABSURD: dict[str, list[str]] = {
     "two lengths": ["content-length: 5", "content-length: 7"],
     "a negative length": ["content-length: -5"],
@@ -190,7 +164,7 @@ async def test_absurd_headers_are_refused_and_nobody_falls_over(
     name: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """Refused by the HTTP parser or by us; a 4xx or a closed connection, never a 5xx or a wait."""
-    _, writer = pair = await proxy.raw(raw_request(proxy.port, *ABSURD[name]))
+    _, writer = pair = await proxy.raw(request(CHAT, GOOD, *ABSURD[name]))
     async with asyncio.timeout(10):
         first_line = await pair[0].readline()
     writer.close()
@@ -260,8 +234,7 @@ async def test_a_body_that_trickles_is_given_up(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incoming, "BODY_SECONDS", 0.2)
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
-    answer = await raw_answer_head(proxy, head + b"content-type: application/json\r\n\r\n{")
+    answer = await raw_answer_head(proxy, request(CHAT, b"{", "content-length: 99"))
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
@@ -275,25 +248,16 @@ async def test_too_many_messages_are_refused(
     assert not upstream.calls
 
 
-async def test_a_large_body_arrives_whole(proxy: RunningProxy, upstream: ScriptedServer) -> None:
-    upstream.will(text_stream("Read."))
-    text = "long " * 500_000
-    response = await ask(proxy, messages=[{"role": "user", "content": text}])
-    assert response.status_code == 200
-    assert (await upstream.next_call()).json()["messages"][0]["content"] == text
-
-
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/files"])
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity, chunked"])
 async def test_only_chunks_are_a_transfer_coding(
     path: str, coding: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """It was taken as it came: the packed bytes for what they hold."""
-    request = (
-        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n"
-        f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n\r\n"
-    ).encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(GOOD), GOOD)
-    assert b" 501 " in (await raw_answer(proxy, request)).partition(b"\r\n")[0]
+    lines = "host: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\n{lines}transfer-encoding: {coding}\r\n\r\n".encode()
+    packed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(GOOD), GOOD)
+    assert b" 501 " in (await raw_answer(proxy, head + packed)).partition(b"\r\n")[0]
     assert upstream.calls == []
 
 
@@ -309,3 +273,68 @@ async def test_a_reply_in_another_transfer_coding_is_none(
         path, content=GOOD, headers={"content-type": "application/json"}
     )
     checked_error(response, 502, "all_tiers_failed")
+
+
+# What the bodies of all requests may take together, wherever they are in their lives
+
+LONG = {"messages": [{"role": "user", "content": "x" * 6_000}]}
+TOGETHER = {"server.max_body_bytes": 10_000, "server.max_buffered_bytes": 15_000}
+EMBEDDINGS = "/v1/embeddings"
+
+
+def half_sent(path: str, size: int) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return head.encode() + b"content-length: %d\r\n\r\n" % (size + 1) + b"x" * size
+
+
+async def refused(proxy: RunningProxy, path: str = CHAT) -> Any:
+    response = await proxy.client.post(path, json={**body(), **LONG})
+    error = checked_error(response, 503, "upstream_unavailable")
+    assert "max_buffered_bytes" in error["message"]
+    assert response.headers["retry-after"] == "5"
+    return error
+
+
+async def until_served(proxy: RunningProxy, served: bool = True) -> None:
+    async def is_served() -> bool:
+        return ((await ask(proxy, **LONG)).status_code == 200) is served
+
+    await until(is_served)
+
+
+async def test_half_sent_bodies_are_bounded_together(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(TOGETHER)
+    upstream.always(lambda _: text_stream("Hi"))
+    waiting = [await proxy.raw(half_sent(CHAT, 6_000)) for _ in range(2)]
+    await until_served(proxy, False)  # theirs are on the way
+    await refused(proxy)
+    assert (await ask(proxy)).status_code == 200  # a short one still finds room
+    assert b" 503 " in await raw_answer(proxy, half_sent(CHAT, 6_000))
+    for _, writer in waiting:
+        writer.close()
+    await until_served(proxy)
+
+
+async def test_a_body_counts_until_its_request_ends(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**TOGETHER, f"{BUDGET}.policy": "hard_stop"})
+    go_on = asyncio.Event()
+    held = Reply.sse(Wait(go_on), *text_stream("Hi").pieces)
+    upstream.will(held, Reply.json({"data": []}), held)
+    first = asyncio.create_task(ask(proxy, **LONG))
+    await upstream.next_call()
+    response = await proxy.client.post(EMBEDDINGS, json=LONG)
+    assert response.status_code == 200  # and what was held of it is free again
+    second = asyncio.create_task(ask(proxy, stream=True, **LONG))
+    await upstream.next_call()
+    await upstream.next_call()
+    await refused(proxy)
+    await refused(proxy, EMBEDDINGS)
+    go_on.set()
+    assert (await first).status_code == 200
+    await second
+    upstream.always(lambda _: text_stream("Hi"))
+    await until_served(proxy)

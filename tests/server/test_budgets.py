@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.server.asking import ask, checked_error, payloads
 from tests.server.conftest import StartProxy
@@ -19,28 +25,14 @@ from tests.support.replies import (
     chunk,
     completion,
     data,
-    litellm_error,
     text_stream,
     usage_chunk,
 )
+from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
+from tests.support.waiting import until
 
 # What `text_stream` says it used is 9 + 4 tokens.
-
-
-async def test_the_most_used_budget_is_told(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(budget(per_session=30, per_hour=1000))
-    upstream.always(lambda _: text_stream("Hello"))
-    said = []
-    for question in ("One?", "Two?", "Three?", "Four?"):
-        response = await ask(proxy, AGENT, messages=[{"role": "user", "content": question}])
-        said.append(response.headers.get("x-mlx-stack-budget-warning"))
-    assert said == [None, None, "86%", "130%"]
-    streamed = await ask(proxy, AGENT, stream=True)
-    assert streamed.headers["x-mlx-stack-budget-warning"] == "173%"
-    assert "x-mlx-stack-budget-warning" not in (await ask(proxy, OTHER)).headers
 
 
 async def test_hard_stop_refuses_before_any_call(
@@ -60,40 +52,6 @@ async def test_hard_stop_refuses_before_any_call(
     assert (await ask(proxy, OTHER, max_tokens=4)).status_code == 200
 
 
-async def test_escalate_sends_the_rest_of_the_session_down(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(
-        {
-            **budget(per_session=10, policy="escalate", downgrade_tier="fast"),
-            "reliability.escalation.chain": ["fast", "standard"],
-        }
-    )
-    upstream.always(lambda _: text_stream("Hello"))
-    first = await ask(proxy, AGENT, model="standard")
-    assert first.headers["x-mlx-stack-tier"] == "standard"
-    second = await ask(proxy, AGENT, model="standard")
-    assert second.headers["x-mlx-stack-tier"] == "fast"
-    assert second.headers["x-mlx-stack-escalated-from"] == "standard"
-    assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
-    upstream.calls.clear()
-    upstream.will(litellm_error(500, "no"))
-    checked_error(await ask(proxy, AGENT, model="standard"), 502, "all_tiers_failed")
-    assert len(upstream.calls) == 1, "there is no way up"
-    named = await ask(proxy, {**AGENT, "X-MLX-Stack-Tier": "standard"})
-    assert named.headers["x-mlx-stack-tier"] == "standard"
-
-
-async def test_failed_and_retried_attempts_count(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
-    upstream.will(text_stream(""), text_stream("Hello"))  # empty: tried again
-    response = await ask(proxy, AGENT)
-    assert response.headers["x-mlx-stack-attempts"] == "2"
-    assert (await session_of(proxy))["used"] == 2 * USED
-
-
 async def test_a_client_that_leaves_has_used_what_was_generated(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -111,12 +69,12 @@ async def test_a_client_that_leaves_has_used_what_was_generated(
                 break
     call = await upstream.next_call()
     assert await call.left_within(2)
-    for _ in range(200):
+
+    async def used() -> int:
         found = await proxy.client.get("/mlx-stack/sessions/agent-one")
-        if found.status_code == 200:
-            break
-        await asyncio.sleep(0.01)
-    assert found.json()["used"] > 150
+        return int(found.json().get("used", 0))
+
+    assert await until(used) > 150
 
 
 async def test_cached_tokens_count_only_where_they_are_to(
@@ -232,3 +190,50 @@ async def test_a_server_that_keeps_no_limit_is_believed_for_what_it_wrote(
     assert (await ask(proxy, AGENT, max_tokens=5)).json()["usage"] == usage
     found = await session_of(proxy)
     assert (found["used"], found["estimated"]) == (209, 0)
+
+
+# The examples of docs/budgets.md, run as they stand
+
+PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
+BLOCK = r"\n((?:(?!```).)*)```"
+EXAMPLES = re.findall(
+    rf"```yaml{BLOCK}\s*```sh{BLOCK}\s*```text{BLOCK}", PAGE.read_text(), re.DOTALL
+)
+POLICIES = [re.findall(r"policy: (\w+)", config)[0] for config, *_ in EXAMPLES]
+
+
+def test_every_policy_has_an_example() -> None:
+    assert POLICIES == ["warn_and_continue", "escalate", "hard_stop", "hard_stop"]
+
+
+def dotted(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in tree.items():
+        here = f"{path}{key}"
+        found |= dotted(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return found
+
+
+async def run(command: str, proxy: RunningProxy) -> str:
+    words = [
+        word.replace("localhost:4100", f"127.0.0.1:{proxy.port}") for word in shlex.split(command)
+    ]
+    curl = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await curl.communicate()
+    return out.decode()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not there")
+@pytest.mark.parametrize("example", EXAMPLES, ids=POLICIES)
+async def test_an_example(
+    example: tuple[str, str, str], upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    config, commands, expected = example
+    changes = dotted(yaml.safe_load(config))
+    proxy = await start_proxy({**changes, "reliability.escalation.chain": ["fast", "standard"]})
+    upstream.always(lambda _: text_stream("Hello"))
+    said = ""
+    for command in commands.strip().splitlines():
+        said = await run(command, proxy)
+    for line in expected.strip().splitlines():
+        assert line.lower() in said.lower(), f"{line!r} is not in\n{said}"

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import httpx
+import pytest
+
 from tests.server.asking import ask, checked_error
-from tests.server.climbing import ESCALATION, asked, three_tiers
+from tests.server.climbing import asked, three_tiers
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, BUDGET, NO_LOOPS, OTHER, USED, events_of
+from tests.server.counting import AGENT, BUDGET, NO_LOOPS, OTHER, USED, events_of, hard
 from tests.support.replies import (
     DONE,
     END,
     ROLE,
     TEXT,
-    litellm_error,
+    data,
     text_stream,
 )
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait, WhenWhole
 
 
 def rules(policy: str, **per_tier: Any) -> dict[str, Any]:
@@ -77,35 +83,6 @@ async def test_hard_stop_refuses_where_no_other_tier_may_take_it(
     assert asked(upstream) == ["longctx", "fast", "standard"]
 
 
-async def test_a_budget_is_not_saved_at_the_clouds_expense(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    changes = {
-        **rules("hard_stop", fast={"per_hour": USED}),
-        "tiers": {"fast": {"model": "fast"}, "premium": {"model": "premium", "local": False}},
-        ESCALATION: {
-            "chain": ["fast", "premium"],
-            "cloud_fallback": {"model": "cloud/model"},
-        },
-    }
-    upstream.models = ("fast", "premium")
-    proxy = await start_proxy(changes)
-    upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy, AGENT)
-    assert checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")["scope"] == "tier"
-    assert asked(upstream) == ["fast"]
-
-
-async def test_a_climb_goes_past_it_too(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    limits = rules("hard_stop", standard={"per_hour": USED})
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.will(text_stream("Hello"), litellm_error(500, "dead"), text_stream("Hello"))
-    await ask(proxy, AGENT, model="standard")
-    response = await ask(proxy, AGENT)
-    assert response.headers["x-mlx-stack-tier"] == "longctx"
-    assert asked(upstream) == ["standard", "fast", "longctx"]
-
-
 async def test_who_waits_in_vain_for_others_goes_on_to_the_next_tier(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -141,30 +118,86 @@ async def test_escalate_refuses_nobody(upstream: ScriptedServer, start_proxy: St
     assert named.headers["x-mlx-stack-tier"] == "standard"
 
 
-async def test_escalate_with_a_cheap_tier_that_litellm_does_not_have(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limits = {
-        **rules("escalate"),
-        f"{BUDGET}.downgrade_tier": "fast",
-        f"{BUDGET}.per_session": 10,
-    }
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.models = ("standard", "longctx")
-    upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy, AGENT, model="longctx")
-    response = await ask(proxy, AGENT, model="longctx")
-    assert response.headers["x-mlx-stack-tier"] == "standard", "the next cheapest"
-    assert (await ask(proxy, AGENT, model="standard")).headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["longctx", "standard", "standard"]
+# Many at once under hard_stop: together they overshoot by less than one reply
 
 
-async def test_a_downgrade_is_not_turned_off_with_escalation(
-    upstream: ScriptedServer, start_proxy: StartProxy
+def usage_of(call: Call) -> dict[str, int]:
+    """A model's that has a token for two characters, and a template of 300."""
+    asked = call.json()
+    text = json.dumps([asked.get("prompt"), asked.get("messages"), asked.get("response_format")])
+    replies = len(asked["prompt"]) if isinstance(asked.get("prompt"), list) else 1
+    most = asked["max_tokens"] * replies
+    return {"prompt_tokens": 300 + len(text) // 2, "completion_tokens": most}
+
+
+def saying(usage: dict[str, int]) -> Reply:
+    return Reply.sse(ROLE, TEXT, END, data({"choices": [], "usage": usage}), DONE)
+
+
+COUNTING = WhenWhole(lambda call: saying(usage_of(call)))
+
+
+def used_by(calls: list[Call]) -> list[int]:
+    """The tokens of each."""
+    return [sum(usage_of(call).values()) for call in calls]
+
+
+HEX = "c0ffee" * 400
+Asked = Callable[[RunningProxy, str, dict[str, str]], Awaitable[httpx.Response]]
+
+
+async def chat(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    return await ask(proxy, headers, messages=[{"role": "user", "content": text}], max_tokens=50)
+
+
+async def in_chunks(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    async def parts() -> AsyncIterator[bytes]:
+        yield json.dumps({"prompt": text, "max_tokens": 50}).encode()
+
+    kind = {"content-type": "application/json"}
+    return await proxy.client.post("/v1/completions", content=parts(), headers=headers | kind)
+
+
+async def at_length(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    """More than the proxy's own limit, which holds for chat completions only."""
+    asked = {"prompt": text, "max_tokens": 4000}
+    return await proxy.client.post("/v1/completions", json=asked, headers=headers)
+
+
+async def several(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    asked = {"prompt": [text] * 5, "max_tokens": 50}
+    return await proxy.client.post("/v1/completions", json=asked, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asks"),
+    [
+        *((HEX, asks) for asks in (chat, in_chunks, several)),
+        *(("Hi", asks) for asks in (chat, at_length)),
+    ],
+)
+async def test_fifty_at_once_overshoot_by_less_than_one_reply(
+    prompt: str, asks: Asked, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    limits = {**rules("escalate"), f"{BUDGET}.per_session": 10}
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.always(lambda _: text_stream("Hello"))
-    stays = {**AGENT, "X-MLX-Stack-Escalation": "off"}
-    await ask(proxy, stays, model="standard")
-    assert (await ask(proxy, stays, model="standard")).headers["x-mlx-stack-tier"] == "fast"
+    """However much more upstream counts than an estimate from the prompt's bytes."""
+    limit = 30_000
+    proxy = await start_proxy(
+        {
+            **hard(per_hour=limit, max_output_tokens=100),
+            "tiers.fast.queue_timeout": 30,
+            "tiers.fast.max_concurrency": 50,
+        }
+    )
+    upstream.otherwise = COUNTING
+
+    async def agent(number: int) -> list[int]:
+        statuses = []
+        while 429 not in statuses and len(statuses) < 100:
+            headers = {"X-MLX-Stack-Session": f"agent-{number:04}"}
+            statuses.append((await asks(proxy, f"{prompt}{number:02}", headers)).status_code)
+        return statuses
+
+    found = await asyncio.gather(*(agent(number) for number in range(50)))
+    assert {statuses[-1] for statuses in found} == {429}
+    used = used_by(upstream.calls)
+    assert limit <= sum(used) < limit + used[0]

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, BUDGET, budget, hard, session_of, waiting
@@ -72,19 +70,6 @@ async def test_what_asks_no_model_is_not_held_up(
     await asyncio.gather(*downloads)
 
 
-async def test_a_hard_stop_wants_the_truth(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fails(*args: Any, **more: Any) -> Any:
-        raise StoreError("away")
-
-    proxy = await start_proxy(hard())
-    monkeypatch.setattr(SqliteStore, "reserve", fails)
-    error = checked_error(await embed(proxy), 429, "budget_exceeded")
-    assert error["scope"] == "store"
-    assert upstream.calls == []
-
-
 async def test_it_is_counted_before_its_end_is_told(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -93,18 +78,6 @@ async def test_it_is_counted_before_its_end_is_told(
     for number in range(1, 6):
         await embed(proxy, AGENT)
         assert (await session_of(proxy))["used"] == 60 * number
-
-
-async def test_a_crossed_threshold_is_told(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({f"{BUDGET}.per_session": 100})
-    upstream.always(lambda _: EMBEDDED)
-    await embed(proxy, AGENT)
-    await embed(proxy, AGENT)
-    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
-    assert [event["kind"] for event in events] == ["budget_warning", "budget_exceeded"]
-    assert {event["detail"]["scope"] for event in events} == {"session"}
 
 
 async def test_a_reply_is_asked_for_as_it_is_for_its_usage_is_read(
@@ -228,11 +201,7 @@ async def test_whoever_leaves_has_used_what_was_written(
         found = await proxy.client.get("/mlx-stack/sessions/agent-one")
         return int(found.json().get("used", 0))
 
-    for _ in range(500):
-        if used := await counted():
-            break
-        await asyncio.sleep(0.01)
-    assert 25 + 60 <= used <= 25 + 62
+    assert 25 + 60 <= await until(counted) <= 25 + 62
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(
@@ -296,7 +265,7 @@ async def test_its_tokens_are_in_the_metrics(
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/completions"])
-@pytest.mark.parametrize("count", [int("9" * 400), 2**64 - 1, 40_000, -1, "many"])
+@pytest.mark.parametrize("count", [int("9" * 400), -1, "many"])
 async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
     path: str, count: Any, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.state.store import Limit, StoreError
 from mlx_stack_proxy.token_budget.reservation import Reservation
-from tests.server.asking import ask, checked_error, frames
+from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, BUDGET, OTHER, USED, hard, held, session_of, waiting
+from tests.server.counting import (
+    AGENT,
+    BUDGET,
+    OTHER,
+    USED,
+    events_of,
+    hard,
+    held,
+    session_of,
+    waiting,
+)
+from tests.server.polling import until_metric
 from tests.support.redis_server import RedisServer
-from tests.support.replies import DONE, text_stream
+from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.support.waiting import until
@@ -39,23 +51,6 @@ async def test_all_choices_are_set_aside(upstream: ScriptedServer, start_proxy: 
     go_on.set()
     await running
     assert reserved(proxy) == 0
-
-
-async def test_what_is_sent_upstream_is_what_is_set_aside(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """Not the limit for tool calls, which only loop detection looks at."""
-    limits = {f"{BUDGET}.max_output_tokens": 200, f"{BUDGET}.tool_calls.default_max_tokens": 50}
-    proxy = await start_proxy({**hard(), **limits})
-    go_on = asyncio.Event()
-    upstream.will(held(go_on))
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-    running = asyncio.create_task(ask(proxy, AGENT, tools=[tool]))
-    call = await upstream.next_call()
-    assert call.json()["max_tokens"] == 200
-    assert 200 < reserved(proxy) < 200 + 600
-    go_on.set()
-    await running
 
 
 async def test_no_more_than_the_tiers_window_is_set_aside_for_a_prompt(
@@ -90,16 +85,6 @@ async def test_retries_do_not_overshoot_by_more_than_a_reply(
     assert (await session_of(proxy))["used"] == limit
 
 
-async def test_a_request_that_may_need_more_than_is_left_begins_all_the_same(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """Agents leave ``max_tokens`` to the server: what they may use is more than most budgets."""
-    proxy = await start_proxy(hard(per_session=3 * USED))
-    upstream.always(lambda _: text_stream("Hello"))
-    statuses = [(await ask(proxy, AGENT)).status_code for _ in range(4)]
-    assert statuses == [200, 200, 200, 429]
-
-
 async def test_but_never_two_of_them_at_once(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -117,10 +102,6 @@ async def test_but_never_two_of_them_at_once(
     assert (await first).status_code == 200
 
 
-def named(name: str) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": f"session-{name}"}
-
-
 async def test_who_waits_goes_on_when_what_others_have_set_aside_comes_back(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -135,21 +116,6 @@ async def test_who_waits_goes_on_when_what_others_have_set_aside_comes_back(
     go_on.set()
     assert (await first).status_code == 502
     assert (await second).status_code == 200
-
-
-async def test_who_has_nothing_left_is_told_so_though_others_wait(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**hard(per_hour=300, per_session=USED)})
-    gate = asyncio.Event()
-    upstream.will(text_stream("Hello"), held(gate), text_stream("Hello"))
-    assert (await ask(proxy, AGENT, max_tokens=100)).status_code == 200
-    first = asyncio.create_task(ask(proxy, named("first"), max_tokens=200))
-    large = asyncio.create_task(ask(proxy, named("large"), max_tokens=250))
-    await until(lambda: waiting() == 1)
-    checked_error(await ask(proxy, AGENT, max_tokens=100), 429, "budget_exceeded")
-    gate.set()
-    assert [(await task).status_code for task in (first, large)] == [200, 200]
 
 
 # Whose
@@ -194,28 +160,6 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
     assert reserved(proxy) == 0
 
 
-async def test_a_stream_that_waits_for_others_names_its_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({**hard(per_hour=100), "stream.keepalive_seconds": 0.05})
-    go_on = asyncio.Event()
-    upstream.will(held(go_on), text_stream("Hello"))
-    first = asyncio.create_task(ask(proxy, AGENT))
-    await upstream.next_call()
-    async with proxy.client.stream(
-        "POST",
-        "/v1/chat/completions",
-        json={"model": "fast", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
-        headers=OTHER,
-    ) as second:
-        assert second.headers["x-mlx-stack-tier"] == "fast"
-        go_on.set()
-        whole = b"".join([piece async for piece in second.aiter_raw()])
-    assert frames(whole)[0] == b": keep-alive\n\n"
-    assert whole.endswith(DONE)
-    assert (await first).status_code == 200
-
-
 # A store that is late
 
 
@@ -236,3 +180,52 @@ async def test_a_server_that_hangs_and_comes_back_has_nothing_set_aside(
     redis.thaw()
     after = Reservation(services, "after", "s")
     assert await after.make(limits, 4000, 600.0, patience=10.0) is None
+
+
+# What is said of budgets
+
+
+async def test_of_many_at_once_one_event_for_each_threshold(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.per_hour": 10 * USED, "tiers.fast.max_concurrency": 30})
+    go_on = asyncio.Event()
+    upstream.always(lambda _: held(go_on))
+    running = [
+        asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": f"agent-{n:04d}"}))
+        for n in range(20)
+    ]
+    for _ in running:
+        await upstream.next_call()
+    go_on.set()
+    await asyncio.gather(*running)
+    assert len(await events_of(proxy, "budget_warning")) == 1
+    assert len(await events_of(proxy, "budget_exceeded")) == 1
+
+
+async def test_refusals_are_kept_once_a_minute_of_a_session(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_session=USED))
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    before = len(await events_of(proxy, "budget_exceeded"))
+    for _ in range(5):
+        checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
+    refused = (await events_of(proxy, "budget_exceeded"))[before:]
+    assert refused == [{"scope": "session", "used": USED, "limit": USED}]
+    assert (await session_of(proxy))["turns"] == 1, "to be refused is no use of a session"
+
+
+async def test_a_fault_in_the_books_keeps_no_reply_back(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    proxy = await start_proxy()
+    monkeypatch.setattr(Reservation, "tell", broken)
+    upstream.always(lambda _: text_stream("Hello"))
+    assert (await ask(proxy, AGENT)).status_code == 200
+    assert (await session_of(proxy))["used"] == USED
+    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="books")

@@ -14,10 +14,9 @@ from tests.server.climbing import DEAD, asked, by_model
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import until_metric
-from tests.support.ports import free_port
 from tests.support.replies import data, litellm_error, text_chunks, usage_chunk
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 LOCAL = ("fast", "standard")
 MOST = 1000  # tokens of an hour
@@ -134,14 +133,6 @@ async def test_nothing_leaves_where_nothing_may(
     assert cloud.connections == set() and cloud.calls == []
 
 
-async def test_where_litellm_never_answered_the_cloud_is_not_asked(
-    cloud: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start(start_proxy, cloud.url, url=f"http://127.0.0.1:{free_port()}")
-    # LiteLLM's list is not known, so nothing says that it lacks the tier's model: it is asked.
-    checked_error(await ask(proxy, max_tokens=100), 503, "upstream_unavailable")
-
-
 async def test_litellm_goes_away_and_the_cloud_answers(
     upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -156,15 +147,6 @@ async def test_litellm_goes_away_and_the_cloud_answers(
     await cloud.stop()
     error = checked_error(await ask(proxy, max_tokens=100), 503, "upstream_unavailable")
     assert [one["tier"] for one in error["attempts"]] == ["fast", "premium"]
-
-
-async def test_a_cloud_that_is_gone_is_not_litellm_that_is_gone(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.models = LOCAL
-    upstream.always(by_model())
-    proxy = await start(start_proxy, f"http://127.0.0.1:{free_port()}")
-    checked_error(await ask(proxy, NAMED), 502, "all_tiers_failed")
 
 
 # The cap
@@ -188,38 +170,6 @@ async def test_with_its_tokens_spent_what_is_left_of_this_machine_is_tried(
     assert response.headers["x-mlx-stack-escalation-reason"] == "server_error"
     assert cloud.calls == []
     assert "x-mlx-stack-cloud" not in response.headers
-
-
-async def test_also_where_a_request_would_have_started_there(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.models = LOCAL
-    upstream.always(DEAD)
-    proxy = await start(start_proxy, cloud.url)
-    await ask(proxy, session("first"), max_tokens=100)  # now both are degraded
-    await spend(proxy, cloud)
-    upstream.calls.clear()
-    upstream.always(by_model())
-    response = await ask(proxy, session("second"), max_tokens=100)
-    assert (response.status_code, asked(upstream)) == (200, ["fast"])
-    assert "x-mlx-stack-escalated-from" not in response.headers
-    assert cloud.calls == []
-
-
-async def test_also_where_it_failed_while_a_request_waited_for_it(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.models = ("fast",)
-    proxy = await start(start_proxy, cloud.url)
-    await spend(proxy, cloud)
-    gate = asyncio.Event()
-    fails = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-    upstream.will(*[Reply.raw(Wait(gate), fails)] * 4, good(False))
-    tasks = [asyncio.create_task(ask(proxy, session(str(n)), max_tokens=100)) for n in range(5)]
-    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
-    gate.set()
-    assert sorted(one.status_code for one in await asyncio.gather(*tasks)) == [200] + [502] * 4
-    assert asked(upstream) == ["fast"] * 5 and cloud.calls == []
 
 
 async def test_the_last_failure_of_this_machine_is_what_is_told(

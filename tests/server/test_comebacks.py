@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,12 @@ import pytest
 
 from mlx_stack_proxy.escalation import recovery
 from tests.server.asking import ask
-from tests.server.climbing import DEAD, asked, by_model, three_tiers
+from tests.server.climbing import DEAD, by_model, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.polling import is_degraded
 from tests.support.clock import Clock
-from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, Wait
+from tests.support.running_proxy import RunningProxy, running_proxy
+from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer
 from tests.support.waiting import until
 
 COOLDOWN = 30.0
@@ -56,16 +56,6 @@ async def proxy(
     )
 
 
-@pytest.fixture
-async def patient(
-    server: ModelServer, upstream: ScriptedServer, start_proxy: StartProxy
-) -> RunningProxy:
-    """It takes a tier out after the second failure. Calls on `fast` fail."""
-    upstream.always(by_model(fast=DEAD))
-    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
-    return await three_tiers(upstream, start_proxy, asking(server), **rules)
-
-
 def asking(server: ModelServer) -> dict[str, Any]:
     return {"tiers.fast.health_url": f"{server.url}/health"}
 
@@ -100,16 +90,6 @@ async def test_it_is_probed_as_soon_as_its_server_is_back(
     assert "request_id" not in line, "that is no request"
 
 
-async def test_a_call_that_fails_before_a_server_that_answers_counts(
-    server: ModelServer, patient: RunningProxy
-) -> None:
-    for degraded in (False, True):
-        await ask(patient)
-        assert await is_degraded(patient) is degraded
-        await until(lambda: server.questions)
-        server.questions = 0
-
-
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_server_that_was_not_gone_is_none_the_better_for_its_answers(
     hangs: bool, upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
@@ -126,20 +106,6 @@ async def test_a_server_that_was_not_gone_is_none_the_better_for_its_answers(
     assert not is_probed_next(proxy)
     clock.now += COOLDOWN
     assert is_probed_next(proxy)
-
-
-async def test_a_probe_that_fails_cools_down_as_ever(
-    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
-) -> None:
-    await goes(server, upstream, proxy)
-    await server.listen()
-    await until(lambda: is_probed_next(proxy))
-    upstream.calls.clear()
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["fast", "standard"]
-    server.questions = 0
-    await until(lambda: server.questions >= 3)
-    assert not is_probed_next(proxy)
 
 
 async def test_it_is_asked_no_more_once_it_has_recovered(
@@ -171,20 +137,6 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
     assert services.recovery.watched == {"fast"}
 
 
-async def test_a_server_that_each_call_kills_is_left_out_all_the_same(
-    upstream: ScriptedServer, server: ModelServer, patient: RunningProxy
-) -> None:
-    """It is back each time, and a call each time is too much."""
-    for _ in range(10):
-        await server.stop()
-        await ask(patient)
-        await server.listen()
-        server.questions = 0
-        await until(lambda: server.questions or not patient.services.recovery.watched)
-    assert asked(upstream).count("fast") <= 3
-    assert await is_degraded(patient)
-
-
 async def test_a_server_that_says_it_is_loading_is_not_back_yet(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
 ) -> None:
@@ -198,59 +150,19 @@ async def test_a_server_that_says_it_is_loading_is_not_back_yet(
     await until(lambda: is_probed_next(proxy))
 
 
-async def test_it_comes_back_while_a_call_waits_for_the_one_that_is_gone(
-    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await goes(server, upstream, proxy)
-    clock.now += COOLDOWN
-    gate = asyncio.Event()
-    upstream.always(by_model(fast=Reply(DEAD.status, (), (Wait(gate), *DEAD.pieces), "close")))
-    probe = asyncio.create_task(ask(proxy))
-    await until(lambda: asked(upstream).count("fast") == 2)
-    clock.now += 1
-    await server.listen()
-    await until(lambda: not proxy.services.recovery.watched)
-    clock.now += 1
-    gate.set()
-    await probe
-    assert is_probed_next(proxy), "that call says nothing of the new one"
-
-
-async def test_other_tiers_failures_ask_nothing_of_it(
-    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, asking(server))
-    upstream.will(DEAD)
-    upstream.always(by_model(standard=DEAD))
-    await ask(proxy)
-    await until(lambda: not proxy.services.recovery.watched)
-    server.questions = 0
-    await ask(proxy, {"X-MLX-Stack-Tier": "standard"})
-    assert not proxy.services.recovery.watched and not server.questions
-
-
-async def test_nothing_is_asked_after_the_end(
-    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
-) -> None:
-    upstream.always(by_model(fast=DEAD))
-    await ask(proxy)
-    watch = proxy.services.recovery
-    await watch.close()
-    assert not watch.watched
-    watch.watch("fast")
-    assert not watch.watched
-
-
 async def test_what_was_degraded_before_a_restart_is_watched(
     upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy, tmp_path: Path
 ) -> None:
     kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     changes = {**asking(server), **kept}
-    before = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
-    await goes(server, upstream, before)
-    await before.services.recovery.close()
-    await before.services.journal.written()
-    await before.services.store.close()
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(given: Any) -> RunningProxy:
+            return await stack.enter_async_context(running_proxy(upstream.url, given))
+
+        await goes(
+            server, upstream, await three_tiers(upstream, start, changes, degrade={"failures": 1})
+        )
     proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
     assert proxy.services.recovery.watched == {"fast"}
     assert not is_probed_next(proxy)

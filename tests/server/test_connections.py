@@ -5,27 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 from pathlib import Path
 
 import pytest
 
+from mlx_stack_proxy.server import open_files
 from tests.server.asking import CHAT, body
+from tests.server.sockets import post, request
 from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 UPGRADE = (
-    "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
-    "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+    "connection: Upgrade, HTTP2-Settings",
+    "upgrade: h2c",
+    "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA",
 )
-
-
-def head(port: int, length: int, more: str = "", path: str = CHAT) -> bytes:
-    return (
-        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-        f"content-length: {length}\r\n{more}\r\n"
-    ).encode()
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -45,9 +42,8 @@ async def test_garbage_behind_a_request_breaks_no_reply(
 ) -> None:
     go_on = asyncio.Event()
     upstream.will(Reply.sse(Wait(go_on), *text_stream("whole").pieces))
-    content = json.dumps(body(stream=True)).encode()
-    request = head(proxy.port, len(content)) + content
-    reader, writer = await proxy.raw(request + garbage if together else request)
+    asking = post(body(stream=True))
+    reader, writer = await proxy.raw(asking + garbage if together else asking)
     await upstream.next_call()
     if not together:
         writer.write(garbage)
@@ -68,14 +64,12 @@ async def test_an_offer_of_http_2_is_passed_over(
     chat = path == CHAT
     upstream.always(text_stream("fine") if chat else Reply.json({"fine": True}))
     content = json.dumps(body()).encode()
-    first = head(proxy.port, len(content), UPGRADE, path)
     reader, writer = await proxy.raw(b"")
     for upgrade in (True, False, True):
-        start = first if upgrade else head(proxy.port, len(content), path=path)
-        whole = start + content
+        whole = request(path, content, *(UPGRADE if upgrade else ()))
         sent = {
             "in one write": [whole],
-            "the body later": [start, content],
+            "the body later": [whole[: -len(content)], content],
             "byte by byte": [whole[at : at + 1] for at in range(len(whole))],
         }[pieces]
         for piece in sent:
@@ -96,7 +90,7 @@ async def test_an_offer_of_http_2_with_a_long_body(
 ) -> None:
     upstream.will(text_stream("fine"))
     content = json.dumps(body(user="x" * 300_000)).encode()
-    reader, writer = await proxy.raw(head(proxy.port, len(content), UPGRADE) + content)
+    reader, writer = await proxy.raw(request(CHAT, content, *UPGRADE))
     got, _ = await answer(reader)
     writer.close()
     assert got.startswith(b"HTTP/1.1 200 ")
@@ -105,8 +99,8 @@ async def test_an_offer_of_http_2_with_a_long_body(
 
 async def test_a_refusal_before_the_body_closes_the_connection(proxy: RunningProxy) -> None:
     """What comes next there might be the body that was waited for, or another request."""
-    request = head(proxy.port, 5, "expect: 100-continue\r\n").replace(b"application/json", b"a/b")
-    reader, _ = await proxy.raw(request)
+    lines = ("content-length: 5", "expect: 100-continue", "content-type: a/b")
+    reader, _ = await proxy.raw(request(CHAT, b"", *lines))
     async with asyncio.timeout(10):
         got = await reader.read()
     assert got.startswith(b"HTTP/1.1 415 ") and b"connection: close\r\n" in got
@@ -128,3 +122,47 @@ async def test_a_shell_that_allows_few_open_files_is_no_limit(
         async with process.client() as client:
             response = await client.post(CHAT, json=body())
         assert "served" in response.text
+
+
+# The limit of open files: raised as far as the system lets us, whatever it says
+
+UNLIMITED = resource.RLIM_INFINITY
+
+
+class System:
+    """What `resource` would say: the two limits, and the most that is taken in truth."""
+
+    def __init__(self, soft: int, hard: int, most: int) -> None:
+        self.limits = (soft, hard)
+        self._most = most
+
+    def getrlimit(self, _: int) -> tuple[int, int]:
+        return self.limits
+
+    def setrlimit(self, _: int, limits: tuple[int, int]) -> None:
+        if limits[0] > self._most:
+            raise ValueError("current limit exceeds maximum limit")
+        assert limits[1] == self.limits[1], "the hard one is not ours to lower"
+        self.limits = limits
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most", "expected"),
+    [
+        (1024, 524_288, 524_288, 65_536),  # systemd's own
+        (1024, 4096, 4096, 4096),
+        (256, UNLIMITED, 245_760, 65_536),  # a shell on macOS
+        (256, UNLIMITED, 61_440, 10_240),  # where kern.maxfilesperproc is lower
+        (256, UNLIMITED, 256, 256),
+        (1_000_000, 1_000_000, 1_000_000, 1_000_000),  # containers'
+        (UNLIMITED, UNLIMITED, 0, UNLIMITED),
+        (512, 512, 512, 512),
+    ],
+)
+def test_it_is_raised_as_far_as_it_goes(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, expected: int
+) -> None:
+    system = System(soft, hard, most)
+    monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
+    monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
+    assert open_files.raise_limit() == expected

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 import pytest
 
 from mlx_stack_proxy.engine import timers
 from mlx_stack_proxy.state.store import EventQuery
-from tests.faults.catalogue import BAD_CALL, EMPTY, good
+from tests.faults.catalogue import BAD_CALL, EMPTY
 from tests.faults.clients import TOOLS
-from tests.server.asking import ask, body, checked_error
+from tests.server.asking import ask, checked_error
 from tests.server.climbing import DEAD, asked, by_model, three_tiers
 from tests.server.conftest import StartProxy
+from tests.server.counting import session
 from tests.server.polling import is_degraded, metric_value, until_metric
-from tests.server.sockets import post, slow_client
 from tests.support.clock import Clock
-from tests.support.replies import chunk, data, litellm_error
+from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
@@ -56,22 +57,6 @@ async def events(proxy: RunningProxy, kind: str) -> list[Mapping[str, Any]]:
     return [event for _, event in await proxy.services.store.events(EventQuery(kind=kind))]
 
 
-async def test_five_failures_take_a_tier_out(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(by_model(fast=DEAD))
-    for _ in range(FAILURES - 1):
-        await ask(proxy)
-    assert not await is_degraded(proxy)
-    upstream.calls.clear()
-    await ask(proxy)
-    assert await is_degraded(proxy)
-    response = await ask(proxy)
-    assert asked(upstream) == ["fast", "standard", "standard"], "the last request goes past it"
-    assert response.headers["x-mlx-stack-tier"] == "standard"
-    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
-    assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
-    assert response.headers["x-mlx-stack-attempts"] == "1"
-
-
 async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     await degrade(upstream, proxy)
     ready = await proxy.client.get("/ready")
@@ -84,7 +69,11 @@ async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy)
     assert len(escalated) == FAILURES
     assert escalated[0]["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
     assert escalated[0]["request_id"].startswith("req_")
-    await ask(proxy)
+    response = await ask(proxy)
+    assert asked(upstream) == ["standard"], "the next request goes past it"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+    assert response.headers["x-mlx-stack-attempts"] == "1"
     assert (await events(proxy, "escalated"))[-1]["detail"]["reason"] == "tier_degraded"
     text = (await proxy.client.get("/metrics")).text
     moves = {"from_tier": "fast", "to_tier": "standard"}
@@ -109,25 +98,6 @@ async def test_after_the_cool_down_one_success_brings_it_back(
     assert ready["tiers"]["fast"]["state"] == "ok"
 
 
-async def test_one_probe_at_a_time_and_the_others_go_past(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await degrade(upstream, proxy)
-    clock.now += COOLDOWN
-    gate = asyncio.Event()
-    upstream.always(by_model(fast=Reply.sse(Wait(gate), *good(False).pieces)))
-    probe = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "the-probe"}))
-    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
-    others = await asyncio.gather(
-        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(4))
-    )
-    assert {other.headers["x-mlx-stack-tier"] for other in others} == {"standard"}
-    assert asked(upstream).count("fast") == 1
-    gate.set()
-    assert (await probe).headers["x-mlx-stack-tier"] == "fast"
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
-
-
 async def test_a_probe_whose_client_leaves_blocks_nobody(
     upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
 ) -> None:
@@ -140,22 +110,6 @@ async def test_a_probe_whose_client_leaves_blocks_nobody(
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
     upstream.always(by_model())
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
-
-
-async def test_never_all_of_them(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(DEAD)
-    for _ in range(FAILURES):
-        checked_error(await ask(proxy), 502, "all_tiers_failed")
-    assert [await is_degraded(proxy, tier) for tier in ("fast", "standard", "longctx")] == [
-        True
-    ] * 3
-    ready = await proxy.client.get("/ready")
-    assert ready.status_code == 200, "they are still tried"
-    upstream.calls.clear()
-    upstream.always(by_model())
-    response = await ask(proxy)
-    assert (response.status_code, asked(upstream)) == (200, ["fast"])
-    assert not await is_degraded(proxy), "and the first success brings it back"
 
 
 @pytest.mark.parametrize(
@@ -206,15 +160,6 @@ async def test_litellm_itself_being_gone_degrades_no_tier(
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
 
 
-async def test_escalation_off_still_asks_a_degraded_tier(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    await degrade(upstream, proxy)
-    upstream.always(by_model())
-    response = await ask(proxy, {"X-MLX-Stack-Escalation": "off"})
-    assert response.headers["x-mlx-stack-tier"] == "fast"
-
-
 @pytest.mark.parametrize("silent", ["the server", "LiteLLM"])
 async def test_silence_is_settled_by_asking_the_server_and_litellm(
     silent: str,
@@ -241,19 +186,53 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
         assert await is_degraded(proxy) is (silent == "the server")
 
 
-async def test_a_slow_client_does_not_degrade_a_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+# What changes while a request waits: the tier's state, the time that is left
+
+FAILS = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+ONE_PLACE = {"tiers.fast.max_concurrency": 1}
+
+
+async def ask_behind(
+    proxy: RunningProxy, upstream: ScriptedServer, waiting: int, **headers: str
+) -> list[asyncio.Task[httpx.Response]]:
+    """One request that runs on `fast`, and others that wait for its place."""
+    tasks = [asyncio.create_task(ask(proxy, session(0)))]
+    await upstream.next_call()
+    for number in range(1, waiting + 1):
+        tasks.append(asyncio.create_task(ask(proxy, {**session(number), **headers})))
+        await until_metric(proxy, "mlx_stack_queue_depth", number, tier="fast")
+    return tasks
+
+
+async def test_who_waits_for_a_tier_that_fails_goes_to_the_next(
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    changes = {"tiers.fast.total_timeout": 2}
-    rules = {"failures": 1, "cooldown_seconds": COOLDOWN}
-    proxy = await three_tiers(upstream, start_proxy, changes, wall_clock=clock, degrade=rules)
-    much = b": " + b"x" * 500_000 + b"\n\n"  # comments: no work but to pass them on
-    text = data(chunk({"content": "Hello"}))
-    upstream.always(by_model(fast=Reply.sse(text, *[much] * 40, SILENCE)))
-    client = await slow_client(proxy, post(body(stream=True)))
-    call = await upstream.next_call()
-    async with asyncio.timeout(10):
-        await call.gone.wait()
-    await until_metric(proxy, "mlx_stack_attempts_total", 1, tier="fast", result="timeout")
-    client.close()
-    assert not await is_degraded(proxy)
+    proxy = await three_tiers(upstream, start_proxy, ONE_PLACE, degrade={"failures": 1})
+    gate = asyncio.Event()
+    late = Reply.raw(Wait(gate), FAILS)
+    upstream.always(by_model(fast=late))
+    tasks = await ask_behind(proxy, upstream, waiting=3)
+    gate.set()
+    first, *others = await asyncio.gather(*tasks)
+    assert first.headers["x-mlx-stack-escalation-reason"] == "server_error"
+    assert asked(upstream).count("fast") == 1, "nobody else has to find out"
+    for other in others:
+        assert other.headers["x-mlx-stack-tier"] == "standard"
+        assert other.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+        assert other.headers["x-mlx-stack-attempts"] == "1"
+
+
+async def test_a_probe_is_claimed_when_its_call_begins(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Of requests that arrive in the same moment, when the tier may be tried again, one tries."""
+    clock = Clock()
+    proxy = await with_breaker(upstream, start_proxy, clock)
+    await degrade(upstream, proxy)
+    clock.now += 30
+    answers = await asyncio.gather(*(ask(proxy, session(number)) for number in range(8)))
+    assert asked(upstream).count("fast") == 1
+    assert {answer.headers["x-mlx-stack-tier"] for answer in answers} == {"standard"}
+    upstream.always(by_model())
+    clock.now += 60  # doubled, and by that one probe only
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"

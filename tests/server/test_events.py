@@ -174,15 +174,6 @@ async def test_what_there_is_and_then_what_comes(state: Json, start_proxy: Start
         assert await client.kinds(2) == ["exhausted", "tier_degraded"]
 
 
-async def test_an_empty_store_is_followed_too(state: Json, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(state)
-    async with following(proxy, kind="exhausted") as client:
-        await add_events(proxy.services.store, [event(), event("exhausted"), event()])
-        assert (await client.next())["number"] == 2
-        await add_events(proxy.services.store, [event(), event("exhausted")])
-        assert (await client.next())["number"] == 5
-
-
 async def test_a_client_reads_on_where_it_was(state: Json, start_proxy: StartProxy) -> None:
     """Also where more has come than one page, and filters leave out most of it."""
     store = (proxy := await start_proxy(state)).services.store
@@ -216,17 +207,6 @@ async def test_another_replicas_events_come_too(
     async with following(one) as client:
         await add_events(other.services.store, [event("exhausted")])
         assert (await client.next())["kind"] == "exhausted"
-
-
-async def test_what_an_exchange_did_comes_while_it_runs(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
-    async with following(proxy) as client:
-        upstream.will(litellm_error(500, "no"), text_stream())
-        await ask(proxy, AGENT)
-        found = await client.next()
-        assert found["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
 
 
 async def test_a_store_that_fails_does_not_end_the_stream(

@@ -12,6 +12,7 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -35,14 +36,28 @@ TWO_TIERS = {
 Case = Callable[[ScriptedServer, RunningProxy], Awaitable[None]]
 
 
-async def whole(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(text_stream("All", " well."))
-    assert (await ask(proxy)).status_code == 200
+# What upstream says, what is asked, and the status.
+ANSWERS: dict[str, tuple[tuple[Reply, ...], Any, int]] = {
+    "whole": ((text_stream("All", " well."),), {}, 200),
+    "streamed": ((text_stream(*["Some more words. "] * 20),), WITH_USAGE, 200),
+    "a bad call": ((calling(BAD), calling(GOOD)), {"tools": TOOLS}, 200),
+    "a loop": ((endless({"content": STUCK}), text_stream("All done.")), {}, 200),
+    "a reset": ((Reply.raw(RESET), text_stream("All well.")), {}, 200),
+    "broken off": ((Reply.sse(ROLE, TEXT, CLOSE),), {"stream": True}, 200),
+    "refused": ((), {"headers": {"x-mlx-stack-tier": "none"}}, 400),
+}
 
 
-async def streamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(text_stream(*["Some more words. "] * 20))
-    assert (await ask(proxy, **WITH_USAGE)).status_code == 200
+def answered(name: str) -> Case:
+    replies, asked, status = ANSWERS[name]
+
+    async def case(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+        upstream.will(*replies)
+        assert (await ask(proxy, **asked)).status_code == status
+        assert not upstream.script
+
+    case.__name__ = name
+    return case
 
 
 async def in_a_session(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -52,36 +67,10 @@ async def in_a_session(upstream: ScriptedServer, proxy: RunningProxy) -> None:
         assert response.status_code == 200
 
 
-async def a_bad_call(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(calling(BAD), calling(GOOD))
-    response = await ask(proxy, tools=TOOLS)
-    assert response.headers["x-mlx-stack-retries"] == "1"
-
-
-async def a_loop(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(endless({"content": STUCK}), text_stream("All done."))
-    response = await ask(proxy)
-    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
-
-
-async def a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.raw(RESET), text_stream("All well."))
-    assert (await ask(proxy)).status_code == 200
-
-
-async def broken_off(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.sse(ROLE, TEXT, CLOSE))
-    assert b"error" in (await ask(proxy, stream=True)).content
-
-
 async def nobody_there(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     await upstream.stop()
     assert (await ask(proxy)).status_code == 503
     await upstream.listen()
-
-
-async def refused(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    assert (await ask(proxy, {"x-mlx-stack-tier": "none"})).status_code == 400
 
 
 async def left(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -98,15 +87,9 @@ async def passed_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
 
 
 CASES: list[Case] = [
-    whole,
-    streamed,
+    *map(answered, ANSWERS),
     in_a_session,
-    a_bad_call,
-    a_loop,
-    a_reset,
-    broken_off,
     nobody_there,
-    refused,
     left,
     passed_through,
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.asking import CHAT, ask, body, checked_error
+from tests.server.asking import CHAT, KEEP_ALIVE, ask, body, checked_error
 from tests.server.calling import note_of
 from tests.server.climbing import asked, by_model
 from tests.server.conftest import StartProxy
@@ -25,10 +25,9 @@ from tests.server.pressing import (
     gauge,
     start,
 )
-from tests.support.forced_memory import HOUR, ForcedMemory
+from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import Reply, ScriptedServer
-from tests.support.waiting import until
 
 # The full course
 
@@ -155,37 +154,22 @@ async def test_a_stream_that_it_came_over_says_so_at_its_end(
 @pytest.mark.parametrize(
     "case",
     [
-        ({"X-MLX-Stack-Cloud": "off"}, {}, {}),
-        ({"X-MLX-Stack-Escalation": "off"}, {}, {}),
-        ({"X-MLX-Stack-Tier": "fast"}, {}, {}),
-        ({}, {"tools": []}, {}),
-        ({}, {}, {"cloud_fallback": None}),
-        ({}, {}, {"cloud": False}),
-        ({}, {}, {"cloud_fallback": {**CONSENT, "enabled": False}}),
-        ({}, {}, {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 10_000}}),
+        ({"X-MLX-Stack-Cloud": "off"}, {}),
+        ({}, {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 10_000}}),
     ],
-    ids=[
-        "cloud off",
-        "escalation off",
-        "tier named",
-        "no tools",
-        "no consent",
-        "no cloud at all",
-        "consent taken back",
-        "the cap is used up",
-    ],
+    ids=["cloud off", "the cap is used up"],
 )
 async def test_where_nothing_may_leave_nothing_changes_but_the_header(
-    case: tuple[dict[str, str], dict[str, Any], dict[str, Any]],
+    case: tuple[dict[str, str], dict[str, Any]],
     upstream: ScriptedServer,
     start_proxy: StartProxy,
     memory: ForcedMemory,
 ) -> None:
-    headers, more, escalation = case
+    headers, escalation = case
     proxy = await start(upstream, start_proxy, memory, escalation)
     await memory.shows(WARNING)
     await memory.shows(WARNING, after=60)
-    response = await ask(proxy, headers, **{**COMPLEX, **more})
+    response = await ask(proxy, headers, **COMPLEX)
     assert response.status_code == 200
     assert asked(upstream) == ["fast"]
     assert response.headers[HEADER] == "warning"
@@ -230,48 +214,79 @@ async def test_ready_and_status_tell_it(
         }
 
 
-async def test_a_reader_that_fails_breaks_nothing(
+# Critical memory: one call at a time
+
+
+async def test_what_runs_when_it_gets_critical_runs_on_and_the_rest_waits_for_all_of_it(
     upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
 ) -> None:
     proxy = await start(upstream, start_proxy, memory)
-    await until(lambda: memory.probe.reading)  # the first look, which is still well
-    memory.error = OSError("it broke")
-    await memory.shows(CRITICAL, after=3 * HOUR)
-    response = await ask(proxy)
-    assert response.status_code == 200
-    assert HEADER not in response.headers
-    ready = await proxy.client.get("/ready")
-    assert ready.status_code == 200
-    assert ready.json()["memory_pressure"]["trouble"] == "OSError: it broke"
-
-
-async def test_without_a_source_the_metric_is_absent(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({"reliability.memory_pressure": {"source": "off"}})
-    assert "mlx_stack_memory_pressure" not in (await proxy.client.get("/metrics")).text
-    assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] is None
-
-
-async def test_a_store_that_fails_does_not_stop_the_shedding(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    memory: ForcedMemory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxy = await start(upstream, start_proxy, memory)
-
-    async def fails(change: Any, now: float) -> None:
-        raise RuntimeError("no")
-
-    monkeypatch.setattr(proxy.services.store, "write", fails)
-    await memory.shows(CRITICAL)
     gate = Gate(upstream)
     tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
-    await gate.next_call()
-    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
-    for number in range(2):
+    for _ in tasks:
+        await gate.next_call()
+    tasks += [asyncio.create_task(ask(proxy, session("waits"))) for _ in range(2)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 2, tier="fast")
+    await memory.shows(CRITICAL)
+    gate.gates[0].set()
+    await tasks[0]
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    assert len(gate.gates) == 2, "the other one still runs"
+    gate.gates[1].set()
+    for number in (2, 3):
+        await gate.next_call()
+        assert gate.running == 1
         gate.gates[number].set()
-        if not number:
-            await gate.next_call()
-    assert [(await task).status_code for task in tasks] == [200, 200]
+    assert [(await task).status_code for task in tasks] == [200] * 4
+
+
+async def test_who_waits_too_long_is_told_why_and_goes_nowhere_else(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    more = {"tiers.fast.queue_timeout": 0.2}
+    proxy = await start(upstream, start_proxy, memory, **more)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    first = asyncio.create_task(ask(proxy, model="standard"))
+    await gate.next_call()
+    response = await ask(proxy)
+    error = checked_error(response, 503, "memory_pressure")
+    assert "memory" in error["message"]
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.headers[HEADER] == "critical"
+    assert response.headers["x-mlx-stack-attempts"] == "0"
+    assert asked(upstream) == ["standard"]
+    gate.gates[0].set()
+    assert (await first).status_code == 200
+    assert (await proxy.client.get("/mlx-stack/status")).json()["tiers"]["fast"]["failures"] == 0
+
+
+async def test_a_stream_that_waits_gets_signs_of_life_and_then_the_error(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    more = {"tiers.fast.queue_timeout": 0.5, "stream.keepalive_seconds": 0.1}
+    proxy = await start(upstream, start_proxy, memory, **more)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    first = asyncio.create_task(ask(proxy, model="standard"))
+    await gate.next_call()
+    response = await ask(proxy, stream=True)
+    assert response.status_code == 200
+    assert response.content.startswith(KEEP_ALIVE)
+    assert b'"type":"memory_pressure"' in response.content
+    assert response.content.endswith(b"data: [DONE]\n\n")
+    gate.gates[0].set()
+    await first
+
+
+async def test_ignore_goes_on(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    memory = ForcedMemory(critical_action="ignore")
+    proxy = await start(upstream, start_proxy, memory)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
+    for _ in tasks:
+        await gate.next_call()
+    assert gate.running == 2
+    gate.open()
+    assert [(await task).headers[HEADER] for task in tasks] == ["critical"] * 2

@@ -65,25 +65,6 @@ async def test_litellm_sees_a_chat_completion_alone(
     assert not {"system", "thinking", "new_field"} & body.keys()
 
 
-async def test_a_limit_beyond_the_tiers_window_is_bounded_by_it(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.will(text_stream())
-    proxy = await start_proxy({"tiers.fast.context_window": 4_000})
-    await ask(proxy, max_tokens=32_000)
-    assert upstream.calls[0].json()["max_tokens"] < 4_000
-
-
-async def test_server_tools_beside_others_are_left_out_and_said(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream())
-    reply = await ask(proxy, tools=[SEARCH, TOOL])
-    assert reply.headers["x-mlx-stack-left-out"] == "web_search"
-    (tool,) = upstream.calls[0].json()["tools"]
-    assert tool["function"]["name"] == "look"
-
-
 # Errors
 
 
@@ -128,18 +109,6 @@ async def test_an_overflow_is_said_in_the_words_that_make_a_client_compact(
     assert error["message"] == f"prompt is too long: {tokens} tokens > {window} maximum"
 
 
-async def test_a_used_up_budget(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    upstream.always(text_stream())
-    budget = {"per_session": 1, "policy": "hard_stop"}
-    proxy = await start_proxy({"reliability.token_budget": budget})
-    session = {"x-claude-code-session-id": "0000-1111"}
-    await ask(proxy, session)
-    reply = await ask(proxy, session)
-    assert reply.status_code == 429
-    assert reply.headers["x-should-retry"] == "false"
-    assert reply.json()["error"]["type"] == "rate_limit_error"
-
-
 async def test_an_unknown_key_and_a_wrong_method(
     start_proxy: StartProxy,
 ) -> None:
@@ -164,21 +133,11 @@ async def test_a_stream_that_breaks_ends_with_an_error(
     assert error["error"]["details"]["error_code"] == "all_tiers_failed"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"messages": []},
-        {"messages": "Hello"},
-        {"tools": ["look"]},
-        {"max_tokens": "many"},
-        {"model": 7},
-        {"stream": "yes"},
-    ],
-)
 async def test_what_makes_no_sense_is_refused(
-    more: Json, upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    reply = await ask(proxy, **more)
+    """Each mistake: tests/wire/test_messages_request.py."""
+    reply = await ask(proxy, tools=["look"])
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert upstream.calls == []
 
@@ -235,26 +194,6 @@ async def test_a_model_that_is_no_tiers_passes_through_as_it_came(
         assert (call.target, bytes(call.body)) == (path, content)
 
 
-async def test_without_the_cloud_no_other_model_is_asked(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.models = ("fast", "standard", "claude-in-the-cloud")
-    reply = await ask(proxy, {"x-mlx-stack-cloud": "off"}, model="claude-in-the-cloud")
-    assert reply.status_code == 400
-    assert upstream.calls == []
-
-
-async def test_an_alias_is_stronger_than_what_litellm_lists(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.models = ("fast", "standard", "claude-opus-4")
-    upstream.will(text_stream())
-    proxy = await start_proxy({"reliability.escalation.aliases": {"claude-opus-4": "standard"}})
-    reply = await ask(proxy)
-    assert reply.headers["x-mlx-stack-tier"] == "standard"
-    assert reply.json()["model"] == "claude-opus-4"
-
-
 async def test_tokens_are_counted_without_a_model(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
@@ -283,17 +222,3 @@ async def test_hello_is_not_there(proxy: RunningProxy) -> None:
 
 
 # Sessions
-
-
-async def test_an_agents_history_is_its_own_and_the_budget_its_sessions(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream())
-    session = {"x-claude-code-session-id": "0000-1111"}
-    sub = {**session, "x-claude-code-agent-id": "a-1"}
-    named = {"metadata": {"user_id": '{"session_id": "0000-1111"}'}}
-    replies = [await ask(proxy, session), await ask(proxy, sub), await ask(proxy, **named)]
-    found = [reply.headers["x-mlx-stack-session"] for reply in replies]
-    assert found[0].startswith("x-claude-code-session-id;")
-    assert found[1] != found[0]
-    assert found[2] == found[0].replace("x-claude-code-session-id", "metadata.user_id")

@@ -118,34 +118,3 @@ async def kept(proxy: RunningProxy) -> dict[str, int]:
     found = (await proxy.client.get("/mlx-stack/events?limit=1000")).json()["events"]
     assert all(one["session"] and one["request_id"] and one["time"] for one in found)
     return dict(Counter(one["kind"] for one in found))
-
-
-async def test_budgets_and_breakers_are_told(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    now = 1_780_000_000.0
-    changes = {
-        **SETTINGS,
-        "reliability.escalation.degrade": {"failures": 1, "cooldown_seconds": 30},
-        "reliability.escalation.max_retries_before_escalate": 0,
-        "reliability.token_budget": {"per_session": 30, "per_hour": 1000},
-    }
-    proxy = await start_proxy(changes, wall_clock=lambda: now)
-    upstream.will(litellm_error(500, "no"), *[text_stream()] * 3)
-
-    async def turn(question: str) -> str:
-        messages = [{"role": "user", "content": question}]
-        response = await ask(proxy, {"X-MLX-Stack-Session": "one"}, messages=messages)
-        return response.headers["x-mlx-stack-tier"]
-
-    assert await turn("One?") == "standard"
-    now += 31
-    assert [await turn("Two?"), await turn("Three?")] == ["fast", "fast"]
-    assert await kept(proxy) == {
-        "tier_degraded": 1,
-        "escalated": 1,
-        "tier_recovered": 1,
-        "recovered": 1,
-        "budget_warning": 1,
-        "budget_exceeded": 1,
-    }

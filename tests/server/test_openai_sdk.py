@@ -13,12 +13,10 @@ from tests.support.replies import (
     KINDS,
     TOOLS,
     TOP,
-    USAGE,
     chunk,
     data,
     litellm_error,
     text_chunks,
-    text_stream,
 )
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
 
@@ -40,24 +38,6 @@ def _as_message(payload: Json) -> Json:
 def _with_role(payload: Json) -> Json:
     (choice,) = payload["choices"]
     return {**payload, "choices": [{**choice, "delta": {"role": "assistant", **choice["delta"]}}]}
-
-
-async def test_whole(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
-    upstream.will(KINDS["tool_calls_split"].stream())
-    reply = await sdk.chat.completions.create(model="auto", messages=MESSAGES, tools=TOOLS)
-    calls = reply.choices[0].message.tool_calls
-    assert [(call.function.name, call.function.arguments) for call in calls] == [
-        ("get_weather", '{"city": "Oslo"}'),
-        ("get_time", '{"zone": "CET", "at": null}'),
-    ]
-    assert reply.usage.model_dump(exclude_none=True) == USAGE
-
-
-async def test_streamed(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
-    upstream.will(text_stream("One ", "two"))
-    stream = await sdk.chat.completions.create(model="fast", messages=MESSAGES, stream=True)
-    said = [chunk.choices[0].delta.content or "" async for chunk in stream]
-    assert "".join(said) == "One two"
 
 
 async def test_the_streaming_helper_assembles_tool_calls(
@@ -106,17 +86,6 @@ async def test_what_would_break_it_comes_in_its_form(
     assert reply.usage.total_tokens > 0  # type: ignore[union-attr]
 
 
-async def test_raw_response_headers(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
-    upstream.will(text_stream())
-    raw = await sdk.chat.completions.with_raw_response.create(model="fast", messages=MESSAGES)
-    assert raw.headers["x-mlx-stack-tier"] == "fast"
-    assert raw.request_id == raw.headers["x-mlx-stack-request-id"]
-
-
-async def test_models(sdk: openai.AsyncOpenAI) -> None:
-    assert [model.id async for model in sdk.models.list()][:3] == ["auto", "fast", "standard"]
-
-
 async def test_a_failure_is_not_asked_again_by_the_sdk(
     upstream: ScriptedServer, sdk: openai.AsyncOpenAI
 ) -> None:
@@ -126,15 +95,6 @@ async def test_a_failure_is_not_asked_again_by_the_sdk(
     assert caught.value.status_code == 502
     assert caught.value.type == "all_tiers_failed"
     assert len(upstream.calls) == 1
-
-
-async def test_bad_input_is_a_bad_request(
-    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
-) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        await sdk.chat.completions.create(model="fast", messages=[])
-    assert caught.value.param == "messages"
-    assert upstream.calls == []
 
 
 async def test_a_broken_stream_raises(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -113,9 +112,11 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
                 assert (await client.post(CHAT, json=body())).status_code == 200
             await process.end(how)
         await process.start()
-        async with asyncio.timeout(20):  # it answers a moment before it has told that it began
-            while (await kinds(client))[-1] != "started":  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def has_begun() -> bool:  # it answers a moment before it has told so
+            return (await kinds(client))[-1] == "started"
+
+        await until(has_begun)
         found = await got(client, "/mlx-stack/report")
         assert found["totals"]["right_at_once"] == found["totals"]["requests"] == 6
         assert found["process"] == {"kills": 1, "starts": 3, "stops": 1}
@@ -142,9 +143,12 @@ async def test_what_can_not_be_reached_is_said_at_the_start(
         proxy = await start_proxy({"tiers.fast.health_url": f"{nowhere}/health"})
     await lifetime.started(proxy.services)
     seen = ""
-    async with asyncio.timeout(20):
-        while said not in seen:
-            seen += capfd.readouterr().err
-            await asyncio.sleep(0.01)
+
+    def is_said() -> bool:
+        nonlocal seen
+        seen += capfd.readouterr().err
+        return said in seen
+
+    await until(is_said)
     [line] = [line for line in seen.splitlines() if said in line]
     assert what in line and "mlx-stack-proxy check" in line

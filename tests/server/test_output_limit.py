@@ -69,18 +69,6 @@ async def test_each_choice_has_the_limit(upstream: ScriptedServer, proxy: Runnin
     assert first["finish_reason"] == "length"
 
 
-async def test_a_call_that_came_whole_is_not_cut(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    call = calls_note("word " * 50)
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    upstream.always(lambda _: Reply.json(completion(message, "tool_calls")))
-    response = await ask(proxy, max_tokens=10, tools=[NOTE])
-    (choice,) = response.json()["choices"]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["tool_calls"][0]["function"] == call["function"]
-
-
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(
     "more",

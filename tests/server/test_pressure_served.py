@@ -24,8 +24,9 @@ from tests.server.polling import until_metric
 from tests.support.forced_memory import ForcedMemory
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
-from tests.support.running_proxy import RunningProxy, listening_socket
+from tests.support.running_proxy import listening_socket
 from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
 
 
 @contextlib.asynccontextmanager
@@ -90,23 +91,18 @@ async def test_a_proxy_reads_it(upstream: ScriptedServer, start_proxy: StartProx
         assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] == "host"
 
 
-async def until_trouble(proxy: RunningProxy) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if (await proxy.client.get("/ready")).json()["memory_pressure"]["trouble"]:
-                return
-            await asyncio.sleep(0.01)
-
-
 async def test_a_proxy_whose_source_is_not_there_serves_on(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     upstream.always(text_stream())
     proxy = await start_proxy(reading_from(f"http://127.0.0.1:{free_port()}/"))
-    await until_trouble(proxy)
-    found = (await proxy.client.get("/ready")).json()["memory_pressure"]
-    assert found["level"] == "normal"
-    assert "refused" in found["trouble"]
+
+    async def trouble() -> Any:
+        found = (await proxy.client.get("/ready")).json()["memory_pressure"]
+        assert found["level"] == "normal"
+        return found["trouble"]
+
+    assert "refused" in await until(trouble)
     assert "mlx_stack_memory_pressure" not in (await proxy.client.get("/metrics")).text
     response = await ask(proxy)
     assert response.status_code == 200

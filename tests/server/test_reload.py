@@ -20,10 +20,10 @@ from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import data, litellm_error, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("ok"))
 DONE = b"data: [DONE]\n\n"
-SECONDS = 20  # a hang is what would fail here
 
 
 def change(proxy: RunningProxy, **changes: Any) -> None:
@@ -161,10 +161,8 @@ async def test_sighup_and_a_changed_file_in_the_real_process(
     proxy = ProxyProcess(tmp_path, upstream.url, options=("--log-file", str(log)))
 
     async def until_said(event: str, times: int = 1) -> None:
-        async with asyncio.timeout(SECONDS):
-            while log.read_text(encoding="utf-8").count(f'"event":"{event}"') < times:
-                assert proxy.process.returncode is None
-                await asyncio.sleep(0.02)
+        wanted = f'"event":"{event}"'
+        await until(lambda: log.read_text(encoding="utf-8").count(wanted) >= times)
 
     async with proxy, proxy.client() as client:
         await proxy.start()

@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from mlx_stack_proxy.operator.cli import main
 from mlx_stack_proxy.operator.remote.events import events_in
 from mlx_stack_proxy.state.store import Change
-from tests.server.asking import ask, body
+from tests.server.asking import CHAT, ask, body
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT
 from tests.support.ports import free_port
+from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
-from tests.support.running_proxy import RunningProxy, proxy_config
+from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 from tests.support.storing import add_events, commit
 
@@ -96,20 +98,28 @@ async def test_events_of_a_request(
     assert found == [(ids[1], "escalated"), (ids[1], "recovered")]
 
 
+LOOP = {"kind": "loop_warning", "session": "ab" * 16, "tier": "fast"}
+REPEATED = {"detector": "repetition", "pattern": "e9838d9ec5ad1f0b"}
+OPINION = {**REPEATED, "action": "second_opinion", "tool": "look"}
+STALLS = {"from": "warning", "to": "critical", "cause": "stalls"}
+NOBODYS = {"kind": "pressure_changed", "request_id": "", "session": "", "tier": ""}
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({**LOOP, "detail": {**REPEATED, "action": "warning", "tool": ""}}, "detector=repetition"),
+        ({**LOOP, "detail": OPINION}, "detector=repetition action=second_opinion tool=look"),
+        ({**NOBODYS, "detail": STALLS}, "pressure_changed   warning > critical, stalls"),
+    ],
+)
 async def test_what_the_kind_says_already_is_not_told_again(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
+    event: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str], proxy: RunningProxy
 ) -> None:
-    common = {"time": time.time(), "tier": "fast", "session": "ab" * 16, "kind": "loop_warning"}
-    details = [
-        {"detector": "repetition", "action": action, "tool": tool, "pattern": "e9838d9ec5ad1f0b"}
-        for action, tool in (("warning", ""), ("second_opinion", "look"))
-    ]
-    await add_events(proxy.services.store, [{**common, "detail": detail} for detail in details])
+    await add_events(proxy.services.store, [{**event, "time": time.time()}])
     _, out, _ = await said(capsys, proxy, "events")
-    assert [line.partition("abababababab ")[2] for line in out.splitlines()] == [
-        "detector=repetition",
-        "detector=repetition action=second_opinion tool=look",
-    ]
+    who = "abababababab " if event["session"] else ""
+    assert out.endswith(f"{who}{told}\n")
 
 
 async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
@@ -138,50 +148,32 @@ async def test_a_clients_text_moves_no_cursor_and_begins_no_line(
         assert len(out.splitlines()) == (1 if words == ["events"] else 3)
 
 
-async def test_an_event_of_no_request_is_told_in_few_words(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
-) -> None:
-    detail = {"from": "warning", "to": "critical", "cause": "stalls"}
-    nobody = {"request_id": "", "session": "", "tier": ""}
-    event = {**nobody, "time": time.time(), "kind": "pressure_changed", "detail": detail}
-    await add_events(proxy.services.store, [event])
-    _, out, _ = await said(capsys, proxy, "events")
-    assert out.endswith("pressure_changed   warning > critical, stalls\n")
-
-
 async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_path: Path) -> None:
     """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
-    port = free_port()
     changes = {
-        "server.port": port,
         "reliability.escalation.chain": ["fast", "standard"],
         "reliability.escalation.sticky_seconds": 0,
         "state": {"backend": "sqlite", "path": str(tmp_path / "state.db")},
     }
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))
+    async with ProxyProcess(tmp_path, upstream.url, changes) as proxy:
 
-    async def escalate() -> None:
-        upstream.will(Reply.json({}, status=500), text_stream("Hello"))
-        async with httpx.AsyncClient(trust_env=False) as client:
-            url = f"http://127.0.0.1:{port}/v1/chat/completions"
-            assert (await client.post(url, json=body(), timeout=20)).status_code == 200
+        async def escalate() -> None:
+            upstream.will(Reply.json({}, status=500), text_stream("Hello"))
+            async with proxy.client() as client:
+                assert (await client.post(CHAT, json=body())).status_code == 200
 
-    async with command("serve", "--config", str(config)) as proxy:
-        await until_ready(port)
+        await proxy.start()
         await escalate()
-        follow = ("events", "--follow", "--json", "--config", str(config))
-        async with command(*follow) as follower:
+        async with command("events", "--follow", "--json", "--config", str(proxy.file)) as follower:
             assert json.loads(await line(follower.stdout))["number"] == 1
             await escalate()
             assert json.loads(await line(follower.stdout))["number"] == 2
-            proxy.terminate()
-            await proxy.wait()
+            await proxy.end(signal.SIGTERM)
             assert b"waiting for the proxy" in await line(follower.stderr)
-            async with command("serve", "--config", str(config)):
-                assert b"the proxy is back" in await line(follower.stderr)
-                await escalate()
-                assert json.loads(await line(follower.stdout))["number"] == 3
+            await proxy.start()
+            assert b"the proxy is back" in await line(follower.stderr)
+            await escalate()
+            assert json.loads(await line(follower.stdout))["number"] == 3
 
 
 @contextlib.asynccontextmanager
@@ -204,16 +196,6 @@ async def line(stream: asyncio.StreamReader | None) -> bytes:
     assert stream is not None
     async with asyncio.timeout(GENEROUS):
         return await stream.readline()
-
-
-async def until_ready(port: int) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return
-            await asyncio.sleep(0.05)
 
 
 def test_a_line_separator_within_an_event_ends_no_line() -> None:

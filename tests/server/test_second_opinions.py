@@ -1,29 +1,30 @@
-"""Before a call is made again whose result has just come, the next tier is asked, once."""
+"""Before a call or an id goes out that is likely wrong, the next tier is asked, once."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.server.asking import checked_error
-from tests.server.calling import messages_of
+from tests.server.asking import ask
+from tests.server.calling import GET_ORDER, deltas, getting, messages_of
 from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
-from tests.server.looping import CHAIN, RULES, STUCK, TOOLS, Agent, calling, endless
+from tests.server.looping import CHAIN, STUCK, Agent, calling, endless
 from tests.support.replies import (
     ROLE,
     TEXT,
     chunk,
+    data,
     litellm_error,
     stream,
-    with_role,
+    text_chunks,
+    text_stream,
 )
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer, WhenWhole
-from tests.tool_validation.calls import parameters, tool
+from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer, Wait, WhenWhole
 
-Json = dict[str, Any]
 ASKED = ["fast", "fast", "standard"]
 COUNTED = 'mlx_stack_loops_total{action="second_opinion",detector="repetition"} '
 THREE = {
@@ -111,14 +112,13 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", FAILURES)
 async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
-    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, name: str
+    upstream: ScriptedServer, start_proxy: StartProxy, name: str
 ) -> None:
     agent = Agent(await start_proxy(THREE))
     upstream.will(calling("look"), calling("look"), FAILURES[name])
-    await twice(agent, stream=streamed)
+    await twice(agent)
     checked_first_reply(agent)
     assert asked(upstream) == ASKED
     agent.follow_up(agent.responses[0])
@@ -127,74 +127,74 @@ async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
     assert asked(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
 
 
-async def test_an_opinion_with_an_id_that_may_be_wrong_is_one(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}), "result of {}, 8874449".format)
-    order = parameters("order_id", order_id="string")
-    function = {"name": "get_order", "arguments": '{"order_id": "887449"}'}
-    one = {"index": 0, "id": "call_order", "type": "function", "function": function}
-    slip = stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
-    upstream.will(calling("look"), calling("look"), slip)
-    await twice(agent, tools=[*TOOLS, tool("get_order", order)])
-    assert "get_order" in agent.responses[-1].text
+# Before an id goes out that is hardly the one that is meant, the next tier is asked, too
 
-
-@pytest.mark.parametrize(
-    ("changes", "answer"),
-    [
-        ({f"{RULES}.on_break": "stop"}, endless({"content": STUCK})),
-        ({"reliability.tool_validation.on_exhausted": "return_last"}, BAD_CALL),
-    ],
-)
-async def test_what_is_delivered_elsewhere_is_no_opinion(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json, answer: Reply
-) -> None:
-    agent = Agent(await start_proxy({**THREE, **changes}))
-    upstream.will(calling("look"), calling("look"), answer)
-    await twice(agent)
-    checked_first_reply(agent)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {CHAIN: ["fast"]},
-        {"reliability.escalation.enabled": False},
-        {f"{RULES}.second_opinion": False},
-    ],
-)
-async def test_nobody_is_asked_and_nothing_counted(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json
-) -> None:
-    proxy = await start_proxy(changes)
-    agent = Agent(proxy)
-    upstream.will(calling("look"), calling("look"))
-    await twice(agent)
-    checked_first_reply(agent)
-    assert asked(upstream) == ["fast", "fast"]
-    assert await asked_how_often(proxy) == 0
+TWO_TIERS = {"reliability.escalation.chain": ["fast", "standard"]}
+ORDERS = [GET_ORDER]
+LOOK_UP = [{"role": "user", "content": "Look up order 8874449."}]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_call_that_may_not_be_made_is_none_to_ask_about(
+async def test_the_next_tiers_goes_out_in_its_stead(
     upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
 ) -> None:
-    """Else it would go out where the next tier has nothing better."""
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
-    upstream.otherwise = lambda call: calling("look")
-    agent.follow_up(await agent.turn())
-    last = await agent.turn(stream=streamed, tool_choice="none")
-    checked_error(last, 422, "tool_validation_failed")
+    proxy = await start_proxy(TWO_TIERS)
+    upstream.will(getting("887449"), getting("8874449"))
+    response = await ask(proxy, messages=LOOK_UP, tools=ORDERS, stream=streamed)
+    assert asked(upstream) == ["fast", "standard"]
+    assert messages_of(upstream.calls[1]) == LOOK_UP, "nobody tells it anything"
+    assert "8874449" in response.text
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
+    upstream.will(text_stream("Done."))
+    await ask(proxy, messages=LOOK_UP, tools=ORDERS)
+    assert asked(upstream)[2:] == ["fast"], "a doubt doesn't hold the session there"
 
 
-async def test_nor_is_a_call_that_two_tiers_make_wrongly_believed(
+@pytest.mark.parametrize(
+    "answer",
+    [
+        getting("887449"),
+        getting("88744499"),
+        text_stream("I can't help with that."),
+        litellm_error(500, "no"),
+        text_stream(""),
+    ],
+    ids=["the same", "another slip", "no call", "an error", "nothing"],
+)
+async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
+    upstream: ScriptedServer, start_proxy: StartProxy, answer: Reply
+) -> None:
+    proxy = await start_proxy(TWO_TIERS)
+    upstream.will(getting("887449"), answer, getting("887449"))
+    response = await ask(proxy, messages=LOOK_UP, tools=ORDERS, stream=True)
+    assert asked(upstream) == ["fast", "standard"]
+    assert response.status_code == 200
+    assert "error" not in response.text
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert "x-mlx-stack-escalated-from" not in response.headers
+    (call,) = [one for delta in deltas(response) for one in delta.get("tool_calls", ())]
+    assert call["function"]["arguments"] == '{"order_id": "887449"}'
+    said: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "not found"},
+        {"role": "user", "content": "Once more."},
+    ]
+    await ask(proxy, messages=[*LOOK_UP, *said], tools=ORDERS)
+    assert asked(upstream)[2:] == ["fast"]
+
+
+async def test_nobody_waits_for_a_tier_that_is_busy(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
-    upstream.otherwise = lambda call: calling("look")
-    agent.follow_up(await agent.turn())
-    for _ in range(2):
-        agent.follow_up(agent.responses[0])
-    checked_error(await agent.turn(tool_choice="none"), 422, "loop_detected")
-    assert asked(upstream)[1:] == ["fast", "standard", "standard"], "one last try with the hint"
+    proxy = await start_proxy({**TWO_TIERS, "tiers.standard.max_concurrency": 1})
+    release = asyncio.Event()
+    role, text, end = (data(one) for one in text_chunks("Slowly."))
+    upstream.will(Reply.sse(role, text, Wait(release), end), getting("887449"))
+    other = asyncio.create_task(ask(proxy, {"x-mlx-stack-tier": "standard"}))
+    await upstream.next_call()
+    response = await ask(proxy, messages=LOOK_UP, tools=ORDERS)
+    assert "887449" in response.text
+    assert asked(upstream) == ["standard", "fast"]
+    release.set()
+    await other

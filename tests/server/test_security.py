@@ -20,12 +20,14 @@ from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.telemetry import log
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
+from tests.server.sockets import raw_answer, request
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parents[2]
 INVALID = "invalid_request_error"
+GOOD = json.dumps(body()).encode()
 PATIENCE = 20  # seconds; only a hang would take them
 
 
@@ -39,26 +41,6 @@ async def elsewhere() -> AsyncIterator[ScriptedServer]:
 
 def never_asked(server: ScriptedServer) -> bool:
     return server.calls == [] and not server.connections
-
-
-def head(target: str, host: str, content: bytes, method: str = "POST") -> bytes:
-    lines = (
-        f"{method} {target} HTTP/1.1",
-        f"host: {host}",
-        "content-type: application/json",
-        f"content-length: {len(content)}",
-        "connection: close",
-    )
-    return "\r\n".join([*lines, "", ""]).encode() + content
-
-
-async def whole_answer(proxy: RunningProxy, request: bytes) -> bytes:
-    reader, writer = await proxy.raw(request)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return await reader.read()
-    finally:
-        writer.close()
 
 
 # --- a client does not choose where we connect -------------------------------------------------
@@ -90,7 +72,7 @@ async def test_a_target_leads_nowhere_but_to_litellm(
     upstream.always(Reply.json({"ok": 1}))
     name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
     for host in (f"127.0.0.1:{proxy.port}", f"127.0.0.1:{elsewhere.port}"):
-        answer = await whole_answer(proxy, head(name, host, json.dumps(body()).encode()))
+        answer = await raw_answer(proxy, request(name, GOOD, f"host: {host}", "connection: close"))
         assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500")
     assert never_asked(elsewhere)
     # LiteLLM's own administration lies beside /v1, and we may hold its master key.
@@ -168,10 +150,8 @@ async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(
 ) -> None:
     """What an HTTP parser takes for two lines are two headers of the request, and no more."""
     upstream.always(text_stream("Hello"))
-    content = json.dumps(body()).encode()
-    request = head(CHAT, f"127.0.0.1:{proxy.port}", content)
-    request = request.replace(b"connection:", f"{name}: {value}\r\nconnection:".encode())
-    answer = await whole_answer(proxy, request)
+    lines = (f"{name}: {value}", "connection: close")
+    answer = await raw_answer(proxy, request(CHAT, GOOD, *lines))
     first, _, rest = answer.partition(b"\r\n")
     assert first.split(b" ")[1] in (b"200", b"400")
     assert b"x-evil" not in rest.partition(b"\r\n\r\n")[0].lower()

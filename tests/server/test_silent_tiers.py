@@ -1,4 +1,4 @@
-"""A tier that says nothing while its server answers: its model may hang, or read a long prompt."""
+"""A tier that says nothing while its server answers: its model may hang."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import deadlines
-from mlx_stack_proxy.engine.decisions import Decisions
-from tests.faults.catalogue import DONE, good
 from tests.server.asking import ask
 from tests.server.climbing import asked, by_model, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.polling import is_degraded
-from tests.support.replies import chunk, data, text_chunks
-from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer, Wait
+from tests.support.replies import chunk, data
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 HANGS = Reply.sse(SILENCE)
 SECOND = {"exchange_timeout": 1.0}
@@ -60,46 +58,3 @@ async def test_one_that_hangs_is_left_in_time(
     assert response.status_code == 200 and "error" not in response.text
     assert asked(upstream) == ["fast", "standard"]
     assert await is_degraded(proxy)
-
-
-async def test_after_text_it_is_waited_for(
-    upstream: ScriptedServer, start_proxy: StartProxy, health: ScriptedServer
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, silent(health, "fast"), **SECOND)
-    first, second, *rest = [data(one) for one in text_chunks("This has gone out.")]
-    upstream.always(by_model(fast=Reply.sse(first, second, Delay(1.5), *rest, DONE)))
-    response = await ask(proxy, stream=True)
-    assert "error" not in response.text
-    assert asked(upstream) == ["fast"]
-
-
-async def test_it_is_not_left_for_a_queue_but_when_there_is_room_again(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    health: ScriptedServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gate = asyncio.Event()
-    found = []
-    look = Decisions.leaves_silent
-
-    def seen(*given: Any) -> bool:
-        found.append(look(*given))
-        gate.set()
-        return found[-1]
-
-    monkeypatch.setattr(Decisions, "leaves_silent", seen)
-    busy = Reply.sse(Wait(gate), *good(False).pieces)
-    places = {f"tiers.{tier}.max_concurrency": 1 for tier in ("standard", "longctx")}
-    proxy = await three_tiers(
-        upstream, start_proxy, silent(health, "fast", **places), exchange_timeout=2.0
-    )
-    upstream.always(by_model(fast=HANGS, standard=busy, longctx=busy))
-    others = [asyncio.create_task(ask(proxy, model=tier)) for tier in ("standard", "longctx")]
-    for _ in others:
-        await upstream.next_call()
-    async with asyncio.timeout(30):
-        response = await ask(proxy)
-    assert response.headers["x-mlx-stack-escalation-reason"] == "timeout"
-    assert found[0] is False and found[-1] is True
-    assert {one.status_code for one in await asyncio.gather(*others)} == {200}

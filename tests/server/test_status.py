@@ -1,4 +1,4 @@
-"""`/mlx-stack/status`: what stands there is what has happened; and the command that shows it."""
+"""`/mlx-stack/status` and `/mlx-stack/report`: what stands there is what has happened."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from tests.server.asking import ask
 from tests.server.calling import BAD, GOOD, TOOLS, calling
 from tests.server.conftest import StartProxy
 from tests.server.failing import SETTINGS
+from tests.support.clock import Clock
 from tests.support.replies import data, litellm_error, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 GENEROUS = 20  # seconds; what takes longer hangs
 CHANGES = {
@@ -38,26 +40,16 @@ async def status(proxy: RunningProxy) -> dict[str, Any]:
     return found
 
 
-async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_what_is_spent(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    """What else has happened is the report's: the same counts, of a day."""
     proxy = await start_proxy(CHANGES)
-    upstream.will(text_stream())
+    upstream.will(text_stream(), litellm_error(500, "no"), calling(GOOD))
     await ask(proxy)
-    upstream.will(calling(BAD), calling('{"query": "quokka",}'))
     await ask(proxy, tools=TOOLS)
-    upstream.will(litellm_error(500, "no"), calling(GOOD))
-    await ask(proxy, tools=TOOLS)
-    upstream.will(litellm_error(400, "what?"))
-    await ask(proxy)
     found = await status(proxy)
     assert found["tiers"]["fast"]["tokens_per_second"] > 0
-    fast, standard = found["day"]["by_tier"]["fast"], found["day"]["by_tier"]["standard"]
-    counts = ("requests", "attempts", "failed", "retries", "left")
-    assert [fast.get(name, 0) for name in counts] == [3, 5, 2, 1, 1]
-    assert [standard.get(name, 0) for name in counts] == [1, 1, 0, 0, 0]
     totals = found["day"]["totals"]
-    assert (totals["requests"], totals["turns"]) == (4, 3)
-    assert (totals["retries"], totals["left"]) == (1, 1)
-    assert (totals["invalid_calls"], totals["repairs"]) == (1, 1)
+    assert (totals["requests"], totals["left"]) == (2, 1)
     hour, tier = found["budgets"]
     spent = totals["tokens_in"] + totals["tokens_out"]
     assert hour == {"scope": "hour", "used": spent, "limit": 1000}
@@ -72,23 +64,18 @@ async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: S
     role, text, end = (data(one) for one in text_chunks(long_text(400)))
     upstream.will(Reply.sse(role, text, Wait(rest), end, b"data: [DONE]\n\n"), text_stream())
     asking = [asyncio.create_task(ask(proxy, stream=True)) for _ in range(2)]
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            found = await status(proxy)
-            fast = found["tiers"]["fast"]
-            if fast["waiting"] and fast["tokens_per_second"]:
-                break
-            await asyncio.sleep(0.01)
+
+    async def busy() -> Any:
+        found = await status(proxy)
+        fast = found["tiers"]["fast"]
+        return fast["waiting"] and fast["tokens_per_second"] and found
+
+    found = await until(busy)
+    fast = found["tiers"]["fast"]
     assert (fast["in_flight"], fast["waiting"], found["running"]) == (1, 1, 2)
     rest.set()
     assert [one.status_code for one in await asyncio.gather(*asking)] == [200, 200]
     assert (await status(proxy))["running"] == 0
-
-
-async def test_to_look_changes_nothing(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy({"reliability.token_budget": {"per_hour": 1}})
-    for _ in range(3):
-        assert (await status(proxy))["budgets"] == [{"scope": "hour", "used": 0, "limit": 1}]
 
 
 async def test_a_store_that_fails_is_said(
@@ -121,23 +108,111 @@ async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningPro
     os.close(theirs)
     shown = bytearray()
 
-    async def until(text: bytes) -> None:
+    async def until_shown(text: bytes) -> None:
         async with asyncio.timeout(GENEROUS):
             while text not in shown:
                 with contextlib.suppress(OSError):  # its end was closed: it has ended
                     shown.extend(await asyncio.to_thread(os.read, ours, 65_536))
 
     try:
-        await until(b"0 requests, 0 delivered")
+        await until_shown(b"0 requests, 0 delivered")
         assert b"\x1b[?1049h" in shown, "a screen of its own"
         await ask(proxy)
-        await until(b"1 request, 1 delivered")
+        await until_shown(b"1 request, 1 delivered")
         os.write(ours, b"\x03")
         async with asyncio.timeout(GENEROUS):
             assert await process.wait() == 130
-        await until(b"\x1b[?1049l")
+        await until_shown(b"\x1b[?1049l")
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
         os.close(ours)
+
+
+# The report
+
+Json = dict[str, Any]
+
+
+async def report(proxy: RunningProxy, **query: Any) -> Json:
+    response = await proxy.client.get("/mlx-stack/report", params=query)
+    assert response.status_code == 200, response.text
+    found: Json = response.json()
+    return found
+
+
+def named(agent: str) -> Json:
+    return {"headers": {"X-MLX-Stack-Agent": agent}}
+
+
+async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(SETTINGS)
+    upstream.will(text_stream())
+    await ask(proxy, **named("a"))
+    upstream.will(calling(BAD), calling(GOOD))
+    await ask(proxy, tools=TOOLS, **named("a"))
+    upstream.will(calling('{"query": "quokka",}'))
+    await ask(proxy, tools=TOOLS, **named("b"))
+    upstream.will(litellm_error(400, "what?"))
+    await ask(proxy, **named("b"))
+    found = await report(proxy)
+    assert found["agents"] == ["a", "b"]
+    totals = found["totals"]
+    assert totals["requests"] == 4
+    assert {name: totals[name] for name in totals if name in ("turns", "client_errors")} == {
+        "turns": 3,
+        "client_errors": 1,
+    }
+    ways = ("right_at_once", "retried_right", "repaired", "escalated_right")
+    assert [totals.get(way, 0) for way in ways] == [1, 1, 1, 0]
+    assert totals["attempts"] == 5
+    assert totals["retries"] == 1
+    assert totals["invalid_calls"] == 1
+    assert totals["failed:tool_validation_failure"] == 1
+    assert totals["tokens_in"] > 0
+    assert totals["model_seconds"] > 0
+    assert found["by_agent"]["b"]["requests"] == 2
+    assert found["by_tier"]["fast"]["requests"] == 4
+    [of_b] = (await report(proxy, agent="b"))["hours"]
+    assert of_b["counts"] == found["by_agent"]["b"]
+    assert of_b["agent"] == "b"
+
+
+async def test_another_tier_and_an_error(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({**SETTINGS, "reliability.escalation.max_retries_before_escalate": 0})
+    upstream.will(litellm_error(500, "no"), text_stream())
+    await ask(proxy, **named("a"))
+    upstream.will(*[litellm_error(500, "no")] * 2)
+    await ask(proxy, **named("a"))
+    found = await report(proxy)
+    fast, standard = found["by_tier"]["fast"], found["by_tier"]["standard"]
+    assert fast["left:server_error"] == 2
+    assert fast["failed:server_error"] == 2
+    assert standard["escalated_right"] == 1
+    assert standard["errors:all_tiers_failed"] == 1
+    [failed] = found["failures"]
+    assert failed["agent"] == "a"
+    assert failed["type"] == "all_tiers_failed"
+    assert failed["command"].endswith(failed["request_id"])
+
+
+async def test_hours_are_told_apart(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> None:
+    proxy = await start_proxy(SETTINGS, wall_clock=clock)
+    for _ in range(2):
+        upstream.will(text_stream())
+        await ask(proxy, **named("a"))
+        clock.now += 3600
+    found = await report(proxy, since="3h")
+    assert [entry["counts"]["requests"] for entry in found["hours"]] == [1, 1]
+    assert found["since"] == found["hours"][0]["hour"] - 3600
+    assert (await report(proxy, since="20m"))["totals"] == {}
+
+
+@pytest.mark.parametrize("query", [{"since": "yesterday"}, {"until": "3h", "since": "1h"}])
+async def test_what_makes_no_sense_is_refused(proxy: RunningProxy, query: Json) -> None:
+    response = await proxy.client.get("/mlx-stack/report", params=query)
+    assert response.status_code == 400
+    assert "since" in response.json()["error"]["message"]

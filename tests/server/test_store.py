@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+from mlx_stack_proxy.state.redis import RedisStore
 from tests.server.asking import ask
+from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
+from tests.server.climbing import ESCALATION
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, BUDGET, NO_LOOPS, USED
 from tests.state.reading import contents
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 HARD = {f"{BUDGET}.policy": "hard_stop"}
@@ -82,13 +89,12 @@ async def test_redis_goes_and_comes_back(
     ready = await proxy.client.get("/ready")
     assert "Redis can't be reached" in ready.json()["store"]
     redis.start()
-    async with asyncio.timeout(20):
-        while await store_of(proxy) != "ok":  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    # What was spent meanwhile is counted now; what Redis itself has forgotten is gone.
-    async with asyncio.timeout(20):
-        while await used(proxy) != 16 * USED:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+
+    async def is_counted() -> bool:
+        """What was spent meanwhile; what Redis itself has forgotten is gone."""
+        return await store_of(proxy) == "ok" and await used(proxy) == 16 * USED
+
+    await until(is_counted)
     await ask(proxy, AGENT)
     assert await used(proxy) == 17 * USED
 
@@ -102,3 +108,74 @@ async def test_a_hard_stop_wants_the_truth(
     response = await ask(proxy, AGENT)
     assert (response.status_code, response.json()["error"]["scope"]) == (429, "store")
     assert upstream.calls == []
+
+
+# How often an exchange asks Redis, as the server itself sees it (MONITOR)
+
+HARD_STOP = {f"{BUDGET}.policy": "hard_stop"}
+RETRIES = {f"{RULES}.max_retries": 3, f"{ESCALATION}.max_retries_before_escalate": 2}
+HELLO = text_stream("Hello")
+
+
+@asynccontextmanager
+async def watched(redis: RedisServer, proxy: RunningProxy) -> AsyncIterator[list[str]]:
+    """What comes in over the network meanwhile: our scripts by their names, else the command."""
+    store = proxy.services.store
+    assert isinstance(store, RedisStore)
+    names = {script.sha: name for name, script in store._link.scripts.items()}
+    seen: list[str] = []
+    async with Redis.from_url(redis.url) as client, client.monitor() as monitor:
+        yield seen
+        assert redis.ask("ECHO", "enough") is not None
+        while (told := await monitor.next_command())["command"] != "ECHO enough":
+            if told["client_type"] != "lua":
+                words = told["command"].split()
+                seen.append(names[words[1]] if words[0] == "EVALSHA" else words[0])
+
+
+async def known_to(redis: RedisServer, proxy: RunningProxy) -> None:
+    """A server that was started anew is sent each script's text once: not what is counted here."""
+    store = proxy.services.store
+    assert isinstance(store, RedisStore)
+    async with Redis.from_url(redis.url) as client:
+        for script in store._link.scripts.values():
+            await client.script_load(script.script)
+
+
+@pytest.mark.parametrize(
+    ("replies", "changes", "asked"),
+    [
+        ([HELLO], {}, ["load", "write"]),
+        ([HELLO], HARD_STOP, ["load", "reserve", "write"]),
+        # Once for the bad call, once for the recovery.
+        (
+            [calling(BAD), calling(GOOD)],
+            RETRIES,
+            ["load", "write", "write", "write"],
+        ),
+        # Each further attempt sets tokens aside anew, where a budget is to be exact.
+        (
+            [calling(BAD), calling(GOOD)],
+            {**RETRIES, **HARD_STOP},
+            ["load", "reserve", "write", "reserve", "write", "write", "write"],
+        ),
+    ],
+    ids=["plain", "hard_stop", "retried", "retried under hard_stop"],
+)
+async def test_the_round_trips_of_an_exchange(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    redis: RedisServer,
+    *,
+    replies: list[Reply],
+    changes: dict[str, object],
+    asked: list[str],
+) -> None:
+    state = {"state.backend": "redis", "state.redis_url": redis.url}
+    proxy = await start_proxy({**state, **changes})
+    await known_to(redis, proxy)
+    upstream.will(*replies)
+    async with watched(redis, proxy) as seen:
+        response = await ask(proxy, tools=TOOLS)
+    assert response.headers["x-mlx-stack-attempts"] == str(len(replies))
+    assert sorted(seen) == sorted(asked)  # nobody waits for events: they may come in between

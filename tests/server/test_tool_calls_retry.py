@@ -8,8 +8,11 @@ import pytest
 
 from tests.server.asking import (
     MESSAGES,
+    NOTE,
     ask,
     checked_error,
+    checked_error_body,
+    payloads,
     text_of,
 )
 from tests.server.calling import (
@@ -18,19 +21,21 @@ from tests.server.calling import (
     GOOD,
     MISSING,
     RULES,
+    SECOND,
     TOOLS,
     calling,
     delta,
     deltas,
     finishes,
     messages_of,
+    note_of,
 )
 from tests.server.conftest import StartProxy
 from tests.support.replies import (
     DONE,
     ROLE,
     TEXT,
-    chunk,
+    TOP,
     data,
     litellm_error,
     stream,
@@ -124,36 +129,6 @@ async def test_switched_off_or_bypassed_it_passes(
     assert passed.status_code == 200
 
 
-async def test_one_bad_choice_of_two(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    def both(second: str) -> Reply:
-        return stream(
-            [
-                chunk(delta(GOOD), index=0),
-                chunk(delta(second), index=1),
-                chunk({}, "tool_calls", index=0),
-                chunk({}, "tool_calls", index=1),
-            ]
-        )
-
-    upstream.will(both(BAD), both('{"query": "wombat"}'))
-    response = await ask(proxy, tools=TOOLS, n=2, stream=True)
-    assert response.headers["x-mlx-stack-retries"] == "1"
-    assert b"limit" not in response.content
-    assert finishes(response) == ["tool_calls", "tool_calls"]
-
-
-async def test_a_reply_that_misses_its_format(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream("Sure", "!"), text_stream('{"a": ', "1}"))
-    wanted = {"type": "json_object"}
-    response = await ask(proxy, response_format=wanted, stream=True)
-    assert text_of(response.content) == '{"a": 1}'
-    assert response.headers["x-mlx-stack-retries"] == "1"
-    (only,) = messages_of(upstream.calls[1])
-    assert "The response was: Sure!" in only["content"]
-
-
 async def test_a_retry_closes_the_response_of_the_attempt_before(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -163,26 +138,6 @@ async def test_a_retry_closes_the_response_of_the_attempt_before(
     asking = asyncio.create_task(ask(proxy, tools=TOOLS))
     assert await (await upstream.next_call()).left_within(3)
     asking.cancel()
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_a_retry_that_the_server_does_not_take(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """Its temperatures end at 1, say; it may be where the correction stands, so that is tried."""
-    chain = ["fast", "standard"]
-    proxy = await start_proxy({f"{RULES}.max_retries": 3, "reliability.escalation.chain": chain})
-    refusal = litellm_error(400, "temperature: range: 0..1")
-    upstream.will(calling(BAD), refusal, refusal, calling(GOOD))
-    response = await ask(proxy, tools=TOOLS, stream=streams, temperature=1)
-    assert response.status_code == 200
-    assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
-    assert [call.json()["model"] for call in upstream.calls] == [*["fast"] * 3, "standard"]
-    assert messages_of(upstream.calls[3]) == MESSAGES
-    upstream.will(calling(BAD), refusal, refusal)
-    last = await ask(proxy, {"x-mlx-stack-tier": "standard"}, tools=TOOLS, stream=streams)
-    error = checked_error(last, 422, "tool_validation_failed")
-    assert [one["status"] for one in error["attempts"]] == [200, 400, 400]
 
 
 # A doubt: what may be wrong is asked about once, and then goes out
@@ -197,8 +152,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("said", ["", "Let me look. "])
-@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(("said", "streams"), [("", False), ("Let me look. ", True)])
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_what_comes_after_a_doubt_goes_out(
     name: str, streams: bool, said: str, upstream: ScriptedServer, proxy: RunningProxy
@@ -219,3 +173,161 @@ async def test_what_comes_after_a_doubt_goes_out(
     else:
         (choice,) = response.json()["choices"]
         assert choice["message"]["tool_calls"][0]["function"]["arguments"] == wanted
+
+
+# Retries after something has gone out, and what is told of them
+
+
+LOOK = {"content": "Let me look."}
+
+
+async def test_after_text_a_retry_adds_its_calls(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    again = calling(GOOD, {"content": "Now rightly."}, id="call_2", top=SECOND)
+    upstream.will(calling(BAD, LOOK), again)
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert deltas(response) == [
+        {"role": "assistant", "content": None},
+        LOOK,
+        delta(GOOD, id="call_2"),
+    ]
+    assert finishes(response) == ["tool_calls"]
+    parts = [one for one in payloads(response.content) if one != "[DONE]"]
+    assert {(one["id"], one["created"]) for one in parts} == {(TOP["id"], TOP["created"])}
+    assert payloads(response.content)[-1] == "[DONE]"
+    assert messages_of(upstream.calls[1])[1]["content"] == LOOK["content"], "it is told its text"
+    assert response.headers["x-mlx-stack-retries"] == "0", "sent before the failure"
+    note = note_of(response)
+    assert (note["retries"], note["attempts"], note["tier"]) == (1, 2, "fast")
+
+
+@pytest.mark.parametrize(
+    ("then", "text", "finish"),
+    [
+        (text_stream("I can", " not."), "Let me look.\n\nI can not.", "stop"),
+        (stream(with_role(delta('{"query": "quo'), finish="length")), "Let me look.", "length"),
+    ],
+    ids=["text goes on behind a blank line", "half a call adds nothing"],
+)
+async def test_after_text_a_retry_without_calls(
+    then: Reply, text: str, finish: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(calling(BAD, LOOK), then)
+    response = await ask(proxy, tools=TOOLS, stream=True, max_tokens=9)
+    assert text_of(response.content) == text
+    assert finishes(response) == [finish]
+
+
+async def test_after_text_one_retry_is_all(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(calling(BAD, LOOK))
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert response.status_code == 200
+    assert text_of(response.content.partition(b'data: {"error"')[0]) == "Let me look."
+    *_, error, done = payloads(response.content)
+    assert checked_error_body(error, "tool_validation_failed")["failures"]
+    assert done == "[DONE]"
+    assert finishes(response) == [], "a failure never looks like success"
+    assert len(upstream.calls) == 2
+
+
+ANNOUNCED = f'So: {{"name": "search", "arguments": {GOOD}}}'
+
+
+async def test_a_call_that_was_announced_joins_the_words(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream(ANNOUNCED), calling(GOOD, id="call_2", top=SECOND))
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert deltas(response)[1:] == [{"content": ANNOUNCED}, delta(GOOD, id="call_2")]
+    assert finishes(response) == ["tool_calls"]
+    assert "give it again" in str(messages_of(upstream.calls[1])[-1]["content"])
+    assert note_of(response)["retries"] == 1
+
+
+@pytest.mark.parametrize(
+    "then",
+    [text_stream(ANNOUNCED), calling(BAD), Reply(status=400)],
+    ids=["the same again", "a bad call", "refused"],
+)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_words_that_announce_a_call_go_out_where_nothing_better_comes(
+    streams: bool, then: Reply, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{RULES}.max_retries": 1})
+    upstream.will(text_stream(ANNOUNCED), then)
+    response = await ask(proxy, tools=TOOLS, stream=streams)
+    assert response.status_code == 200
+    if streams:
+        assert text_of(response.content) == ANNOUNCED
+        assert finishes(response) == ["stop"]
+        assert payloads(response.content)[-1] == "[DONE]"
+    else:
+        (choice,) = response.json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (ANNOUNCED, "stop")
+    assert len(upstream.calls) == 2
+
+
+async def test_committed_reasoning_limits_nothing(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    thinks = {"reasoning_content": "Hm."}
+    again = calling(GOOD, {"reasoning_content": "Hm again."}, LOOK, id="call_2", top=SECOND)
+    upstream.will(calling(BAD, thinks), calling(BAD, thinks), again)
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert deltas(response) == [
+        {"role": "assistant", "content": None},
+        thinks,
+        LOOK,
+        delta(GOOD, id="call_2"),
+    ]
+    assert {one["id"] for one in payloads(response.content)[:-1]} == {TOP["id"]}
+    assert note_of(response)["retries"] == 2
+
+
+@pytest.mark.parametrize("how", ["header", "setting"])
+async def test_buffered_no_failure_is_ever_seen(
+    how: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    mode = {"stream.mode": "buffered"} if how == "setting" else {}
+    headers = {"X-MLX-Stack-Stream": "buffered"} if how == "header" else {}
+    proxy = await start_proxy({f"{RULES}.max_retries": 3, **mode})
+    upstream.will(*[calling(BAD, LOOK)] * 2, calling(GOOD, {"content": "So."}, top=SECOND))
+    response = await ask(proxy, headers, tools=TOOLS, stream=True)
+    assert text_of(response.content) == "So."
+    assert response.headers["x-mlx-stack-retries"] == "2"
+    assert {one["id"] for one in payloads(response.content)[:-1]} == {SECOND["id"]}
+    assert NOTE not in response.content, "the headers said it all"
+
+
+# What is counted and told
+
+
+async def test_repairs_of_a_failed_attempt_are_not_told(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    two = with_role(delta('{"query": "x",}'), delta(BAD, id="b", index=1), finish="tool_calls")
+    upstream.will(stream(two), calling(GOOD))
+    response = await ask(proxy, tools=TOOLS)
+    assert "x-mlx-stack-repairs" not in response.headers
+
+
+async def test_a_repair_after_the_headers_is_told_in_the_last_comment(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(calling('{"query": "x",}', LOOK))
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert note_of(response)["repairs"] == "trailing_comma"
+    assert deltas(response)[-1] == delta('{"query": "x"}')
+
+
+async def test_the_older_form(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(calling(BAD), calling(GOOD))
+    functions = [one["function"] for one in TOOLS]
+    response = await ask(proxy, functions=functions)
+    message = response.json()["choices"][0]["message"]
+    assert message["function_call"] == {"name": "search", "arguments": GOOD}
+    assert response.headers["x-mlx-stack-retries"] == "1"
+
+
+# OpenAI's own client

@@ -24,6 +24,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.replies import USAGE, text_stream
 from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "memory"])
@@ -65,11 +66,6 @@ class Serving(ProxyProcess):
             return [p for p in found if "spawn_main" in " ".join(p.cmdline())]
         return []
 
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(GENEROUS):
-            while not condition():  # noqa: ASYNC110  # of another process, which sets no event
-                await asyncio.sleep(0.05)
-
     async def ask(self, session: str = "shared") -> httpx.Response:
         """Over a connection of its own, so that any worker may take it."""
         async with self.client() as one:
@@ -81,7 +77,7 @@ class Serving(ProxyProcess):
 
     async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
         await super().start(stderr)
-        await self.until(lambda: len(self.workers()) == 2)
+        await until(lambda: len(self.workers()) == 2, GENEROUS)
         self._orphans = self.workers()
 
     async def __aexit__(self, *_: object) -> None:
@@ -109,24 +105,13 @@ async def test_two_workers_share_a_port_and_what_they_count(
 
         killed = proxy.workers()[0]
         killed.kill()
-        await proxy.until(lambda: len([p for p in proxy.workers() if p.pid != killed.pid]) == 2)
+        await until(lambda: len([p for p in proxy.workers() if p.pid != killed.pid]) == 2, GENEROUS)
         assert (await proxy.ask("another")).status_code == 200
         assert "worker_ended" in proxy.log.read_text()
 
         last = proxy.workers()
         assert await proxy.end(signal.SIGTERM) == 0
         assert all(map(is_gone, last))
-
-
-async def test_workers_do_not_outlive_their_parent(
-    upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
-) -> None:
-    async with Serving(upstream, redis, tmp_path) as proxy:
-        await proxy.start()
-        workers_then = proxy.workers()
-        proxy.process.kill()
-        await proxy.ended()
-        await proxy.until(lambda: all(map(is_gone, workers_then)))
 
 
 def test_a_taken_port_is_a_line_and_an_exit_code(
@@ -144,18 +129,25 @@ def test_a_taken_port_is_a_line_and_an_exit_code(
     assert "no_port" in capfd.readouterr().err
 
 
-async def test_a_hangup_reloads_every_worker(
+async def test_a_hangup_reloads_every_worker_and_none_outlives_its_parent(
     upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
 ) -> None:
     async with Serving(upstream, redis, tmp_path) as proxy:
         await proxy.start()
         proxy.configure({**proxy.settings, "tiers.fast.model": "standard"})
         proxy.process.send_signal(signal.SIGHUP)
-        await proxy.until(lambda: proxy.log.read_text().count('"event":"settings_changed"') == 2)
+        await until(
+            lambda: proxy.log.read_text().count('"event":"settings_changed"') == 2, GENEROUS
+        )
         assert len(proxy.workers()) == 2
         upstream.always(text_stream("Hello"))
         assert (await proxy.ask()).status_code == 200
         assert upstream.calls[-1].json()["model"] == "standard"
+
+        last = proxy.workers()
+        proxy.process.kill()
+        await proxy.ended()
+        await until(lambda: all(map(is_gone, last)), GENEROUS)
 
 
 @pytest.mark.parametrize(("terminal", "told"), [(False, signal.SIGHUP), (True, signal.SIGTERM)])

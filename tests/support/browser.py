@@ -50,7 +50,7 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         self._profile = folder / "profile"
         self._driver: asyncio.subprocess.Process | None = None
-        self._client = httpx.AsyncClient(trust_env=False, timeout=ARRIVAL_SECONDS * 2)
+        self._client = httpx.AsyncClient(trust_env=False, timeout=ARRIVAL_SECONDS * 2, verify=False)
         self._session = ""
 
     async def __aenter__(self) -> Self:

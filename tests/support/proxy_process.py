@@ -38,7 +38,7 @@ class ProxyProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._upstream = upstream
-        self._file = folder / f"{name}.yaml"
+        self.file = folder / f"{name}.yaml"
         self._options = options
         self._open_files = open_files
         self._process: asyncio.subprocess.Process | None = None
@@ -52,14 +52,14 @@ class ProxyProcess:
     def configure(self, changes: dict[str, Any] | None = None) -> None:
         """Write the configuration file anew."""
         config = proxy_config(self._upstream, {"server.port": self.port, **(changes or {})})
-        self._file.write_text(yaml.safe_dump(config), encoding="utf-8")
+        self.file.write_text(yaml.safe_dump(config), encoding="utf-8")
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS)
+        return httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS, verify=False)
 
     async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
         """Start the process and wait until it answers."""
-        command = (sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self._file))
+        command = (sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self.file))
         self._process = await asyncio.create_subprocess_exec(
             *command,
             *self._options,

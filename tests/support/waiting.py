@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 TURNS = 20  # of the event loop: more than any chain of callbacks in these tests needs
 
 
-async def until(true: Callable[[], object], within: float = 20) -> None:
+async def until(true: Callable[[], object], within: float = 20) -> Any:
+    """What ``true()`` comes to, awaited where it has to be, once it is true."""
     async with asyncio.timeout(within):
-        while not true():  # noqa: ASYNC110
+        while True:
+            found = true()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
             await asyncio.sleep(0.005)
 
 
