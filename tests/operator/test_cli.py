@@ -25,7 +25,7 @@ def served(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """What `serve` would have run."""
     seen: list[Settings] = []
 
-    def serve(settings: Settings, **_: Any) -> int:
+    def serve(settings: Settings, *_: Any) -> int:
         seen.append(settings)
         return 7
 

@@ -127,8 +127,8 @@ async def test_a_session_with_a_name_needs_no_transcript(
 # What leads to another tier for one reply, and what for the turns behind it
 
 TWO = {CHAIN: ["fast", "standard"]}
-# A call of no tool, which only one tool would take.
-UNREADABLE = '```json\n{"name": "peek", "arguments": {"key": "x"}}\n```'
+# No format reads it, but a tool's name stands beside a mark that closes calls.
+UNREADABLE = "look: key = x </tool_call>"
 # What LiteLLM ends a stream with after 100 equal pieces.
 REPEATING = "litellm.InternalServerError: The model is repeating the same chunk = travel."
 
@@ -139,9 +139,9 @@ async def test_a_text_that_may_hold_a_call_is_asked_of_the_next_tier_for_this_tu
     agent = Agent(await start_proxy(TWO))
     unreadable = stream(with_role({"content": UNREADABLE}, finish="stop"))
     upstream.will(unreadable, calling("look"), calling("note"))
-    response = await agent.turn()
+    response = await agent.turn(stream=False)
     assert '"look"' in response.text
-    assert "```" not in response.text
+    assert "tool_call>" not in response.text
     agent.follow_up(response)
     await agent.turn()
     assert asked(upstream) == ["fast", "standard", "fast"]
