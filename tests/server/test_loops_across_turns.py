@@ -136,10 +136,10 @@ REPEATING = "litellm.InternalServerError: The model is repeating the same chunk 
 async def test_a_text_that_may_hold_a_call_is_asked_of_the_next_tier_for_this_turn(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    agent = Agent(await start_proxy(TWO))
+    agent = Agent(await start_proxy({**TWO, "stream.mode": "buffered"}))
     unreadable = stream(with_role({"content": UNREADABLE}, finish="stop"))
     upstream.will(unreadable, calling("look"), calling("note"))
-    response = await agent.turn(stream=False)
+    response = await agent.turn()
     assert '"look"' in response.text
     assert "tool_call>" not in response.text
     agent.follow_up(response)

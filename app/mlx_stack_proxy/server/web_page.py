@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -32,6 +32,7 @@ _POLICY: Final = (
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+_COOKIE: Final[dict[str, Any]] = {"path": PATH, "httponly": True, "samesite": "strict"}
 _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -83,6 +84,11 @@ def _routes(services: Services) -> APIRouter:
     async def file(name: str, request: Request) -> Response:
         return await files.get_response(name, request.scope)
 
+    _add_sign_in(router, services)
+    return router
+
+
+def _add_sign_in(router: APIRouter, services: Services) -> None:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         known = services.settings.server.admin_key
@@ -90,27 +96,20 @@ def _routes(services: Services) -> APIRouter:
         if known is not None and not hmac.compare_digest(given.encode(), known.encode()):
             sentence = "this is not server.admin_key"
             raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
-        if known is None:
-            return Response(status_code=204)
         response = Response(status_code=204)
-        response.set_cookie(
-            page_cookie.NAME,
-            page_cookie.made(known, services.wall_clock()),
-            page_cookie.SECONDS,
-            path=PATH,
-            secure=request.headers.get("origin", "").startswith("https://"),
-            httponly=True,
-            samesite="strict",
-        )
+        if known is not None:
+            cookie = page_cookie.made(known, services.wall_clock())
+            secure = request.headers.get("origin", "").startswith("https://")
+            response.set_cookie(
+                page_cookie.NAME, cookie, page_cookie.SECONDS, secure=secure, **_COOKIE
+            )
         return response
 
     @router.post("/sign-out")
     async def sign_out() -> Response:
         response = Response(status_code=204)
-        response.delete_cookie(page_cookie.NAME, PATH, httponly=True, samesite="strict")
+        response.delete_cookie(page_cookie.NAME, **_COOKIE)
         return response
-
-    return router
 
 
 async def _key_in(request: Request) -> str:
