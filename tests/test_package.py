@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import itertools
 import os
 import re
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,37 @@ def test_the_dependencies_are_few() -> None:
     assert not any("litellm" in one or "mlx" in one for one in PROJECT["dependencies"])
 
 
+def test_what_the_package_imports_is_installed_with_it() -> None:
+    """With the package or one of its extras, but for those that only we need."""
+    of_module = metadata.packages_distributions()
+    extras = {k: v for k, v in PROJECT["optional-dependencies"].items() if k not in OURS}
+    wanted = [*PROJECT["dependencies"], *itertools.chain.from_iterable(extras.values())]
+    given = {_name(re.split(r"[^\w.-]", one)[0]) for one in wanted}
+    given.add("starlette")  # FastAPI is made of it
+    missing = {}
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        for module in _modules(path) - sys.stdlib_module_names:
+            if not given & {_name(one) for one in of_module.get(module, [module])}:
+                missing[module] = path.name
+    assert not missing
+
+
+def _name(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _modules(path: Path) -> set[str]:
+    """The top-level modules that a file imports from elsewhere."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+OURS = ("dev", "bench")  # extras for those who work on the proxy
 GROUPS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 
 

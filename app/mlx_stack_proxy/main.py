@@ -16,7 +16,7 @@ from functools import partial
 
 from . import stages, state
 from .engine.model_list import ModelList
-from .engine.services import Life, Services, Traces, upstream_key
+from .engine.services import Services, Traces, upstream_key
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud
 from .escalation.recovery import Recovery
@@ -56,8 +56,7 @@ def build_services(
     """
     upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
-    life = Life()
-    store = state.open_store(settings, wall_clock, lambda: life.running)
+    store = state.open_store(settings, wall_clock)
     journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
     memory = memory or _memory_probe(settings)
@@ -75,7 +74,6 @@ def build_services(
         memory=memory,
         metrics=Metrics(queues.readings, tier_states.degraded, lambda: memory.level),
         wall_clock=wall_clock,
-        life=life,
     )
     _connect(services)
     return services

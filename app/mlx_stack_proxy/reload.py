@@ -67,7 +67,7 @@ class Given:
 
     def read(self) -> Settings:
         """Read the settings now. Raises :class:`SettingsError`."""
-        return self._whole(self._sources())
+        return self._sources().settings()
 
     def retired(self) -> list[str]:
         """Return the given keys that have no effect any more. Raises :class:`SettingsError`."""
@@ -79,7 +79,7 @@ class Given:
         A file that gives no setting at all is refused too: a full disk leaves such files.
         """
         sources = self._sources()
-        found = self._whole(sources)
+        found = sources.settings()
         if sources.path is not None and not sources.file and found != old:
             problem = "gives no setting at all; if it is meant to, restart"
             raise SettingsError([problem], str(sources.path))
@@ -89,9 +89,6 @@ class Given:
         given = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
         sources = settings_source.read(None if self.path is None else str(self.path))
         return replace(sources, command_line={"server": given} if given else {})
-
-    def _whole(self, sources: Sources) -> Settings:
-        return sources.settings()
 
 
 class Reloader:

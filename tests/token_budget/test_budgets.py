@@ -184,9 +184,11 @@ def test_a_prompt_costs_at_most_a_token_a_byte(more: Any) -> None:
     assert budgets.most_read(more, 700) == 700
 
 
-def test_a_picture_costs_more_than_its_url() -> None:
-    by_result = {"type": "tool_result", "content": [{"type": "image", "source": {}}]}
-    for content in ([PICTURE, PICTURE], [by_result, by_result]):
+def test_a_picture_costs_more_than_its_url_and_less_than_its_bytes() -> None:
+    source = {"type": "base64", "data": "iVBOR/+" * 9999 + "=="}
+    by_result = {"type": "tool_result", "content": [{"type": "image", "source": source}]}
+    inline = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + source["data"]}}
+    for content in ([PICTURE, PICTURE], [by_result, by_result], [inline, inline]):
         most = budgets.most_read(said(content))
         assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
     assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM

@@ -8,14 +8,16 @@ A message keeps the meaning that it had when it was new.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
-from .seen import Recent, Seen
+from .seen import Seen
 from .turn import NOTHING_YET, Inputs, Turn
 from .turns import Given, Output, given_by, is_given, output, output_of, taken_together
 
@@ -119,8 +121,8 @@ class _Reading:
         self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
     ) -> _Reading:
         """Return this reading with the next messages."""
-        new = object.__new__(_Reading)
-        vars(new).update(vars(self), _turns=self._turns[:], _given=self._given[:])
+        new = copy.copy(self)
+        new._turns, new._given = self._turns[:], self._given[:]
         for message in messages:
             if message.get("role") == "assistant":
                 new._take(output_of(message), seen)
@@ -131,17 +133,18 @@ class _Reading:
         return new
 
     def history(self, seen: Seen) -> History:
-        """Return the history that all messages tell; nothing can be read after it."""
+        """Return the history that all messages tell."""
+        whole = copy.copy(self)
         if self._output is None:
-            self._go_on_from(seen.before_text(text_of(self._asked)))
-            inputs = self._as_shown(seen)
+            whole._go_on_from(seen.before_text(text_of(self._asked)))
+            inputs = whole._as_shown(seen)
         else:
-            inputs = self._inputs()
-        turns = self._turns
+            inputs = whole._inputs()
+        turns = whole._turns
         place = turns[-1].place if turns else 0
         if self._given and turns and None not in inputs.results:
             seen.new(place, inputs)
-        return History(tuple(turns), inputs, hash((place, inputs.digest)), self._task_start)
+        return History(tuple(turns), inputs, hash((place, inputs.digest)), whole._task_start)
 
     def _take(self, made: Output, seen: Seen) -> None:
         """Take an assistant message, which ends a turn."""

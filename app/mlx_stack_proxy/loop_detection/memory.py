@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..engine.exchange import Began
+from ..recent import Recent
 from .detectors import Finding
 from .history import History
-from .seen import Recent
 from .turn import Turn
 
 

@@ -9,11 +9,12 @@ oldest entries.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
+from ..recent import Recent
 from .call_keys import Call
 from .turn import Inputs, Turn
 
@@ -21,35 +22,6 @@ MAX_SEEN: Final = 1024  # turns of a session whose inputs are kept
 MAX_REPLIES: Final = 128  # calls of a session by which the turns before them are found
 MAX_BEFORE: Final = 48  # turns that are found before a reply: three laps of the longest circle
 MAX_TEXTS: Final = 4  # replies without calls by which the turns before them are found
-MAX_RUNS: Final = 256  # turns of a session that a `Recent` of its memory holds
-
-_K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V")
-
-
-class Recent(OrderedDict[_K, _V]):
-    """A bounded mapping: setting a key makes it the newest, and the oldest key is dropped."""
-
-    def __init__(self, most: int = MAX_RUNS) -> None:
-        super().__init__()
-        self._most = most
-
-    def __setitem__(self, key: _K, value: _V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > self._most:
-            self.popitem(last=False)
-
-    def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
-        """Return the value of the run's newest key that has one, and set it for the run's last key.
-
-        So the value outlives the oldest turns of a long run, which are forgotten.
-        """
-        for place in reversed(run):
-            if place in self:
-                self[run[-1]] = self[place]
-                return self[place]
-        return None
 
 
 class Seen:

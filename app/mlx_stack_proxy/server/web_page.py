@@ -9,13 +9,13 @@ Without one, only programs on this machine get the files.
 from __future__ import annotations
 
 import hmac
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from ..engine.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
@@ -47,7 +47,7 @@ _HEADERS: Final = {
 class _Files(StaticFiles):
     """Serves the page's files with the headers of its policy."""
 
-    async def get_response(self, path: str, scope: Scope) -> Response:
+    async def get_response(self, path: str, scope: MutableMapping[str, Any]) -> Response:
         response = await super().get_response(path, scope)
         response.headers.update(_HEADERS)
         return response

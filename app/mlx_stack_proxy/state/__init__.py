@@ -13,15 +13,10 @@ _DAY = 86_400.0
 MOST_EVENTS_IN_MEMORY = 10_000  # with `state.backend: memory`, whatever `events_max` says
 
 
-def open_store(
-    settings: Settings,
-    clock: Callable[[], float] = time.time,
-    running: Callable[[], int] = lambda: 0,
-) -> Store:
+def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
     """Return the store that ``settings`` ask for; the caller opens it.
 
     ``clock``: seconds since the epoch, by which the store's housekeeping forgets old rows.
-    ``running``: how many requests the process answers now.
     """
     state, most_events = settings.state, settings.observability.events_max
     if state.backend == "memory":
@@ -33,8 +28,7 @@ def open_store(
         max_events=most_events,
     )
     if state.backend != "redis":
-        path = state.path if state.backend == "sqlite" else None
-        return SqliteStore(path, sizes, clock, running)
+        return SqliteStore(state.path if state.backend == "sqlite" else None, sizes, clock)
     from .redis import RedisStore
 
     assert state.redis_url is not None  # the settings' own check requires it

@@ -2,10 +2,9 @@
 
 A task in the event loop decides, and one thread does the file's blocking work. The task writes all
 changes in one transaction and then wakes everybody who waits for them; changes that come meanwhile
-are in the next transaction. While many requests run, the task waits a moment before a transaction,
-so that it serves several (PostgreSQL's ``commit_delay``). When the file fails, the waiters get the
-error at once, memory loses nothing, and the task opens and writes the file again each second until
-it works.
+are in the next transaction. Transactions begin at least ``APART_SECONDS`` apart, so that under load
+one serves several callers. When the file fails, the waiters get the error at once, memory loses
+nothing, and the task opens and writes the file again each second until it works.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ CLOSE_SECONDS = 10.0  # how long `stop` waits for the disk, twice
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
 STEP = 500  # rows of each kind that one step forgets at most
-GATHER_SECONDS = 0.005  # how long a transaction waits for the changes of other requests
-MANY_REQUESTS = 5  # so many requests have to run for that
+APART_SECONDS = 0.002  # from one transaction's begin to the next one's
 
 Result = TypeVar("Result")
 
@@ -44,17 +42,13 @@ class Keeper:
         image: Image,
         sizes: Sizes,
         clock: Callable[[], float],
-        running: Callable[[], int],
     ) -> None:
-        """``clock``: seconds since the epoch, for the housekeeping alone.
-
-        ``running``: how many requests the process answers now.
-        """
+        """``clock``: seconds since the epoch, for the housekeeping alone."""
         self._file = file
         self._image = image
         self._sizes = sizes
         self._clock = clock
-        self._running = running
+        self._next = 0.0  # when the next transaction may begin, on the event loop's clock
         self.trouble: str | None = f"{file.path} is not open yet"  # a sentence; None: all is well
         self.known = False  # whether the file has been read into the image
         self._error: StoreError | None = None  # why the file can't be written now
@@ -139,8 +133,8 @@ class Keeper:
 
     async def _write(self) -> None:
         """Write one transaction; have another one follow if it can't take all changes."""
-        if self._running() >= MANY_REQUESTS:
-            await asyncio.sleep(GATHER_SECONDS)
+        await asyncio.sleep(self._next - self._loop.time())
+        self._next = self._loop.time() + APART_SECONDS
         batch = self._image.take()
         if self._image.is_dirty():  # the changes that callers wait for may be in the next one
             self._wanted.set()

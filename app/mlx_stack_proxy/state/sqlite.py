@@ -36,20 +36,15 @@ class SqliteStore:
     """The store behind ``state.backend: sqlite`` and ``memory``."""
 
     def __init__(
-        self,
-        path: str | None,
-        sizes: Sizes,
-        clock: Callable[[], float] = time.time,
-        running: Callable[[], int] = lambda: 0,
+        self, path: str | None, sizes: Sizes, clock: Callable[[], float] = time.time
     ) -> None:
         """``path``: the file's, ``~`` is allowed; None: keep all in memory.
 
-        ``clock``: seconds since the epoch, for the housekeeping. ``running``: how many requests the
-        process answers now.
+        ``clock``: seconds since the epoch, for the housekeeping.
         """
         self._image = Image(Ledger(sizes))
         file = MemoryFile() if path is None else StateFile(path)
-        self._keeper = Keeper(file, self._image, sizes, clock, running)
+        self._keeper = Keeper(file, self._image, sizes, clock)
 
     @property
     def trouble(self) -> str | None:

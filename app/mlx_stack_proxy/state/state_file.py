@@ -36,8 +36,10 @@ BUSY_SECONDS = 1.0  # how long SQLite waits for another program's transaction on
 LOG_PAGES = 4_000
 LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
 
-# Raise it with each change of the tables: the keeper sets a file of another version aside.
-SCHEMA_VERSION = 3
+# Raise it with each change of what the tables hold. The keeper sets a file of another version
+# aside, but for those that can be read as they are.
+SCHEMA_VERSION = 4
+READABLE = (0, 3, SCHEMA_VERSION)  # 0: a new file; 3: one without the hours' counters
 SCHEMA = f"""
     BEGIN IMMEDIATE;
     -- kind: sessions, purses, hours, breakers or counts. content: JSON.
@@ -266,7 +268,7 @@ class StateFile:
 
     def _prepare(self, connection: sqlite3.Connection) -> bool:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version not in READABLE:
             raise FileUnusable(
                 f"{self.path} has schema version {version}, "
                 f"this proxy reads version {SCHEMA_VERSION} alone",

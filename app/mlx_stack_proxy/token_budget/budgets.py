@@ -26,12 +26,14 @@ from ..wire.reply import Reply
 
 # Tokens of a chat template's own words: 20 to 30 without tools (Llama 3.1, Qwen 2.5), 150 with.
 TEMPLATE = 256
-# Tokens of a picture or a recording, which a URL may stand for: OpenAI's high detail takes up to
-# 1,500, Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
+# Tokens of a picture or a recording, however it comes: OpenAI's high detail takes up to 1,500,
+# Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
 MEDIUM = 4096
 _MEDIA = re.compile(
     rb'"type":"(?:image_url|image|input_image|computer_screenshot|input_audio|audio|video(?:_url)?)"'
 )
+# Their bytes in a request: a `data:` URL, or base64.
+_MEDIA_BYTES = re.compile(rb'"(?:url|image_url)":"data:[^"]*"|"data":"[A-Za-z0-9+/]*=*"')
 MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
 # `retry_after` for a request that only others' reservations kept out: any of them may end soon.
 WAITED_RETRY_SECONDS = 5
@@ -161,7 +163,9 @@ def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
     and no usage above a tier's ``window`` (in tokens) is believed.
     """
     raw = dumped(body)
-    return min(len(raw) + TEMPLATE + MEDIUM * len(_MEDIA.findall(raw)), window)
+    if media := len(_MEDIA.findall(raw)):
+        raw = _MEDIA_BYTES.sub(b"", raw)
+    return min(len(raw) + TEMPLATE + MEDIUM * media, window)
 
 
 def most_written(body: Mapping[str, Any]) -> int:

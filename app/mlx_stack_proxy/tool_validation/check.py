@@ -98,7 +98,8 @@ def check_response_format(
         return found
     check = _Check(FORMAT, None, schema, options)
     answer = behind_thoughts(text) if options.repair else text
-    check.rules += ["leading_text"] if answer is not text else []
+    if answer is not text:
+        check.rules.append("leading_text")
     return check.checked(FORMAT, text, check.mended(answer))
 
 

@@ -1,9 +1,9 @@
 """Recognize texts that hold a call which no format reads.
 
 ``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
-closing sign. ``unread_call`` is a doubt, for the text may only show an example. It looks outside
-quotes, inline code and reasoning for a tool's name near a mark that opens or closes calls, and for
-JSON or Python that calls a tool with all that it requires.
+closing sign. ``unread_call`` is a doubt, for the text may only show an example. It looks behind the
+reasoning, outside quotes and inline code, for a tool's name near a mark that opens or closes calls,
+and for JSON or Python that calls a tool with all that it requires.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import re
 from typing import Final
 
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import REASONING_ENDS, behind_thoughts
 from .formats import python_calls
 from .formats.base import CLOSING_TAG, Call, Source, Where, json_object
 from .formats.context import closer_at
@@ -51,8 +51,12 @@ def broken_call(text: str, tools: ToolSet) -> bool:
 def _marked(text: str, tools: ToolSet) -> str | None:
     """Return the first tool that is named near a mark."""
     openers = {*ROWS, *own_tags(tools.names)} - {*FENCES}
-    marks = (one for one in _MARK.finditer(text) if one[0][:2] == "</" or one[0] in openers)
-    quoted = 0  # index behind the last quote
+    marks = (
+        one
+        for one in _MARK.finditer(text)
+        if one[0] in openers or (one[0][:2] == "</" and one[0] not in REASONING_ENDS)
+    )
+    quoted = 0  # index of the last quote's end
     for mark in itertools.islice(marks, MAX_TRIED):
         if mark.start() < quoted:
             continue

@@ -9,11 +9,12 @@ to be about as fast as memory.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
+
+from ..recent import Recent
 
 BLOCK: Final = 16  # messages
 MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: those of 160 runs of 400 messages
@@ -46,13 +47,12 @@ class Blocks:
 
 
 class Known(Generic[_V]):
-    """What one reader has made of the beginnings of transcripts. Drops the least recently used."""
+    """What one reader has made of the beginnings of transcripts: of each, up to its last block."""
 
-    __slots__ = ("_most", "_values")
+    __slots__ = ("_values",)
 
     def __init__(self, most: int = MAX_KNOWN) -> None:
-        self._most = most
-        self._values: OrderedDict[int, _V] = OrderedDict()
+        self._values: Recent[int, _V] = Recent(most)
 
     def read(self, blocks: Blocks, begin: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
         """Return what ``read`` makes of all messages behind the head.
@@ -64,21 +64,13 @@ class Known(Generic[_V]):
         known, found = len(names), None
         while known and (found := self._values.get(names[known - 1])) is None:
             known -= 1
-        value = begin
-        if found is not None:
-            value = found
-            self._keep(names[known - 1], found)
-        for at in range(known, len(names)):
-            value = read(value, messages[at * BLOCK : (at + 1) * BLOCK])
-            self._keep(names[at], value)
-        return read(value, messages[len(names) * BLOCK :])
-
-    def _keep(self, name: int, value: _V) -> None:
-        values = self._values
-        values.pop(name, None)  # no `move_to_end`: a thread for a large body may have dropped it
-        values[name] = value
-        if len(values) > self._most:
-            values.popitem(last=False)
+        value = begin if found is None else found
+        end = len(names) * BLOCK
+        if known < len(names):
+            value = read(value, messages[known * BLOCK : end])
+        if names:
+            self._values[names[-1]] = value
+        return read(value, messages[end:])
 
 
 def _is_systems(message: Any) -> bool:

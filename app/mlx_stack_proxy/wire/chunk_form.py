@@ -51,7 +51,8 @@ def _always(usage: Mapping[str, Any]) -> bool:
 class TextChunks:
     """Knows a chunk that differs only in its text from an earlier one, which had its form.
 
-    Nearly all chunks of a stream are like that. To read one so costs a third of forming it.
+    Nearly all chunks of a stream are like that, and to form each of them anew is the costliest step
+    of a stream.
     """
 
     __slots__ = ("_event", "_field", "_index", "_payload")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.operator.remote.client import with_zone
 from mlx_stack_proxy.operator.remote.report import WIDTH, markdown, night, screen
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -204,3 +205,13 @@ def test_the_night_is_the_last_one() -> None:
 )
 def test_spans(seconds: float, said: str) -> None:
     assert span(seconds) == said
+
+
+def test_a_time_without_a_zone_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    assert with_zone("2026-11-22T08:00") == "2026-11-22T08:00:00+09:00"
+    assert with_zone("2026-11-22T08:00:00Z") == "2026-11-22T17:00:00+09:00"
+    assert (with_zone("12h"), with_zone("1780000000")) == ("12h", "1780000000")
+    monkeypatch.undo()
+    time.tzset()

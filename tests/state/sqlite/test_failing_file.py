@@ -109,6 +109,21 @@ async def test_a_file_of_another_version_is_set_aside(
     await store.close()
 
 
+async def test_a_file_without_counters_of_hours_is_read(make_sqlite: MakeStore, path: Path) -> None:
+    for version in (3, 4):
+        store = make_sqlite()
+        await store.open()
+        await commit(store, "a", ONE_TURN, NOW)
+        await store.close()
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+            connection.execute(f"PRAGMA user_version = {version}")
+    store = make_sqlite()
+    await store.open()
+    assert (await store.load("a", NOW)).turns == 2
+    await store.close()
+
+
 SESSION_ROW = {"turns": 1, "tier": "", "sticky": {}, "first_seen": 0, "last_seen": 0}
 NONSENSE = [
     ("sessions", "{"),

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -15,6 +16,14 @@ from ...settings_source import load
 from .. import CommandError
 
 SECONDS = 5.0  # how long the proxy may be silent before we give up
+
+
+def with_zone(given: str) -> str:
+    """Return a time with this machine's zone if it has none; an age such as ``12h`` stays so."""
+    try:
+        return datetime.fromisoformat(given).astimezone().isoformat()
+    except ValueError:
+        return given
 
 
 class NoAnswer(CommandError):

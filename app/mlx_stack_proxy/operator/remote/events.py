@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from ...printable import printable
-from .client import NoAnswer, Refused, Remote, set_remote_command
+from .client import NoAnswer, Refused, Remote, set_remote_command, with_zone
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
@@ -27,7 +27,9 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument("--kind", help="e.g. escalated, loop_break")
     events.add_argument("--session", help="a hash, its beginning, or a client's name")
     events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
-    events.add_argument("--since", help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00")
+    events.add_argument(
+        "--since", type=with_zone, help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00"
+    )
     how_many = events.add_mutually_exclusive_group()
     how_many.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
     how_many.add_argument("--all", action="store_true", help="all that the proxy has kept")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...printable import printable, wrapped
-from .client import Remote, set_remote_command
+from .client import Remote, set_remote_command, with_zone
 
 WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
@@ -24,7 +24,9 @@ Found = dict[str, Any]  # the proxy's answer, or a part of it
 
 def add_arguments(report: argparse.ArgumentParser) -> None:
     when = report.add_mutually_exclusive_group()
-    when.add_argument("--since", default=DEFAULT, help="30m, 12h, 2d ago; or a time; default: 12h")
+    when.add_argument(
+        "--since", type=with_zone, default=DEFAULT, help="30m, 12h, 2d ago; or a time; default: 12h"
+    )
     when.add_argument(
         "--night", action="store_true", help="from 8 in the evening to 8 in the morning, or now"
     )

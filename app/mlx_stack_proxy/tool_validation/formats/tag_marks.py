@@ -255,7 +255,7 @@ FORMATS = (
 # (`read_file`, `readFile`; not `note` or `Button`), if it stands, not indented, at the start of a
 # line, and if it holds only parameters of the tool and all required ones.
 
-# A name of two words
+# A name of two words: words and HTML elements of one are too common in texts.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
 _OPENING = re.compile(_OWN)
