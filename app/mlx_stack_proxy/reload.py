@@ -67,7 +67,7 @@ class Given:
 
     def read(self) -> Settings:
         """Read the settings now. Raises :class:`SettingsError`."""
-        return self._sources().settings()
+        return self._whole(self._sources())
 
     def retired(self) -> list[str]:
         """Return the given keys that have no effect any more. Raises :class:`SettingsError`."""
@@ -79,7 +79,7 @@ class Given:
         A file that gives no setting at all is refused too: a full disk leaves such files.
         """
         sources = self._sources()
-        found = sources.settings()
+        found = self._whole(sources)
         if sources.path is not None and not sources.file and found != old:
             problem = "gives no setting at all; if it is meant to, restart"
             raise SettingsError([problem], str(sources.path))
@@ -89,6 +89,10 @@ class Given:
         given = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
         sources = settings_source.read(None if self.path is None else str(self.path))
         return replace(sources, command_line={"server": given} if given else {})
+
+    def _whole(self, sources: Sources) -> Settings:
+        """Return the settings that the sources give; ``litellm/given.py`` changes some of them."""
+        return sources.settings()
 
 
 class Reloader:
