@@ -168,6 +168,8 @@ def test_each_doubt_can_be_left_out(kind: str) -> None:
         f"So:\n```python\n{PYTHON}\n```",
         f"I'll look.\n\n[{PYTHON}]",
         f"Now: {PYTHON}",
+        'Calling find_book with {"title": "Momo"}',
+        'find_book{"title": "Momo"}',
         '{"thought": "look", "action": "find_book", "action_input": {"title": "Momo"}}',
     ],
 )

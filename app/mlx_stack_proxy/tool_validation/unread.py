@@ -14,7 +14,7 @@ from typing import Final
 
 from ..wire.thoughts import REASONING_ENDS, behind_thoughts
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Call, Source, Where, json_object
+from .formats.base import CLOSING_TAG, Call, Source, Where, dumps, json_members, json_object
 from .formats.context import closer_at
 from .formats.json_calls import read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, own_tags
@@ -24,9 +24,12 @@ MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatev
 MAX_TRIED: Final = 8  # marks, and places of code, that are examined
 NEARBY: Final = 120  # characters before or behind a mark in which the tool's name must stand
 
+CLOSE: Final = 40  # characters before an object in which the tool's name may stand
+
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
+_FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 _MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}")
 
 
@@ -35,7 +38,7 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = behind_thoughts(text)
-    return _marked(answer, tools) or _as_code(answer, tools)
+    return _marked(answer, tools) or _as_code(answer, tools) or _as_object(answer.strip(), tools)
 
 
 def broken_call(text: str, tools: ToolSet) -> bool:
@@ -75,7 +78,7 @@ def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
 
 
 def _as_code(text: str, tools: ToolSet) -> str | None:
-    """Return the tool that Python code or JSON calls."""
+    """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
     src = Source(text, tools)
     calls: list[Call] = []
     for place in itertools.islice(_CODE.finditer(text), MAX_TRIED):
@@ -84,9 +87,34 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
             continue
         python = None if text[at] == "{" else python_calls.read_calls(src, at)
         found = python or read_calls(src, at)
-        calls += found[0] if found else []
+        calls += found[0] if found else _behind_name(src, at)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None
+
+
+def _behind_name(src: Source, at: int) -> list[Call]:
+    """Return the call whose arguments begin at ``at``, behind a tool's name."""
+    words = _NAME.findall(src.text, max(0, at - CLOSE), at)
+    name = next((one for one in reversed(words) if one in src.tools), None)
+    found = json_members(src, at) if name else None
+    return [Call(name, dumps(found[0]))] if name and found and found[0] else []
+
+
+def _as_object(text: str, tools: ToolSet) -> str | None:
+    """Return the tool that a text which is one JSON object calls.
+
+    A tool's name must be among the object's values, or ``arguments`` must fit a tool though the
+    ``name`` beside it is no tool's.
+    """
+    fenced = _FENCED.fullmatch(text)
+    given = json_object(fenced[1] if fenced else text)
+    if given is None:
+        return None
+    names = [one for one in given.values() if isinstance(one, str) and one in tools]
+    arguments = given.get("arguments", given.get("parameters"))
+    if not names and "name" in given and len(given) == 2 and isinstance(arguments, dict):
+        names = [one for one in tools.names if arguments and tools.takes(one, arguments)]
+    return names[0] if names else None
