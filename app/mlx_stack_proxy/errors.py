@@ -40,15 +40,15 @@ class ProxyError(Exception):
         self.retry_after = retry_after
         self.allow = allow
 
-    def with_extra(self, more: dict[str, Any]) -> ProxyError:
-        """The same error, with more in its ``error`` object."""
+    def with_extra(self, fields: dict[str, Any]) -> ProxyError:
+        """Return the same error with these fields added to its ``error`` object."""
         return ProxyError(
             self.status,
             self.type,
             self.message,
             param=self.param,
             code=self.code,
-            extra={**self.extra, **more},
+            extra={**self.extra, **fields},
             retry_after=self.retry_after,
             allow=self.allow,
         )

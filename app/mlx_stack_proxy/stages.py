@@ -12,19 +12,27 @@ from .token_budget.stage import ReplyLength
 from .tool_validation.stage import ToolValidation
 
 
-def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
+def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]:
     """Make the stages that the settings turn on, in order.
 
-    ``before``: the stages that these replace when settings change; the new loop detection takes
+    ``replaced``: the stages of the earlier settings, if they change; the new loop detection takes
     over the sessions of the old.
     """
+    # The pipeline calls the stages in this order, so each sees what the earlier ones changed:
+    # - Loop detection cuts a repetition from the text before tool validation looks for calls in
+    #   that text, and takes out a loop (`on_break: stop`) before tool validation doubts the calls.
+    #   It keeps a reference to the request, into which only ReplyLength, later, writes the limit
+    #   that loop detection needs at the reply's end.
+    # - Tool validation turns calls written as text into real calls before ReplyLength shortens the
+    #   text, so that a complete call stays.
+    # - BrokenReplies only judges, which happens after all stages have mended the reply.
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
-        loops = LoopDetection(settings)
-        for former in before:
+        loop_detection = LoopDetection(settings)
+        for former in replaced:
             if isinstance(former, LoopDetection):
-                loops.continue_from(former)
-        stages.append(loops)
+                loop_detection.continue_from(former)
+        stages.append(loop_detection)
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
@@ -34,8 +42,8 @@ def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
     return stages
 
 
-def forget(built: Sequence[Stage], session: str) -> None:
+def forget(stages: Sequence[Stage], session: str) -> None:
     """Drop what the stages remember of a session. ``session``: its hash."""
-    for stage in built:
+    for stage in stages:
         if isinstance(stage, LoopDetection):
             stage.forget(session)
