@@ -59,11 +59,15 @@ class Attempt:
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
         self.reply = Reply()
-        self.verdict: Verdict | None = None  # why the attempt ended early, then the stages' verdict
+        # While the reply comes: why the attempt is over before the reply's end. After `settle`: the
+        # verdict on the reply, by the stages or, if they find nothing, still the cut.
+        self.verdict: Verdict | None = None
         self.done = False  # the reply has come to its end
-        self.identity: dict[str, Any] | None = None  # of the first chunk let out; None: none was
+        # The `id` and `created` of the first chunk that was let out; None: nothing is out yet.
+        self.identity: dict[str, Any] | None = None
         self._other_out = False  # something of a refusal, audio or an image was let out
-        self._top: dict[str, Any] = {}  # the shared fields of the chunk that brought a cut
+        # The fields that the chunk which brought a cut shares with all chunks (`model` and others).
+        self._cut_chunk_fields: dict[str, Any] = {}
         self._expected = exchange.request.body.get("n") or 1  # number of choices asked for
         self._done_frame = sse.DONE_FRAME  # upstream's own, once it has come
         self._pipeline = Pipeline(stages, exchange, report)
@@ -81,14 +85,14 @@ class Attempt:
     def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
         hold_whole = exchange.hold_whole or self._after_text or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
-        told = functools.partial(report, "text_hold")
-        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)
+        report_fault = functools.partial(report, "text_hold")
+        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=report_fault)
 
     def remarks(self) -> Remarks:
         """The remarks of the stages so far, with the loop's notes."""
-        said = self._pipeline.remarks()
-        said.notes |= self.notes
-        return said
+        remarks = self._pipeline.remarks()
+        remarks.notes |= self.notes
+        return remarks
 
     @property
     def committed(self) -> Committed | None:
@@ -123,10 +127,10 @@ class Attempt:
 
         False if the client itself has a user message there, to which ours was appended.
         """
-        messages, given = self.request.body["messages"], self._client_request.body["messages"]
+        messages, originals = self.request.body["messages"], self._client_request.body["messages"]
         if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
             return False
-        return not any(messages[-2] is one for one in given[-2:-1])
+        return not any(messages[-2] is original for original in originals[-2:-1])
 
     @property
     def over(self) -> bool:
@@ -178,16 +182,16 @@ class Attempt:
                         self.verdict = self.verdict or verdict
                 self._keep(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
-            said = "upstream sent an answer that is nested too deeply"
-            self.verdict = UpstreamFailed("server_error", said, status=200)
+            message = "upstream sent an answer that is nested too deeply"
+            self.verdict = UpstreamFailed("server_error", message, status=200)
 
     def end(self) -> bytes:
         """Take the end of upstream's stream; return the bytes that its last event lets out."""
         out: list[bytes] = []
-        rest = self._reader.finish()
-        if rest is not None and not self.over:
+        tail = self._reader.finish()
+        if tail is not None and not self.over:
             try:
-                self._take(self._read(sse.ended(rest)), out)
+                self._take(self._read(sse.ended(tail)), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -224,11 +228,11 @@ class Attempt:
         """Return the whole reply as one object, for a client that does not stream."""
         builder = self._builder
         assert builder is not None, "the client streams"
-        whole = builder.build()
-        apply_mended(whole, self.reply)
+        completion = builder.build()
+        apply_mended(completion, self.reply)
         if metadata is not None:
-            whole["mlx_stack"] = metadata
-        return self._view.completion(whole)
+            completion["mlx_stack"] = metadata
+        return self._view.completion(completion)
 
     def _read(self, frame: sse.Frame) -> Chunk:
         return read_frame(frame, self._form)
@@ -257,9 +261,11 @@ class Attempt:
         verdict = self._pipeline.on_event(event) if self._watched else None
         if isinstance(event, UpstreamErrorEvent):
             # A chat template refuses our words before the reply begins, never later.
-            ours = self.speaks_behind_result and not self.reply.choices
-            said = event.message or event.type
-            return repetition_inside(said) or failure_inside(said, speaks_behind_result=ours)
+            may_be_ours = self.speaks_behind_result and not self.reply.choices
+            message = event.message or event.type
+            return repetition_inside(message) or failure_inside(
+                message, speaks_behind_result=may_be_ours
+            )
         return verdict
 
     def _keep(self, chunk: Chunk) -> None:
@@ -276,7 +282,9 @@ class Attempt:
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
-        self._top = {k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK}
+        self._cut_chunk_fields = {
+            k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK
+        }
         for event in chunk.events:
             if isinstance(event, (Finish, Usage)):
                 self.reply.apply(event)
@@ -290,7 +298,7 @@ class Attempt:
             if choice.finish_reason is None:
                 choice.finish_reason = cut.finish_reason
                 ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
-                self._keep(made({**self._form.top, **self._top, "choices": [ending]}))
+                self._keep(made({**self._form.top, **self._cut_chunk_fields, "choices": [ending]}))
             self.reply.mended.add(index)
 
     def _lacks_usage(self) -> bool:
@@ -310,7 +318,9 @@ class Attempt:
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}
-        self._keep(made({**self._form.top, **self._top, "choices": [], "usage": usage}))
+        self._keep(
+            made({**self._form.top, **self._cut_chunk_fields, "choices": [], "usage": usage})
+        )
 
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:
@@ -329,8 +339,8 @@ class Attempt:
             for index, choice in self.reply.choices.items():
                 # The client already has text of an earlier attempt. This attempt's text follows as
                 # a new paragraph; beside tool calls it is left out.
-                says = choice.text and not choice.tool_calls
-                choice.text = f"\n\n{choice.text}" if says else ""
+                has_text = choice.text and not choice.tool_calls
+                choice.text = f"\n\n{choice.text}" if has_text else ""
                 self.reply.mended.add(index)
         held = self._gate.release()
         if self.reply.mended:
@@ -363,8 +373,8 @@ def _check_depth(payload: dict[str, Any]) -> None:
         raise MalformedChunk("an event that is nested too deeply") from None
 
 
-def _broken(where: str) -> UpstreamFailed:
-    return UpstreamFailed("server_error", f"the stream broke off {where}", status=200)
+def _broken(place: str) -> UpstreamFailed:
+    return UpstreamFailed("server_error", f"the stream broke off {place}", status=200)
 
 
 def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:

@@ -22,9 +22,9 @@ MAX_KEYS = 256  # client keys whose answers are kept
 
 @dataclass(slots=True)
 class _Answer:
-    names: frozenset[str] | None = None  # the last ones; None: never had
-    next_ask: float = 0.0  # when the names are old
-    asking: asyncio.Task[None] | None = None
+    names: frozenset[str] | None = None  # as last listed; None: LiteLLM never gave a list
+    next_ask: float = 0.0  # when to ask again, on the list's clock
+    asking: asyncio.Task[None] | None = None  # asks now
 
 
 class ModelList:
@@ -52,14 +52,14 @@ class ModelList:
         return answer.names
 
     def _answer(self, authorization: str | None) -> _Answer:
-        whose = b""
+        key_digest = b""
         if self._key is None and authorization:
-            whose = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
-        answer = self._answers.get(whose)
+            key_digest = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
+        answer = self._answers.get(key_digest)
         if answer is None:
             while len(self._answers) >= MAX_KEYS:
                 self._answers.popitem(last=False)
-            answer = self._answers[whose] = _Answer()
+            answer = self._answers[key_digest] = _Answer()
         return answer
 
     async def _refresh(self, answer: _Answer, authorization: str | None) -> None:

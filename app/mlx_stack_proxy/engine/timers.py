@@ -38,7 +38,8 @@ class Timers:
     decisions: Decisions
     clock: Callable[[], float]
     opinion_until: float = math.inf  # when an attempt that asks for a second opinion is given up
-    heard_at: float | None = None  # when the call's newest bytes came; None: told, or none came
+    # When the call's newest bytes came; None: none came, or the deadlines know of them already.
+    heard_at: float | None = None
     _question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
     _attempt: Attempt | None = None  # the attempt of the newest call
     _deadlines: Deadlines | None = None  # the running call's; None: no call runs
@@ -67,10 +68,10 @@ class Timers:
 
     def _tell_heard(self) -> None:
         """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing."""
-        at, self.heard_at = self.heard_at, None
+        heard_at, self.heard_at = self.heard_at, None
         attempt, deadlines = self._attempt, self._deadlines
-        if at is not None and attempt is not None and deadlines is not None:
-            deadlines.heard(at, begun=bool(attempt.reply.choices), finished=attempt.finished)
+        if heard_at is not None and attempt is not None and deadlines is not None:
+            deadlines.heard(heard_at, begun=bool(attempt.reply.choices), finished=attempt.finished)
 
     def tick(self, now: float) -> Verdict | None:
         """Do what is due; return the verdict that interrupts the exchange, None: go on."""
@@ -84,8 +85,8 @@ class Timers:
         if self.answer.busy:
             return self._client_is_slow(now)
         if deadlines is not None and attempt is not None:
-            if found := deadlines.check(now) or self._hangs(deadlines, attempt, now):
-                return found
+            if verdict := deadlines.check(now) or self._hangs(deadlines, attempt, now):
+                return verdict
             if deadlines.begin_asking(now):
                 self._question = asyncio.ensure_future(self._ask_health(deadlines))
         if now >= self._next_sign():
@@ -110,8 +111,8 @@ class Timers:
         if hung is None:
             return None
         committed = attempt.committed
-        out = committed is not None and committed.stays
-        return hung if not out and self.decisions.leaves_silent(hung, now) else None
+        text_is_out = committed is not None and committed.stays
+        return hung if not text_is_out and self.decisions.leaves_silent(hung, now) else None
 
     def _client_is_slow(self, now: float) -> Verdict | None:
         """While the client takes no bytes, count no silence, only the call's total time.
