@@ -65,7 +65,7 @@ class Row:
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "no second opinion": Row((), deliver_earlier),
+    "second opinion failed": Row((), deliver_earlier),
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
@@ -117,7 +117,7 @@ def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
     match situation.verdict:
         case _ if situation.exchange.second_opinion_on is not None:
-            return "no second opinion"
+            return "second opinion failed"
         case Rejected():
             return "tier without budget" if situation.verdict.tier_only else "refused by us"
         case InvalidToolCall(doubt=True):
