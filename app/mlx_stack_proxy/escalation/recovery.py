@@ -64,8 +64,8 @@ class Recovery:
         await self._background.close()
 
     def _url(self, tier: str) -> str | None:
-        known = self._tiers.get(tier)
-        return known.health_url if known is not None else None
+        tier_settings = self._tiers.get(tier)
+        return tier_settings.health_url if tier_settings is not None else None
 
     async def _watch(self, tier: str) -> None:
         try:

@@ -118,7 +118,9 @@ class Metrics:
         for family in self.registry.collect():
             if family.name in hidden:
                 continue
-            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            family.samples = [
+                sample for sample in family.samples if not sample.name.endswith("_created")
+            ]
             yield family
 
 

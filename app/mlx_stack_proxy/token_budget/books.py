@@ -41,11 +41,11 @@ class Books:
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
         self._reservation = self._new_reservation()
-        self._in_cloud = 0  # tokens that the attempt has used in the cloud
+        self._cloud_tokens = 0  # what the attempt has used in the cloud
         self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
         self._attempt_limits = self._limits  # with those of the attempt's tier
         self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
-        self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
+        self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
         # Tiers whose own budget is used up: another tier has to take the exchange.
         self.spent_tiers: frozenset[str] = frozenset()
@@ -64,8 +64,10 @@ class Books:
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
-        one = self._exchange
-        return Reservation(self._services, one.id, one.session.hash, one.request.agent)
+        exchange = self._exchange
+        return Reservation(
+            self._services, exchange.id, exchange.session.hash, exchange.request.agent
+        )
 
     # At its start
 
@@ -121,22 +123,22 @@ class Books:
         self._note_attempt()
         if self._policy == "hard_stop":
             await self._settle()
-        own = budgets.tier_limits(self._exchange, tier, self._rules)
-        self._attempt_limits = limits = self._limits + own
+        tier_limits = budgets.tier_limits(self._exchange, tier, self._rules)
+        self._attempt_limits = limits = self._limits + tier_limits
         self._warn(limits)
         if self._policy != "hard_stop":
             return None
         settings = self._services.settings
-        known = settings.tiers.get(tier, PASS_THROUGH)
+        tier_settings = settings.tiers.get(tier, PASS_THROUGH)
         window = window_of(settings.tiers.get(tier), settings)
         window = max(window, self._exchange.request.prompt_tokens)
         return await self._reservation.admit(
             limits,
             budgets.most_read(body, window) + budgets.most_written(body),
             tier,
-            own=own,
-            seconds=known.queue_timeout + known.total_timeout,
-            patience=known.queue_timeout,
+            own=tier_limits,
+            seconds=tier_settings.queue_timeout + tier_settings.total_timeout,
+            patience=tier_settings.queue_timeout,
         )
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
@@ -151,28 +153,28 @@ class Books:
             return None
         if named_by_client(exchange.request.model, exchange.controls.tier, settings) == tier:
             return None
-        known = settings.tiers[tier]
-        most = budgets.most_asked(exchange, tier, self._rules)
+        tier_settings = settings.tiers[tier]
+        max_output = budgets.most_asked(exchange, tier, self._rules)
         request = exchange.request
-        written = budgets.most_written({**request.body, "max_tokens": most})
+        written = budgets.most_written({**request.body, "max_tokens": max_output})
         tokens = request.prompt_tokens + written
-        seconds = known.queue_timeout + known.total_timeout
+        seconds = tier_settings.queue_timeout + tier_settings.total_timeout
         try:
-            found = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
+            refused = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
-        if found is None:
+        if refused is None:
             return None
         self.capped_tiers |= {tier}
-        return self._cloud_reservation.refusal_of(found, tier)
+        return self._cloud_reservation.refusal_of(refused, tier)
 
     async def settle_cloud(self) -> None:
         """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
         cloud = self._services.cloud
         if cloud is None:
             return
-        used, self._in_cloud = self._in_cloud, 0
+        used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
     def _warn(self, limits: tuple[Limit, ...]) -> None:
@@ -191,8 +193,8 @@ class Books:
         if exchange.route.is_cloud(tier, self._services.settings):
             # The cap also counts calls that the client asked for by name, and cached prompt tokens,
             # which a cloud bills, too.
-            whole = budgets.spent_by(exchange.request, reply, count_cached=True)
-            self._in_cloud = whole.total
+            billed = budgets.spent_by(exchange.request, reply, count_cached=True)
+            self._cloud_tokens = billed.total
         return self._spent
 
     def _note_attempt(self) -> None:
@@ -207,17 +209,17 @@ class Books:
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
-        amounts, used = self._amounts, self._used
+        amounts, used = self._unsettled, self._used
         for limit in limits:
             amounts[limit] = amounts.get(limit, 0) + tokens
             used[limit.scope] = used.get(limit.scope, 0) + tokens
         self._note_spent_tiers()
 
     async def _settle(self) -> None:
-        amounts, self._amounts = self._amounts, {}
-        before = await self._reservation.settle(amounts, self._exchange.tier)
+        amounts, self._unsettled = self._unsettled, {}
+        tokens_before = await self._reservation.settle(amounts, self._exchange.tier)
         used = {limit.scope: tokens for limit, tokens in amounts.items()}
-        self._used |= {scope: tokens + used[scope] for scope, tokens in before.items()}
+        self._used |= {scope: tokens + used[scope] for scope, tokens in tokens_before.items()}
         self._note_spent_tiers()
 
     # At its end
@@ -243,10 +245,10 @@ class Books:
             self._services.journal.count(counts)
             await self._settle()
             return
-        settlement = self._reservation.settlement(self._amounts)
-        before = await self._commit(settlement, counts, delivered)
+        settlement = self._reservation.settlement(self._unsettled)
+        tokens_before = await self._commit(settlement, counts, delivered)
         if settlement is not None:
-            self._reservation.tell(settlement, before, self._exchange.tier)
+            self._reservation.tell(settlement, tokens_before, self._exchange.tier)
 
     def _commit(
         self, settlement: Settlement | None, counts: Deltas, delivered: bool
