@@ -81,9 +81,9 @@ def invalid(message: str, param: str | None = None, *, status: int = 400) -> Pro
     return ProxyError(status, INVALID_REQUEST, message, param=param)
 
 
-def unreachable(why: object, extra: dict[str, Any] | None = None) -> ProxyError:
+def unreachable(reason: object, extra: dict[str, Any] | None = None) -> ProxyError:
     """Return the 503 for a LiteLLM that can't be reached; ``extra`` joins the error object."""
-    message = f"LiteLLM can't be reached: {why}"
+    message = f"LiteLLM can't be reached: {reason}"
     return ProxyError(503, "upstream_unavailable", message, extra=extra, retry_after=5)
 
 

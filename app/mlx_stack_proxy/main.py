@@ -83,8 +83,8 @@ def _connect(services: Services) -> None:
     """Register the parts' callbacks; add the optional parts that the settings turn on."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
-    tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
-    services.upstream.reach.watch(*tell)
+    callbacks = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
+    services.upstream.reach.watch(*callbacks)
     services.capture = _capture(services)
     if services.capture is not None:
         services.observers = (*services.observers, services.capture.of)

@@ -60,7 +60,7 @@ class Answer:
         """Send bytes of the reply; if that is cancelled, keep them for the next write."""
         self._unsent = data = self._unsent + data
         if self._late_writes:
-            await self._late_writes_end()
+            await self._wait_for_late_writes()
         await self._write(data)
         self._unsent = b""
 
@@ -72,13 +72,13 @@ class Answer:
 
     async def send_error(self, step: PassOn | Fail) -> None:
         """Send our error, or upstream's own answer."""
-        await self._late_writes_end()
+        await self._wait_for_late_writes()
         if isinstance(step, Fail):
             await self._fail(step.error)
         else:
             await self._pass_on(step)
 
-    async def _late_writes_end(self) -> None:
+    async def _wait_for_late_writes(self) -> None:
         """Wait until the signs of life have gone out, for they were written first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
@@ -100,7 +100,7 @@ class Answer:
 
     async def deliver(self, attempt: Attempt) -> None:
         """Send what is left of an attempt's reply, and end the response."""
-        await self._late_writes_end()
+        await self._wait_for_late_writes()
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self.metadata else None
@@ -109,7 +109,7 @@ class Answer:
                 completion = outgoing.whole(completion)
             await self.downstream.whole(200, headers, orjson.dumps(completion))
             return
-        fields, note = self._closing_words()
+        fields, note = self._closing_values()
         metadata = fields if self.metadata else None
         if not self.downstream.started:
             await self._start_stream(None, attempt.public)
@@ -131,7 +131,7 @@ class Answer:
         """Send an error and end the response."""
         outgoing = self.exchange.outgoing
         if self.downstream.started:
-            _, note = self._closing_words()
+            _, note = self._closing_values()
             if outgoing is not None:
                 ending = note + outgoing.encoder.error(error)
             else:
@@ -149,7 +149,7 @@ class Answer:
         outgoing = self.exchange.outgoing
         return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
-    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
+    def _closing_values(self) -> tuple[dict[str, str | int], bytes]:
         """Return our headers' current values, and an SSE comment of them if others were sent."""
         values = response_headers.values(self.exchange, None, self.memory.pressure)
         fields = response_headers.as_fields(values)

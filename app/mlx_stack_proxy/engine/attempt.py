@@ -52,7 +52,7 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._after_text = exchange.text_is_out  # the client has text of an earlier attempt
+        self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
         self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
@@ -68,10 +68,10 @@ class Attempt:
         self._other_out = False  # something of a refusal, audio or an image was let out
         # The fields that the chunk which brought a cut shares with all chunks (`model` and others).
         self._cut_chunk_fields: dict[str, Any] = {}
-        self._expected = exchange.request.body.get("n") or 1  # number of choices asked for
+        self._expected_choices = exchange.request.body.get("n") or 1
         self._done_frame = sse.DONE_FRAME  # upstream's own, once it has come
         self._pipeline = Pipeline(stages, exchange, report)
-        self._watched = self._pipeline.watches_events
+        self._watches_events = self._pipeline.watches_events
         # A client that doesn't stream gets one object, built as chunks come; no chunk is kept.
         self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = self._new_gate(report, exchange)
@@ -83,7 +83,7 @@ class Attempt:
         self._view = self._view_with(committed.identity if committed else {})
 
     def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
-        hold_whole = exchange.hold_whole or self._after_text or self._pipeline.hold_whole()
+        hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
         report_fault = functools.partial(report, "text_hold")
         return Gate(hold_whole=hold_whole, text_hold=text_hold, report=report_fault)
@@ -119,7 +119,7 @@ class Attempt:
     @property
     def finished(self) -> bool:
         """Whether every choice has its finish_reason; usage and ``[DONE]`` may still come."""
-        return self.reply.finished and len(self.reply.choices) >= self._expected
+        return self.reply.finished and len(self.reply.choices) >= self._expected_choices
 
     @property
     def speaks_behind_result(self) -> bool:
@@ -162,7 +162,7 @@ class Attempt:
             for frame in self._reader.feed(data):
                 if self.done or self.verdict is not None:
                     break
-                self._take(self._read(frame), out)
+                self._take_chunk(self._read(frame), out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -176,11 +176,11 @@ class Attempt:
                         self._end_of_stream()
                     break
                 for event in chunk.events:
-                    verdict = self._show(event)
+                    verdict = self._show_event(event)
                     # The model has written all already. The stages' mending does what a cut would.
                     if not isinstance(verdict, Cut):
                         self.verdict = self.verdict or verdict
-                self._keep(chunk)
+                self._keep_chunk(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
             self.verdict = UpstreamFailed("server_error", message, status=200)
@@ -191,7 +191,7 @@ class Attempt:
         tail = self._reader.finish()
         if tail is not None and not self.over:
             try:
-                self._take(self._read(sse.ended(tail)), out)
+                self._take_chunk(self._read(sse.ended(tail)), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -218,7 +218,7 @@ class Attempt:
         ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
-        held = self._final()
+        held = self._final_chunks()
         if metadata is not None:
             _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
         frames = [self._view.frame(chunk) for chunk in held]
@@ -237,28 +237,28 @@ class Attempt:
     def _read(self, frame: sse.Frame) -> Chunk:
         return read_frame(frame, self._form)
 
-    def _take(self, chunk: Chunk, out: list[bytes]) -> None:
+    def _take_chunk(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:
             self._end_of_stream()
             self._done_frame = chunk.raw
             return
         for event in chunk.events:
-            self.verdict = self._show(event)
+            self.verdict = self._show_event(event)
             if self.verdict is not None:
                 if isinstance(self.verdict, Cut):
                     self._keep_cut(chunk)
                 return
         if self._builder is not None:
-            self._keep(chunk)
+            self._keep_chunk(chunk)
             return
         released = self._gate.push(chunk)
         if released:
             self._let_out(released, out)
 
-    def _show(self, event: Event) -> Verdict | None:
+    def _show_event(self, event: Event) -> Verdict | None:
         """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
         self.reply.apply(event)
-        verdict = self._pipeline.on_event(event) if self._watched else None
+        verdict = self._pipeline.on_event(event) if self._watches_events else None
         if isinstance(event, UpstreamErrorEvent):
             # A chat template refuses our words before the reply begins, never later.
             may_be_ours = self.speaks_behind_result and not self.reply.choices
@@ -268,7 +268,7 @@ class Attempt:
             )
         return verdict
 
-    def _keep(self, chunk: Chunk) -> None:
+    def _keep_chunk(self, chunk: Chunk) -> None:
         """Keep a chunk, of which nothing may go out yet, for the gate or the builder."""
         builder = self._builder
         if builder is None:
@@ -288,17 +288,19 @@ class Attempt:
         for event in chunk.events:
             if isinstance(event, (Finish, Usage)):
                 self.reply.apply(event)
-        self._keep(chunk)
+        self._keep_chunk(chunk)
 
     def _finish(self, cut: Cut) -> None:
         """Give each choice that was cut the cut's finish_reason, in a last chunk of its own."""
-        for index in self._begun():
+        for index in self._begun_choices():
             self.reply.choice(index)
         for index, choice in self.reply.choices.items():
             if choice.finish_reason is None:
                 choice.finish_reason = cut.finish_reason
                 ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
-                self._keep(made({**self._form.top, **self._cut_chunk_fields, "choices": [ending]}))
+                self._keep_chunk(
+                    made({**self._form.top, **self._cut_chunk_fields, "choices": [ending]})
+                )
             self.reply.mended.add(index)
 
     def _lacks_usage(self) -> bool:
@@ -318,7 +320,7 @@ class Attempt:
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}
-        self._keep(
+        self._keep_chunk(
             made({**self._form.top, **self._cut_chunk_fields, "choices": [], "usage": usage})
         )
 
@@ -333,9 +335,9 @@ class Attempt:
                 self._other_out = any(isinstance(event, _OTHER) for event in chunk.events)
             out.append(view.frame(chunk))
 
-    def _final(self) -> list[Chunk]:
+    def _final_chunks(self) -> list[Chunk]:
         """Release the held chunks, with what the stages mended."""
-        if self._after_text:
+        if self._text_was_out:
             for index, choice in self.reply.choices.items():
                 # The client already has text of an earlier attempt. This attempt's text follows as
                 # a new paragraph; beside tool calls it is left out.
@@ -347,13 +349,13 @@ class Attempt:
             held = rewritten(held, self.reply, self._gate.flowed)
         return without_reasoning(held) if self._continues else held
 
-    def _begun(self) -> Set[int]:
-        """If several choices were asked for: those of which anything has come, even just a role."""
-        return self._form.begun if self._expected > 1 else frozenset()
+    def _begun_choices(self) -> Set[int]:
+        """The choices of which anything has come, even just a role; none if ``n`` is 1."""
+        return self._form.begun if self._expected_choices > 1 else frozenset()
 
     def _end_of_stream(self) -> None:
         # A stream that ends without a finish_reason is broken: the server may have died.
-        if self.reply.finished and self._begun() <= self.reply.choices.keys():
+        if self.reply.finished and self._begun_choices() <= self.reply.choices.keys():
             self.done = True
         elif self.reply.choices:
             self.verdict = _broken("before the reply was finished")

@@ -128,8 +128,8 @@ def _of(expected: str, *types: type) -> Callable[[Any], str]:
     """Return a check for values of these types; a bool doesn't count as a number."""
 
     def check(value: Any) -> str:
-        good = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-        return "" if good else f"must be {expected}"
+        is_valid = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        return "" if is_valid else f"must be {expected}"
 
     return check
 
@@ -148,19 +148,19 @@ def _name(value: Any) -> str:
 
 
 def _positive(value: Any) -> str:
-    good = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return "" if good else "must be a whole number above 0"
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if is_valid else "must be a whole number above 0"
 
 
 def _choices(value: Any) -> str:
-    good = not _positive(value) and value <= MAX_CHOICES
-    return "" if good else f"must be a whole number from 1 to {MAX_CHOICES}"
+    is_valid = not _positive(value) and value <= MAX_CHOICES
+    return "" if is_valid else f"must be a whole number from 1 to {MAX_CHOICES}"
 
 
 def _stop(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
-    good = all(isinstance(stop, str) for stop in values)
-    return "" if good else "must be a string or an array of strings"
+    is_valid = all(isinstance(stop, str) for stop in values)
+    return "" if is_valid else "must be a string or an array of strings"
 
 
 # Each check returns what is wrong with a value, or "". A null is not checked: it means "not given".

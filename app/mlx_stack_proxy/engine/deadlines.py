@@ -122,10 +122,10 @@ class Deadlines:
     def _unanswered_timeout(self, now: float) -> UpstreamFailed | None:
         if self._unanswered < MAX_UNANSWERED:
             return None
-        who = "LiteLLM" if self._litellm_silent else "the server"
+        silent_server = "LiteLLM" if self._litellm_silent else "the server"
         return UpstreamFailed(
             "timeout",
-            f"nothing came for {now - self._last:.0f} s, and {who} does not answer",
+            f"nothing came for {now - self._last:.0f} s, and {silent_server} does not answer",
             blameless=self._litellm_silent,
             final=True,
         )

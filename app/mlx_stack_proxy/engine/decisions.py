@@ -32,7 +32,7 @@ class Decisions:
     async def start(self) -> Start | Rejected:
         """Choose the tier to start on; return the refusal if the cloud's cap leaves no tier."""
         while True:
-            start = self._start()
+            start = self._choose_start()
             asked_before = start.tier in self.books.capped_tiers
             refusal = await self.books.set_aside_for_cloud(start.tier)
             if refusal is None:
@@ -40,7 +40,7 @@ class Decisions:
             if asked_before:  # the ladder has no other tier left
                 return refusal
 
-    def _start(self) -> Start:
+    def _choose_start(self) -> Start:
         exchange, settings, view = self.exchange, self.services.settings, self._view()
         start = ladder.start(exchange, settings, view, self.books.sticky)
         if self.books.downgrades(start.tier):

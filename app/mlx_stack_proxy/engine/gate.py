@@ -86,7 +86,7 @@ class Gate:
             self._committed = True
             self._held = []
             return held
-        return self._flow()
+        return self._release_flowing()
 
     def hold(self, chunk: Chunk) -> None:
         """Hold a chunk, and all later ones, until :meth:`release`."""
@@ -98,7 +98,7 @@ class Gate:
         held, self._held = self._held, []
         return held
 
-    def _flow(self) -> list[Chunk]:
+    def _release_flowing(self) -> list[Chunk]:
         """Release held chunks from the front as far as text may flow, to the last with content."""
         held = self._held
         upto = position = 0

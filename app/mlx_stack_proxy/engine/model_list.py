@@ -44,14 +44,14 @@ class ModelList:
 
         ``authorization``: the client's header.
         """
-        answer = self._answer(authorization)
+        answer = self._answer_for(authorization)
         if answer.asking is None and self._clock() >= answer.next_ask:
             answer.asking = asyncio.create_task(self._refresh(answer, authorization))
         if answer.names is None and answer.asking is not None:
             await asyncio.shield(answer.asking)
         return answer.names
 
-    def _answer(self, authorization: str | None) -> _Answer:
+    def _answer_for(self, authorization: str | None) -> _Answer:
         key_digest = b""
         if self._key is None and authorization:
             key_digest = hashlib.blake2b(authorization.encode(), digest_size=16).digest()

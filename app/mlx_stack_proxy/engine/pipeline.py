@@ -132,11 +132,11 @@ class Pipeline:
             pass
         return severest(list(filter(None, self._each(lambda state: state.judge(reply)))))
 
-    def _each(self, ask: Callable[[StageState], T]) -> Iterator[T]:
+    def _each(self, call: Callable[[StageState], T]) -> Iterator[T]:
         """Yield each stage's answer; a stage that raises is left out from then on."""
         for name, state in list(self._states):
             try:
-                answer = ask(state)
+                answer = call(state)
             except Exception as error:
                 self._leave_out(name, state, error)
             else:

@@ -57,12 +57,12 @@ class Run:
         self._headers = headers
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
-        self._report = functools.partial(accounts.stage_failed, services)
+        self._report_fault = functools.partial(accounts.stage_failed, services)
         self._books = Books(services, exchange)
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
         self._answer = Answer(exchange, downstream, services.memory, metadata)
-        self._observer = observers.of(exchange, services.observers, self._report)
+        self._observer = observers.of(exchange, services.observers, self._report_fault)
         self._calls = Calls(
             services=services,
             exchange=exchange,
@@ -155,7 +155,7 @@ class Run:
         """Build an attempt, make its call, and return the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
-            exchange, build(exchange, settings), self._services.stages, self._report
+            exchange, build(exchange, settings), self._services.stages, self._report_fault
         )
         verdict = attempt.on_request()
         if verdict is not None:

@@ -85,15 +85,15 @@ class Timers:
         if self.answer.busy:
             return self._client_is_slow(now)
         if deadlines is not None and attempt is not None:
-            if verdict := deadlines.check(now) or self._hangs(deadlines, attempt, now):
+            if verdict := deadlines.check(now) or self._hang_timeout(deadlines, attempt, now):
                 return verdict
             if deadlines.begin_asking(now):
                 self._question = asyncio.ensure_future(self._ask_health(deadlines))
-        if now >= self._next_sign():
+        if now >= self._next_sign_at():
             self.answer.send_sign_of_life(now)
         return None
 
-    def _next_sign(self) -> float:
+    def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""
         stream, request = self.services.settings.stream, self.exchange.request
         if not stream.keepalive_seconds or not request.stream:
@@ -105,8 +105,8 @@ class Timers:
             return due
         return max(due, request.started + first)  # the first one fixes the status
 
-    def _hangs(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
-        """Return the timeout of a hanging model, if the client has no text and a step follows."""
+    def _hang_timeout(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
+        """Return a hanging model's timeout, if the client has no text and a better step follows."""
         hung = deadlines.hangs(now)
         if hung is None:
             return None

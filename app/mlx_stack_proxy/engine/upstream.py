@@ -206,7 +206,7 @@ class Upstream:
         if call_id is not None:
             header_map[CALL_ID] = call_id
         try:
-            response = Response(await self._ask(method, url, header_map, content))
+            response = Response(await self._send_request(method, url, header_map, content))
         except (aiohttp.ClientError, OSError) as error:
             # In a variable, the error and this frame would refer to each other: test_garbage.py.
             raise self._failure(error) from error
@@ -233,20 +233,20 @@ class Upstream:
             self.reach.lost(failure.message)
         return failure
 
-    async def _ask(
+    async def _send_request(
         self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | None
     ) -> aiohttp.ClientResponse:
         """Send a request, and once more if it can't have arrived whole."""
-        ask = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
+        request = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
         upload = aiohttp.UploadTracker()
         try:
-            return await ask(data=content or None, upload_tracker=upload)
+            return await request(data=content or None, upload_tracker=upload)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             if _is_written(upload):
                 raise
-        return await ask(data=content or None)
+        return await request(data=content or None)
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""

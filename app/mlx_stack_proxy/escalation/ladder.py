@@ -132,9 +132,9 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
         return None
     first = exchange.route.first
     for tier in exchange.route.cheaper:
-        away = not settings.tiers[tier].local and tier not in exchange.route.tiers
-        out = away or tier in view.passed_over or tier in view.closed
-        if not out and fits(tier, exchange.request, settings, view):
+        forbidden_cloud = not settings.tiers[tier].local and tier not in exchange.route.tiers
+        unusable = forbidden_cloud or tier in view.passed_over or tier in view.closed
+        if not unusable and fits(tier, exchange.request, settings, view):
             return Start(tier, "budget_exceeded" if tier != first else "")
     return None
 

@@ -107,9 +107,9 @@ class _Trace(Observer):
         self._call_span.set_attribute("mlx_stack.tier", tier)
         trace_headers: dict[str, str] = {}
         _W3C.inject(trace_headers, set_span_in_context(self._call_span))
-        others = [header for header in headers if header[0] not in _CARRIED]
+        other_headers = [header for header in headers if header[0] not in _CARRIED]
         return [
-            *others,
+            *other_headers,
             *((name.encode(), value.encode()) for name, value in trace_headers.items()),
         ]
 

@@ -42,9 +42,11 @@ class Books:
         self._policy = budgets.policy_for(exchange, self._rules)
         self._reservation = self._new_reservation()
         self._cloud_tokens = 0  # what the attempt has used in the cloud
-        self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
+        # The tokens used of each budget, as this exchange last heard of them.
+        self._used_by_scope: dict[str, int] = {}
         self._attempt_limits = self._limits  # with those of the attempt's tier
-        self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
+        # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.
+        self._attempt_spent: Spent | None = None
         self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
         # Tiers whose own budget is used up: another tier has to take the exchange.
@@ -78,7 +80,7 @@ class Books:
         except StoreError as error:
             accounts.store_failed(self._services, error)
             return None
-        self._used = dict(state.counts)
+        self._used_by_scope = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
         self._note_spent_tiers()
@@ -95,13 +97,13 @@ class Books:
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
             return
-        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used, self._rules)
+        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
 
     def downgrades(self, tier: str) -> bool:
         """Whether ``policy: escalate`` wants a cheaper tier than this one for the session."""
         if self._policy != "escalate":
             return False
-        over = budgets.share_used(self._limits, self._used) >= 1.0
+        over = budgets.share_used(self._limits, self._used_by_scope) >= 1.0
         return over or tier in self.spent_tiers
 
     # While it runs
@@ -125,7 +127,7 @@ class Books:
             await self._settle()
         tier_limits = budgets.tier_limits(self._exchange, tier, self._rules)
         self._attempt_limits = limits = self._limits + tier_limits
-        self._warn(limits)
+        self._set_warning(limits)
         if self._policy != "hard_stop":
             return None
         settings = self._services.settings
@@ -177,8 +179,8 @@ class Books:
         used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
-    def _warn(self, limits: tuple[Limit, ...]) -> None:
-        share = budgets.share_used(limits, self._used)
+    def _set_warning(self, limits: tuple[Limit, ...]) -> None:
+        share = budgets.share_used(limits, self._used_by_scope)
         self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
     def count(self, status: int | None, reply: Reply) -> Spent | None:
@@ -187,7 +189,7 @@ class Books:
             return None
         exchange = self._exchange
         tier = exchange.tier
-        self._spent = budgets.spent_by(
+        self._attempt_spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
         if exchange.route.is_cloud(tier, self._services.settings):
@@ -195,21 +197,21 @@ class Books:
             # which a cloud bills, too.
             billed = budgets.spent_by(exchange.request, reply, count_cached=True)
             self._cloud_tokens = billed.total
-        return self._spent
+        return self._attempt_spent
 
     def _note_attempt(self) -> None:
         """Book the earlier attempt's tokens for the next settlement, and count them as used.
 
         An attempt that used nothing is booked, too, if a reservation waits to be settled.
         """
-        spent, self._spent = self._spent, None
+        spent, self._attempt_spent = self._attempt_spent, None
         if not self._limits or (spent is None and not self._reservation.held):
             return
         limits = self._attempt_limits
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
-        amounts, used = self._unsettled, self._used
+        amounts, used = self._unsettled, self._used_by_scope
         for limit in limits:
             amounts[limit] = amounts.get(limit, 0) + tokens
             used[limit.scope] = used.get(limit.scope, 0) + tokens
@@ -219,7 +221,9 @@ class Books:
         amounts, self._unsettled = self._unsettled, {}
         tokens_before = await self._reservation.settle(amounts, self._exchange.tier)
         used = {limit.scope: tokens for limit, tokens in amounts.items()}
-        self._used |= {scope: tokens + used[scope] for scope, tokens in tokens_before.items()}
+        self._used_by_scope |= {
+            scope: tokens + used[scope] for scope, tokens in tokens_before.items()
+        }
         self._note_spent_tiers()
 
     # At its end

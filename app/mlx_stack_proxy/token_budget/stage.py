@@ -80,7 +80,7 @@ class _State(StageState):
         self._stage = stage
         self._exchange = exchange
         self._sent_limit = 0  # tokens: the limit that went upstream
-        self._choices = exchange.request.body.get("n") or 1
+        self._expected_choices = exchange.request.body.get("n") or 1
         self._written: dict[int, _ChoiceTokens] = {}
         self._shortened = False  # the reply was cut, or made shorter
 
@@ -95,7 +95,8 @@ class _State(StageState):
         if written.tokens <= self._sent_limit:
             return None
         over = (
-            sum(count.tokens for count in self._written.values()) > self._sent_limit * self._choices
+            sum(count.tokens for count in self._written.values())
+            > self._sent_limit * self._expected_choices
         )
         return Cut("max_output_tokens", "length") if over else None
 
