@@ -58,10 +58,11 @@ class Sources:
     path: Path | None  # None: there is no file
     file: Mapping[str, Any]  # as YAML gives it; empty without a file
     environment: Mapping[str, Any]  # the variables, nested like the file
-    command_line: Mapping[str, Any] = field(default_factory=dict)  # likewise; stronger than both
+    # The options of the command line, nested like the file; they win over both.
+    command_line: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> Settings:
-        """Merge and check them. Raises :class:`SettingsError`."""
+        """Merge and check the sources. Raises :class:`SettingsError`."""
         places = [str(self.path)] if self.path is not None else []
         places += ["environment"] if self.environment else []
         places += ["command line"] if self.command_line else []
@@ -271,7 +272,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return _Environment(variables)()
 
 
-# pydantic-settings' reader needs a BaseSettings class, which ours is not: this one has our keys.
+# pydantic-settings' reader needs a BaseSettings class. `Settings` is none; this one has its keys.
 _Keys: type[BaseSettings] = create_model(
     "_Keys",
     __base__=BaseSettings,

@@ -18,14 +18,12 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
     ``replaced``: the stages of the earlier settings, if they change; the new loop detection takes
     over the sessions of the old.
     """
-    # The pipeline calls the stages in this order, so each sees what the earlier ones changed:
-    # - Loop detection cuts a repetition from the text before tool validation looks for calls in
-    #   that text, and takes out a loop (`on_break: stop`) before tool validation doubts the calls.
-    #   It keeps a reference to the request, into which only ReplyLength, later, writes the limit
-    #   that loop detection needs at the reply's end.
-    # - Tool validation turns calls written as text into real calls before ReplyLength shortens the
-    #   text, so that a complete call stays.
-    # - BrokenReplies only judges, which happens after all stages have mended the reply.
+    # The pipeline calls the stages in this order, and each sees what the earlier ones changed:
+    # - Loop detection cuts a repetition before tool validation looks for calls in the text, and
+    #   takes out a loop (`on_break: stop`) before tool validation doubts its calls. It keeps the
+    #   request object, for ReplyLength writes a limit into it later, which loop detection reads.
+    # - Tool validation makes real calls of those in the text before ReplyLength shortens the text.
+    # - BrokenReplies only judges, after all stages have mended the reply.
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
         loop_detection = LoopDetection(settings)

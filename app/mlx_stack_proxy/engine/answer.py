@@ -128,7 +128,6 @@ class Answer:
     async def _fail(
         self, error: ProxyError, upstream_headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        """Send an error and end the response."""
         outgoing = self.exchange.outgoing
         if self.downstream.started:
             _, note = self._closing_values()

@@ -117,7 +117,7 @@ def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
     match situation.verdict:
         case _ if situation.exchange.second_opinion_on is not None:
-            return "second opinion failed"
+            return "second opinion failed"  # without a verdict, `next_step` has delivered it
         case Rejected():
             return "tier without budget" if situation.verdict.tier_only else "refused by us"
         case InvalidToolCall(doubt=True):

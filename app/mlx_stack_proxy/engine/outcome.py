@@ -84,7 +84,7 @@ class Committed:
 
     @property
     def stays(self) -> bool:
-        """Whether no later attempt can take back what the client has. Reasoning alone it can."""
+        """Whether the client has more than reasoning, so that no later attempt can take it back."""
         return self.other or bool(self.text)
 
 

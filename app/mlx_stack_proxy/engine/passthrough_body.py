@@ -28,7 +28,7 @@ class Asked:
     """What a body asks for."""
 
     content: bytes  # the body to send on
-    model: str | None  # None: no model, or not a single one
+    model: str | None  # None: the body names no model, or several
     patience: float | None  # seconds that the client gives the whole request; None: no limit
 
 

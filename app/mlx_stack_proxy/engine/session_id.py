@@ -45,7 +45,7 @@ class SessionId:
 
     source: str  # where the name came from: a header, a field of the body, or "derived"
     hash: str  # the session's name as hex digest, which is stored and logged
-    budget_hash: str  # the session whose budget is spent: the parent's, if a sub-agent names one
+    budget_hash: str  # the session whose budget is spent: a sub-agent's parent, if it names one
 
     @property
     def derived(self) -> bool:

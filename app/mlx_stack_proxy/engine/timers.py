@@ -103,7 +103,7 @@ class Timers:
         by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
         if first is None or by_hand or self.answer.downstream.started:
             return due
-        return max(due, request.started + first)  # the first one fixes the status
+        return max(due, request.started + first)  # the first sign of life fixes the status
 
     def _hang_timeout(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
         """Return a hanging model's timeout, if the client has no text and a better step follows."""

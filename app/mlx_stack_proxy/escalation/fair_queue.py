@@ -54,11 +54,11 @@ class FairQueue:
     """One tier's slots, and the tickets that wait for one."""
 
     def __init__(self, slots: int, shared: SharedLimit | None = None) -> None:
-        self.slots = slots  # how many tickets may hold one at once, within the common limit
+        self.slots = slots  # how many tickets may hold a slot at once, within the common limit
         self.shared = shared or SharedLimit()
         self.shared.add(self)
         self.in_use = 0  # tickets that hold a slot
-        self.waiting = 0  # tickets that wait for one
+        self.waiting = 0  # tickets that wait for a slot
         # Waiting sessions in the order of their turns, each with its tickets as they arrived.
         self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()
 

@@ -36,7 +36,7 @@ class Reservation:
         self._id = request_id
         self._session = session
         self._agent = agent
-        self._made_ticket = ""  # the ticket, once one was needed
+        self._made_ticket = ""  # "": none has been needed yet
         self.held = False  # the store may have tokens set aside under the ticket
         self.waited = 0.0  # seconds spent waiting for others' reservations to end
 

@@ -144,7 +144,7 @@ class _State(StageState):
         likely writing a call without an end. The next tier may end it.
         """
         if self._shortened:
-            return None  # cut here: another attempt would run on, too
+            return None  # our own limit cut the reply: another attempt would run on, too
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
         unseen = self._exchange.request.tools and self._is_unseen(reply)
