@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# Limits to try: that of deploy/'s units, then macOS' OPEN_MAX if the system allows nobody as many.
+# Limits to try: that of deploy/'s units; then macOS' OPEN_MAX, for a system that allows no more.
 WANTED: Final = (65_536, 10_240)
 
 
