@@ -53,7 +53,10 @@ class Lifeline:
 
 
 async def end(child: Process, grace: float) -> None:
-    """Send SIGTERM to its group; kill that when the child ends, or after ``grace`` seconds."""
+    """Send SIGTERM to the child's group; kill the group when the child ends or ``grace`` is over.
+
+    ``grace``: seconds.
+    """
     if child.returncode is None:
         _signal(child, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
