@@ -31,7 +31,7 @@ from .store import (
     Sticky,
 )
 
-SPARE_PURSES = 1_000  # kept beyond the sessions' own: of parents, of sessions that crashed
+SPARE_PURSES = 1_000  # purses without a session: of parents, of sessions that crashed
 STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
@@ -131,8 +131,8 @@ class Ledger:
         if change.session:
             self._add_to_session(change, now)
         self.breakers.update(change.breakers)
-        for given, counts in change.counts.items():
-            key = self._agents.bounded(given)
+        for hour_key, counts in change.counts.items():
+            key = self._agents.bounded(hour_key)
             self.counts[key] = add(self.counts.get(key, {}), counts)
         return before
 
@@ -220,12 +220,12 @@ class Ledger:
         for limit in limits:
             if limit.most is None:
                 continue
-            left = limit.most - used[limit.scope]
-            others = self._reserved.get(limit.scope, 0)
-            others -= own_tokens if limit.scope in own_scopes else 0
-            if others + (tokens if others else least) > left:
+            remaining = limit.most - used[limit.scope]
+            reserved = self._reserved.get(limit.scope, 0)
+            reserved -= own_tokens if limit.scope in own_scopes else 0
+            if reserved + (tokens if reserved else least) > remaining:
                 resets_in = self._resets_in(limit, least, now)
-                return Refused(limit, used[limit.scope], least <= left, resets_in)
+                return Refused(limit, used[limit.scope], least <= remaining, resets_in)
         self._release(ticket)
         if expires <= now:
             return Reserved(used)
@@ -250,7 +250,7 @@ class Ledger:
     # Its own
 
     def _forget(self, state: SessionState) -> None:
-        """Forget a session; keep its purse if sub-agents have spent from it since its last use."""
+        """Forget a session; keep its purse if sub-agents spent from it since the session's use."""
         purse = self.purses.get(_SESSION + state.session)
         if purse is not None and purse.touched <= state.last_seen:
             self._drop_purse(_SESSION + state.session)
@@ -285,7 +285,7 @@ class Ledger:
         return hour.total(now) if hour is not None else 0
 
     def _purse(self, name: str, now: float) -> Purse | None:
-        """Return a purse, None if there is none; forget it if it is idle for too long."""
+        """Return a purse, or None if there is none; forget a purse that is idle for too long."""
         purse = self.purses.get(name)
         if purse is not None and now - purse.touched > self._ttl:
             self._drop_purse(name)
@@ -326,14 +326,14 @@ class Ledger:
         return hour.room_in(tokens, limit.most or 0, now)
 
     def _release(self, ticket: str) -> None:
-        found = self._tickets.pop(ticket, None)
-        if found is None:
+        reservation = self._tickets.pop(ticket, None)
+        if reservation is None:
             return
-        scopes, tokens, _ = found
+        scopes, tokens, _ = reservation
         for scope in scopes:
-            left = self._reserved.pop(scope, 0) - tokens
-            if left > 0:
-                self._reserved[scope] = left
+            remaining = self._reserved.pop(scope, 0) - tokens
+            if remaining > 0:
+                self._reserved[scope] = remaining
 
     def _expire(self, now: float) -> None:
         if now < self._next_expiry:

@@ -66,9 +66,9 @@ class SqliteStore:
         return before
 
     async def delete(self, session: str) -> bool:
-        found = self._ledger().delete(session)
+        was_known = self._ledger().delete(session)
         await self._keeper.written()
-        return found
+        return was_known
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
         return Sessions(self._ledger().page(now, offset, limit))
