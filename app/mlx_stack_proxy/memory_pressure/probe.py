@@ -107,9 +107,9 @@ class MemoryProbe:
             self._take(reading, why)
         except Exception as error:  # e.g. figures so odd that nobody thought of them
             log.fault("memory_pressure_fault", error)
-        before, self.pressure = self.pressure, self._gauge.pressure
-        if before.level is not self.pressure.level:
-            await self._changed(before, self.pressure)
+        old, self.pressure = self.pressure, self._gauge.pressure
+        if old.level is not self.pressure.level:
+            await self._changed(old, self.pressure)
 
     async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
@@ -150,12 +150,12 @@ class MemoryProbe:
             self.trouble = why
         self._gauge.take(reading, now)
 
-    async def _changed(self, before: Pressure, after: Pressure) -> None:
-        say = log.get().warning if after.level > before.level else log.get().info
-        cause = after.cause or before.cause
-        say("pressure_changed", **{"from": before.level.word, "to": after.level.word}, cause=cause)
+    async def _changed(self, old: Pressure, new: Pressure) -> None:
+        write_log = log.get().warning if new.level > old.level else log.get().info
+        cause = new.cause or old.cause
+        write_log("pressure_changed", **{"from": old.level.word, "to": new.level.word}, cause=cause)
         try:
             if self.on_change is not None:
-                await self.on_change(before, after)
+                await self.on_change(old, new)
         except Exception as error:
             log.fault("memory_pressure_fault", error)

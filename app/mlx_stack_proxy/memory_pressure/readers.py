@@ -150,7 +150,7 @@ class LinuxMemory:
         swap: Callable[[], Any] = psutil.swap_memory,
     ) -> None:
         self._cgroups = _own_cgroups(proc, cgroups)
-        self._stalls = [
+        self._psi_files = [
             path
             for path in (
                 proc / "pressure" / "memory",
@@ -158,13 +158,15 @@ class LinuxMemory:
             )
             if _text(path) is not None
         ]
-        self._limited = [folder for folder in self._cgroups if _number(folder / "memory.max")]
+        self._limited_cgroups = [
+            folder for folder in self._cgroups if _number(folder / "memory.max")
+        ]
         self._swap = swap if swap().total else None
         self.name = ", ".join(
             word
             for word, available in (
-                ("PSI", self._stalls),
-                ("cgroup limit", self._limited),
+                ("PSI", self._psi_files),
+                ("cgroup limit", self._limited_cgroups),
                 ("swap", self._swap),
             )
             if available
@@ -177,10 +179,12 @@ class LinuxMemory:
 
     def read(self) -> Reading:
         stalls: dict[str, float] = {}
-        for path in self._stalls:
+        for path in self._psi_files:
             for kind, percent in _STALLS.findall(_text(path) or ""):
                 stalls[kind] = max(float(percent), stalls.get(kind, 0.0))
-        shares = [share for folder in self._limited if (share := _share(folder)) is not None]
+        shares = [
+            share for folder in self._limited_cgroups if (share := _share(folder)) is not None
+        ]
         return Reading(
             some=stalls.get("some"),
             full=stalls.get("full"),
@@ -193,7 +197,7 @@ class LinuxMemory:
         if self._swap is not None:
             usage = self._swap()
             counters = {"used": usage.used, "out": usage.sout}
-        for folder in self._limited[:1]:
+        for folder in self._limited_cgroups[:1]:
             if (used := _number(folder / "memory.swap.current")) is not None:
                 counters["cgroup"] = used
         return counters

@@ -110,11 +110,11 @@ def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
 
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
-    good = True
+    passed = True
     async for line in _lines(settings, probe=probe, cloud=cloud):
         _say(line)
-        good = good and line[0] != "FAIL"
-    return 0 if good else 1
+        passed = passed and line[0] != "FAIL"
+    return 0 if passed else 1
 
 
 async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:

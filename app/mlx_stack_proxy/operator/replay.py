@@ -275,9 +275,9 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
     """Return the bytes that came over the wire: recorded as text, or as base64 if not UTF-8."""
     if isinstance(text := reply.get(name), str):
         return text.encode("utf-8", "replace")
-    if isinstance(coded := reply.get(f"{name}_base64"), str):
+    if isinstance(encoded := reply.get(f"{name}_base64"), str):
         try:
-            return base64.b64decode(coded, validate=True)
+            return base64.b64decode(encoded, validate=True)
         except ValueError:
             raise BadRecord(f"has a `{name}_base64` that is no base64") from None
     return None

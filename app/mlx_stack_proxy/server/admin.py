@@ -89,8 +89,8 @@ class Admin:
         states = [await store.load(session, now) for session in dict.fromkeys(hashes)]
         matches = [state for state in states if state.turns or state.used]
         if len(matches) > 1:
-            several = ", ".join(state.session[:12] for state in matches[:8])
-            sentence = f"{name[:64]!r} may be any of {several}: ask for one of these"
+            candidates = ", ".join(state.session[:12] for state in matches[:8])
+            sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of these"
             raise ProxyError(409, INVALID_REQUEST, sentence)
         if not matches:
             raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
@@ -223,8 +223,8 @@ def _moment(name: str, text: str, now: float) -> float:
 
     Raises ``ProxyError`` (400).
     """
-    if ago := _AGO.fullmatch(text):
-        return now - int(ago[1]) * _UNITS[ago[2]]
+    if age := _AGO.fullmatch(text):
+        return now - int(age[1]) * _UNITS[age[2]]
     try:
         return float(text) if _NUMBER.fullmatch(text) else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -36,10 +36,10 @@ async def exchange_details(services: Services, request_id: str) -> Json:
     query = EventQuery(request_id=request_id, limit=MOST_EVENTS)
     numbered = await services.store.events(query)
     events = [{"number": number, **event} for number, event in numbered]
-    observed = services.settings.observability
+    observability = services.settings.observability
     records: list[Json] = []
-    if observed.capture_failures:
-        records = await asyncio.to_thread(captured, observed.capture_path, request_id)
+    if observability.capture_failures:
+        records = await asyncio.to_thread(captured, observability.capture_path, request_id)
     if not events and not records:
         sentence = f"nothing is kept of a request {request_id[:64]!r}"
         raise ProxyError(404, INVALID_REQUEST, sentence)
@@ -70,9 +70,9 @@ def captured(folder: str, request_id: str) -> list[Json]:
 
 
 def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
-    mark = b'"request_id":' + orjson.dumps(request_id)
+    needle = b'"request_id":' + orjson.dumps(request_id)
     for line in file:
-        if mark not in line:
+        if needle not in line:
             continue
         try:
             record = orjson.loads(line)
@@ -155,6 +155,6 @@ def _cut(message: Json) -> Json:
 def _bytes(reply: Json, name: str) -> bytes | None:
     if isinstance(text := reply.get(name), str):
         return text.encode("utf-8", "replace")
-    if isinstance(coded := reply.get(f"{name}_base64"), str):
-        return base64.b64decode(coded)
+    if isinstance(encoded := reply.get(f"{name}_base64"), str):
+        return base64.b64decode(encoded)
     return None

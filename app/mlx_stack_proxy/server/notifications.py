@@ -50,7 +50,7 @@ class Notifier:
     def __init__(
         self, settings: NotifySettings, url: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._on = settings.on  # kinds of events, and "report"
+        self._kinds = settings.on  # kinds of events, and "report"
         self._report_at = settings.report_at
         parts = urlsplit(url)
         self._upstream = Upstream(UpstreamSettings(base_url=f"{parts.scheme}://{parts.netloc}"))
@@ -62,7 +62,7 @@ class Notifier:
         self._nightly: asyncio.Task[None] | None = None
 
     def start(self, services: Services) -> None:
-        if "report" in self._on:
+        if "report" in self._kinds:
             self._nightly = asyncio.create_task(self._each_morning(services))
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class Notifier:
     def told(self, event: Event) -> None:
         """Take note of an event: send it, or count it if its kind is quiet now."""
         kind = event["kind"]
-        if kind not in self._on:
+        if kind not in self._kinds:
             return
         now = self._clock()
         if now < self._quiet_until.get(kind, now):

@@ -27,7 +27,7 @@ async def status(services: Services) -> dict[str, Any]:
     process's; ``sessions``, ``day`` and ``budgets`` are of all processes on this store.
     """
     sessions, budgets = await _kept(services)
-    alive, gone = await asyncio.gather(
+    alive, gone_tiers = await asyncio.gather(
         services.upstream.is_alive(HEALTH_SECONDS), servers_gone(services)
     )
     return {
@@ -41,7 +41,7 @@ async def status(services: Services) -> dict[str, Any]:
         "store": services.store.trouble or "ok",
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
-        "tiers": _tiers(services, gone),
+        "tiers": _tiers(services, gone_tiers),
         "day": await _day(services),
         "budgets": budgets,
     }
@@ -91,7 +91,7 @@ def _limits(settings: Settings) -> list[Limit]:
     return limits
 
 
-def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any]]:
+def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[str, Any]]:
     queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
     writing = [
         reading for exchange in services.exchanges if (reading := exchange.writing()) is not None
@@ -105,7 +105,7 @@ def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any
         tiers[name] = {
             "model": tier.model,
             "local": tier.local,
-            "state": tier_state(services, name, gone),
+            "state": tier_state(services, name, gone_tiers),
             "degraded_until": health.until(now) or None,
             "failures": health.failures,
             "in_flight": in_flight,
@@ -125,9 +125,9 @@ async def servers_gone(services: Services) -> set[str]:
     return {name for name, answer in zip(urls, answers, strict=True) if answer == "gone"}
 
 
-def tier_state(services: Services, tier: str, gone: Collection[str]) -> str:
-    """Return a tier's state as a word. ``gone``: as ``servers_gone()`` returns it."""
-    if tier in gone:
+def tier_state(services: Services, tier: str, gone_tiers: Collection[str]) -> str:
+    """Return a tier's state as a word. ``gone_tiers``: as ``servers_gone()`` returns them."""
+    if tier in gone_tiers:
         return "unreachable"
     return "degraded" if services.tier_states[tier].degraded else "ok"
 

@@ -65,12 +65,12 @@ class Agents:
     """The agents for which a process has counted in this hour and in the one before."""
 
     def __init__(self) -> None:
-        self._of: dict[int, set[str]] = {}
+        self._by_hour: dict[int, set[str]] = {}
 
     def bounded(self, key: HourKey) -> HourKey:
         """Return ``key``; with the agent ``other`` if its hour has too many agents already."""
-        agents = self._of.get(key.hour)
+        agents = self._by_hour.get(key.hour)
         if agents is None:
             agents = set()
-            self._of = {key.hour: agents, key.hour - 1: self._of.get(key.hour - 1, set())}
+            self._by_hour = {key.hour: agents, key.hour - 1: self._by_hour.get(key.hour - 1, set())}
         return key._replace(agent=bounded(key.agent, agents)) if key.agent else key

@@ -125,16 +125,16 @@ class Ledger:
 
     def write(self, change: Change, now: float) -> dict[str, int]:
         """Apply a change as ``Store.write`` does, without its events."""
-        before = {}
+        tokens_before = {}
         if (settlement := change.settlement) is not None:
-            before = self.settle(settlement.ticket, settlement.amounts, now)
+            tokens_before = self.settle(settlement.ticket, settlement.amounts, now)
         if change.session:
             self._add_to_session(change, now)
         self.breakers.update(change.breakers)
         for hour_key, counts in change.counts.items():
             key = self._agents.bounded(hour_key)
             self.counts[key] = add(self.counts.get(key, {}), counts)
-        return before
+        return tokens_before
 
     def _add_to_session(self, change: Change, now: float) -> None:
         self.forget_idle(now, STEP)
@@ -216,16 +216,16 @@ class Ledger:
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
-        least = 1 if partial else tokens
+        minimum = 1 if partial else tokens
         for limit in limits:
             if limit.most is None:
                 continue
             remaining = limit.most - used[limit.scope]
             reserved = self._reserved.get(limit.scope, 0)
             reserved -= own_tokens if limit.scope in own_scopes else 0
-            if reserved + (tokens if reserved else least) > remaining:
-                resets_in = self._resets_in(limit, least, now)
-                return Refused(limit, used[limit.scope], least <= remaining, resets_in)
+            if reserved + (tokens if reserved else minimum) > remaining:
+                resets_in = self._resets_in(limit, minimum, now)
+                return Refused(limit, used[limit.scope], minimum <= remaining, resets_in)
         self._release(ticket)
         if expires <= now:
             return Reserved(used)
@@ -239,13 +239,13 @@ class Ledger:
     def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
         """End a reservation and count the tokens used; return the tokens before, by scope."""
         self._release(ticket)
-        before = {}
+        tokens_before = {}
         for limit, used in amounts.items():
             spend = self._spend_in_hour if limit.rolling else self._spend
-            before[limit.scope] = spend(limit.scope, used, now)
+            tokens_before[limit.scope] = spend(limit.scope, used, now)
         while len(self.purses) > self._sizes.max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
-        return before
+        return tokens_before
 
     # Its own
 
@@ -296,23 +296,23 @@ class Ledger:
         """Count tokens in a scope's purse; return the scope's tokens before."""
         name = purse_of(scope)
         purse = self._purse(name, now)
-        before = purse.used.get(scope, 0) if purse is not None else 0
+        tokens_before = purse.used.get(scope, 0) if purse is not None else 0
         if tokens:
             purse = purse or Purse()
-            purse.used[scope] = min(before + tokens, MOST_TOKENS)
+            purse.used[scope] = min(tokens_before + tokens, MOST_TOKENS)
             purse.touched = max(now, purse.touched)
             self.purses[name] = purse
             self.purses.move_to_end(name)
-        return before
+        return tokens_before
 
     def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
         """Count tokens in a scope's rolling hour; return the hour's tokens before."""
         hour = self.hours.get(scope) or RollingHour()
-        before = hour.total(now)
+        tokens_before = hour.total(now)
         if tokens:
             hour.add(tokens, now)
             self.hours[scope] = hour
-        return before
+        return tokens_before
 
     def _drop_purse(self, name: str) -> None:
         if name in self.purses:

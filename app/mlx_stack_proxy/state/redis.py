@@ -138,13 +138,13 @@ class RedisStore:
         """
         call, settlement = next(self._calls), change.settlement
         try:
-            before = await self._add(call, change, now)
+            tokens_before = await self._add(call, change, now)
         except StoreError as error:
             sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
             self._debts.append(_Debt(call, replace(change, breakers={}), sure_until))
             self._owes.set()
             raise
-        return _by_scope(settlement.amounts, before) if settlement is not None else {}
+        return _by_scope(settlement.amounts, tokens_before) if settlement is not None else {}
 
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
@@ -191,27 +191,27 @@ class RedisStore:
         return dict(_readable(_breaker, _pairs(flat)))
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        key, upwards = f"{self._prefix}:events", query.after is not None
+        key, forward = f"{self._prefix}:events", query.after is not None
         lowest = f"{(query.after or 0) + 1}-0"
         highest = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
         events: list[tuple[int, Mapping[str, Any]]] = []
         while len(events) < query.limit:
             command = (
-                ("XRANGE", key, lowest, highest) if upwards else ("XREVRANGE", key, highest, lowest)
+                ("XRANGE", key, lowest, highest) if forward else ("XREVRANGE", key, highest, lowest)
             )
             page = await self._link.command(*command, "COUNT", PAGE)
             readable = _readable(_event, page)
             events += [entry for entry in readable if query.asks_for(entry[1])]
             too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
-            if len(page) < PAGE or (too_old and not upwards):  # no further event can match
+            if len(page) < PAGE or (too_old and not forward):  # no further event can match
                 break
             last_number = _number(page[-1][0])
-            if upwards:
+            if forward:
                 lowest = f"{last_number + 1}-0"
             else:
                 highest = f"{last_number - 1}-0"
         events = events[: query.limit]
-        return events if upwards else events[::-1]
+        return events if forward else events[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
         return len(await self.events(replace(query, limit=self._sizes.max_events)))

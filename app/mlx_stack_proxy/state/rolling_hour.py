@@ -43,9 +43,9 @@ class RollingHour:
                 self._minutes[counted_minute] = self._minutes.get(counted_minute, 0) + tokens
         return sum(self._minutes.values())
 
-    def room_in(self, tokens: int, most: int, now: float) -> float:
-        """Return the seconds until ``tokens`` fit under ``most``; an hour if they never will."""
-        excess = self.total(now) + tokens - most
+    def room_in(self, tokens: int, limit: int, now: float) -> float:
+        """Return the seconds until ``tokens`` fit under ``limit``; an hour if they never will."""
+        excess = self.total(now) + tokens - limit
         for minute, spent in sorted(self._minutes.items()):
             excess -= spent
             if excess <= 0:

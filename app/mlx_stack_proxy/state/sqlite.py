@@ -61,9 +61,9 @@ class SqliteStore:
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
         self._ledger()
-        before = self._image.write(change, now)
+        tokens_before = self._image.write(change, now)
         await self._keeper.written()
-        return before
+        return tokens_before
 
     async def delete(self, session: str) -> bool:
         was_known = self._ledger().delete(session)

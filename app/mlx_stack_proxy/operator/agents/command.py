@@ -87,7 +87,7 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if "$" in value else shlex.quote(value)
 
 
-def _change(client: Client, proxy: Setup, undo: bool, agreed: bool) -> int:
+def _change(client: Client, proxy: Setup, undo: bool, assume_yes: bool) -> int:
     """Put the settings into the client's file, or take them out; return the exit code."""
     assert client.settings is not None
     file = (Path.home() / client.file).resolve()  # so that a symbolic link isn't replaced
@@ -95,17 +95,17 @@ def _change(client: Client, proxy: Setup, undo: bool, agreed: bool) -> int:
     if undo and not backup.exists():
         raise CommandError(f"{_shown(client)}: nothing was written there, or it was taken back")
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-    before, ours = _text(file), client.settings(proxy)
+    old_text, ours = _text(file), client.settings(proxy)
     if undo:
-        after = take_back(before, _text(backup), ours, client.form)
+        new_text = take_back(old_text, _text(backup), ours, client.form)
     else:
-        after = put_in(before, ours, client.form)
-    if not _agreed(client, before, after, agreed):
+        new_text = put_in(old_text, ours, client.form)
+    if not _agreed(client, old_text, new_text, assume_yes):
         return 1
     if not undo and not backup.exists():  # a second --write must not save our own settings there
-        replace_file(backup, before, mode)
-    if after:
-        replace_file(file, after, mode)
+        replace_file(backup, old_text, mode)
+    if new_text:
+        replace_file(file, new_text, mode)
     else:
         file.unlink(missing_ok=True)
     if undo:
@@ -114,12 +114,12 @@ def _change(client: Client, proxy: Setup, undo: bool, agreed: bool) -> int:
     return 0
 
 
-def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
+def _agreed(client: Client, old_text: str, new_text: str, assume_yes: bool) -> bool:
     """Print the lines that change, and return whether the user (or ``--yes``) agrees."""
     print(_shown(client))
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    lines = difflib.unified_diff(old_text.splitlines(), new_text.splitlines(), n=0, lineterm="")
     print("\n".join([line for line in lines if not line.startswith(("---", "+++", "@@"))]))
-    if already:
+    if assume_yes:
         return True
     try:
         return input("Do that? [y/N] ").strip().lower() in ("y", "yes")

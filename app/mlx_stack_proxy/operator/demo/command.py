@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    right = _show_all(console, direct, Server(url, args.tier, key))
-    console.print(_sum(right), "")
+    counts = _show_all(console, direct, Server(url, args.tier, key))
+    console.print(_sum(counts), "")
     for line in _report(Remote(url, settings.server.admin_key)):
         console.print(line, markup=False)
     return 0
@@ -139,20 +139,20 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
     questions = json.loads(
         files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
     )
-    good = [0, 0]
-    run = secrets.token_hex(4)
+    correct = [0, 0]
+    run_id = secrets.token_hex(4)
     client = httpx.Client(trust_env=False, timeout=SECONDS)
     for number, question in enumerate(questions["questions"], 1):
         # A session for each: after an escalation a session stays on the higher tier for a while.
-        identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
+        identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
         replies = [
             ask(client, server, question, questions["tools"], identity)
             for server in (direct, proxy)
         ]
         console.print(_pair(number, question, *replies), "")
         for index, reply in enumerate(replies):
-            good[index] += not reply.wrong
-    return len(questions["questions"]), good[0], good[1]
+            correct[index] += not reply.wrong
+    return len(questions["questions"]), correct[0], correct[1]
 
 
 def ask(
@@ -205,8 +205,8 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     names_and_arguments = [
         (item["function"]["name"], item["function"]["arguments"]) for item in calls
     ]
-    checked = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
-    wrong = next((failure.error for item in checked for failure in item.failures), "")
+    checks = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
+    wrong = next((failure.error for item in checks for failure in item.failures), "")
     return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
 
 
@@ -252,8 +252,8 @@ def _why_right(reply: Reply) -> Text:
     )
 
 
-def _sum(right: tuple[int, int, int]) -> Text:
-    count, directly, proxied = right
+def _sum(counts: tuple[int, int, int]) -> Text:
+    count, directly, proxied = counts
     text = Text(f"Of {count} questions ")
     text.append(f"{directly} came out right directly", style="yellow")
     text.append(", ")

@@ -115,35 +115,35 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
 
 def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, ModelGroup]]:
     """Return the groups that become tiers with the tiers' names, in the order of the chain."""
-    named = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
+    by_tier = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
     unnamed = [group for group in groups if group.name not in DEFAULT_TIERS]
     clouds = [group for group in unnamed if group.place == "cloud"]
     near = sorted(
         (group for group in unnamed if group.place != "cloud"),
         key=lambda group: group.billions or float("inf"),
     )
-    if _LONG not in named and (longest := _longest(near, named)) is not None:
-        named[_LONG] = longest
+    if _LONG not in by_tier and (longest := _longest(near, by_tier)) is not None:
+        by_tier[_LONG] = longest
         near.remove(longest)
     for name in (_FAST, _STANDARD):
-        if name not in named and near:
-            named[name] = near.pop(0)
+        if name not in by_tier and near:
+            by_tier[name] = near.pop(0)
     own_tiers: dict[str, ModelGroup] = {}
     for group in near:
         own_tiers[_own_name(group.name, {*DEFAULT_TIERS, *own_tiers})] = group
-    if clouds and _CLOUD not in named:
-        named[_CLOUD] = clouds.pop(0)
+    if clouds and _CLOUD not in by_tier:
+        by_tier[_CLOUD] = clouds.pop(0)
     if clouds:
         names = ", ".join(group.name for group in clouds)
         remarks.append(f"Also in the cloud, and no tier: {names}. Clients may name them.")
-    first = [(name, named[name]) for name in (_FAST, _STANDARD) if name in named]
-    last = [(name, named[name]) for name in (_LONG, _CLOUD) if name in named]
+    first = [(name, by_tier[name]) for name in (_FAST, _STANDARD) if name in by_tier]
+    last = [(name, by_tier[name]) for name in (_LONG, _CLOUD) if name in by_tier]
     return [*first, *own_tiers.items(), *last]
 
 
-def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
+def _longest(near: list[ModelGroup], by_tier: Groups) -> ModelGroup | None:
     """Return the group for long prompts, whose window is large and larger than all others'."""
-    others = [*near, *(group for name, group in named.items() if name != _CLOUD)]
+    others = [*near, *(group for name, group in by_tier.items() if name != _CLOUD)]
     if not near or len(others) < 2:
         return None
     best = max(near, key=lambda group: group.window or 0)

@@ -156,14 +156,14 @@ class _Stack:
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
         key = f"sk-{secrets.token_urlsafe(32)}"
         self._directory.keep_key(key)
-        back, front = self._prepare(key)
-        await supervisor.start(back)
-        warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
+        backends, frontends = self._prepare(key)
+        await supervisor.start(backends)
+        warm_up = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
         try:
-            await supervisor.start(front)
-            await warming
+            await supervisor.start(frontends)
+            await warm_up
         finally:
-            await tasks.end(warming)
+            await tasks.end(warm_up)
         self._announce(time.monotonic() - begun, key if self._args.inside else None)
         await supervisor.failed()
 
@@ -178,9 +178,9 @@ class _Stack:
             config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
         # LiteLLM first: it takes longest to start, and needs no model for it.
-        back = [children.litellm(self._litellm_port, key, run, limit, inside)]
-        back += [children.model_server(tier, run, limit) for tier in tiers]
-        return back, [] if inside else [children.proxy(args.port, key, run, limit)]
+        backends = [children.litellm(self._litellm_port, key, run, limit, inside)]
+        backends += [children.model_server(tier, run, limit) for tier in tiers]
+        return backends, [] if inside else [children.proxy(args.port, key, run, limit)]
 
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     removal = "stop it and take it out; configuration and data stay"
     uninstall = _add(actions, "uninstall", _uninstall, removal)
     restart = _add(actions, "restart", _restart, "end it in order and start it anew")
-    for changing in (install, uninstall, restart):
-        changing.add_argument(
+    for subparser in (install, uninstall, restart):
+        subparser.add_argument(
             "--dry-run", action="store_true", help="only print what would be done"
         )
     _add(actions, "status", _status, "what the system says of it")
@@ -165,8 +165,8 @@ def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[st
         lacking = [n for n, value in variables.items() if value is not None and n not in existing]
         return [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
     machine.folder(spec.env_file.parent, 0o755 if spec.env_file.parent != spec.folder else 0o700)
-    shown = env_file.text_of(variables, hide=True)
-    machine.write(spec.env_file, env_file.text_of(variables), 0o600, shown)
+    hidden_text = env_file.text_of(variables, hide=True)
+    machine.write(spec.env_file, env_file.text_of(variables), 0o600, hidden_text)
     return []
 
 

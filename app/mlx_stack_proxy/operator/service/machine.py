@@ -25,9 +25,11 @@ class Machine:
         if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
-    def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
-        """Write a file. ``shown``: what a dry run prints in place of a content with secrets."""
-        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+    def write(
+        self, path: Path, content: str, mode: int = 0o644, display_text: str | None = None
+    ) -> None:
+        """Write a file. ``display_text``: for a dry run, in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{display_text or content}"):
             replace_file(path, content, mode)
 
     def remove(self, path: Path) -> None:

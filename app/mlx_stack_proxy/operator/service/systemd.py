@@ -48,7 +48,7 @@ class Systemd:
         self._systemctl = ("systemctl", "--user") if self._user else ("systemctl",)
         self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
         # This file says that we enabled lingering. It may lie here: systemd reads only *.conf.
-        self._lingers = self._sandbox.with_name("lingering")
+        self._linger_mark = self._sandbox.with_name("lingering")
         self.sandboxed = may_make_namespaces()
 
     def notes(self) -> list[str]:
@@ -76,8 +76,8 @@ class Systemd:
         self.restart(machine, spec.health_url)
 
     def _write_sandbox(self, machine: Machine, spec: Spec) -> None:
-        elsewhere = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
-        writable = list(dict.fromkeys((spec.folder, *elsewhere)))
+        outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
+        writable = list(dict.fromkeys((spec.folder, *outside)))
         for path in writable:
             machine.folder(path)
         if self.sandboxed:
@@ -94,7 +94,7 @@ class Systemd:
         user = getpass.getuser()
         if not (LINGERING / user).exists() and machine.succeeds("loginctl", "enable-linger", user):
             text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-            machine.write(self._lingers, text)
+            machine.write(self._linger_mark, text)
 
     def restart(self, machine: Machine, _: str) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
@@ -107,10 +107,10 @@ class Systemd:
 
     def uninstall(self, machine: Machine) -> None:
         machine.succeeds(*self._systemctl, "disable", "--now", UNIT)
-        if self._lingers.exists():
+        if self._linger_mark.exists():
             machine.succeeds("loginctl", "disable-linger", getpass.getuser())
         if self._user:
-            for path in (self._lingers, self._sandbox, self._sandbox.parent):
+            for path in (self._linger_mark, self._sandbox, self._sandbox.parent):
                 machine.remove(path)
         machine.remove(self.definition)
         machine.succeeds(*self._systemctl, "daemon-reload")
