@@ -219,7 +219,7 @@ def _whole(name: str, text: str, maximum: int = 2**53) -> int:
 
 
 def _moment(name: str, text: str, now: float) -> float:
-    """Return seconds since the epoch for a text: such seconds, an age (``12h``), or ISO 8601.
+    """Return the time in a text (epoch seconds, an age like ``12h``, or ISO 8601) as epoch seconds.
 
     Raises ``ProxyError`` (400).
     """

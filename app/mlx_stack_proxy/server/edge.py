@@ -225,8 +225,8 @@ async def _refuse(
 async def _discard_body(receive: Receive) -> None:
     """Read the rest of a refused body, for at most ``DISCARD_SECONDS``.
 
-    Most clients look for the answer only after they have sent all. If the connection were closed
-    before, it would be reset, and the answer lost.
+    Most clients look for the answer only after they have sent the whole body. If we closed the
+    connection before, it would be reset, and the answer lost.
     """
     try:
         async with asyncio.timeout(DISCARD_SECONDS):

@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True  # the next bytes belong to a head, not to a body
         self._head_begun = False  # the first byte of a head has come, but not yet its last
         self._head_bytes = 0
-        self._pipelined = False  # a request came too early: ignore all from there on
+        self._pipelined = False  # a request came too early: ignore its bytes and all later ones
         self._resuming = False  # a new parser reads a made-up head: ignore its callbacks
         self._data = b""  # the bytes that the parser is reading now
         self._await_head()

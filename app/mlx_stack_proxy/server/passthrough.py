@@ -31,7 +31,7 @@ from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 # Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
-# Ends of the paths whose reply a model writes.
+# The ends of paths whose replies a model writes.
 _WRITTEN = ("/completions", "/responses", "/messages")
 # Paths that use no tokens.
 _FREE = re.compile(

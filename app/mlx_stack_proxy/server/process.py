@@ -31,8 +31,8 @@ from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 
-# New objects that start a round of the garbage collector: those of forty requests with 400 messages
-# at once. Python's default is 700.
+# How many new objects start a round of the garbage collector: as many as forty requests with 400
+# messages make. Python's default is 700.
 GC_YOUNG_OBJECTS = 50_000
 GC_TICKS = 300  # half a minute: uvicorn ticks ten times a second
 KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connection
@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
             self._reloader = Reloader(given, services.settings, change, report)
         self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
         self._deadline: float | None = None  # of the grace, in monotonic seconds
-        self._signal: int | None = None  # one that is still to be logged
+        self._signal: int | None = None  # a signal that is still to be logged
         self._ended_by: int | None = None  # the first signal, for the event at the end
         self.notes_its_life = False  # whether start and end are kept as events
 
@@ -155,12 +155,12 @@ class Server(uvicorn.Server):
 
 
 def _spare_the_collector() -> None:
-    """Keep start-up's objects out of the garbage collector's rounds, and make rounds rare.
+    """Keep the start's objects out of the garbage collector's rounds, and make rounds rare.
 
     A streamed token makes some twenty objects, none of them in a cycle; a search of all modules
     after every few tokens would cost more than the tokens. An exchange leaves no cycle either, so
-    that the count that starts a round hardly grows. A library's error may be in a cycle, with a
-    request's body: ``on_tick()`` therefore collects young objects every half minute.
+    that the count of new objects hardly grows. A library's error may be in a cycle with a request's
+    body: ``on_tick()`` therefore collects young objects every half minute.
     """
     gc.collect()
     gc.freeze()

@@ -69,7 +69,7 @@ def _routes(services: Services) -> APIRouter:
     admin = Admin(services)
 
     async def check(request: Request) -> None:
-        """Refuse other machines if no ``admin_key`` is set; with one, the page asks for it."""
+        """Refuse other machines if no ``admin_key`` is set; else the page asks for the key."""
         if services.settings.server.admin_key is None:
             await admin.check(request)
 

@@ -87,7 +87,7 @@ class Purse:
 
 
 class Ledger:
-    """One process's counts. It forgets the least recently used first, so its size is bounded."""
+    """One process's counts. Its size is bounded: it forgets the least recently used rows first."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -247,7 +247,7 @@ class Ledger:
             self._drop_purse(next(iter(self.purses)))
         return tokens_before
 
-    # Its own
+    # Internals
 
     def _forget(self, state: SessionState) -> None:
         """Forget a session; keep its purse if sub-agents spent from it since the session's use."""

@@ -47,11 +47,11 @@ from .store import (
 )
 
 PREFIX = "{mlx-stack}"
-PAGE = 1_000  # events read at once
+PAGE = 1_000  # how many events one call reads
 CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of the order of their times
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
-HOURS_AT_ONCE = 24  # hours whose counters one call reads
+HOURS_AT_ONCE = 24  # for how many hours one call reads the counters
 STEP = 200  # rows of each kind that one step of the housekeeping forgets at most
 
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
@@ -225,7 +225,7 @@ class RedisStore:
             counters |= _readable(_counters, await self._run("counts", start, end))
         return counters
 
-    # Its own
+    # Internals
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
         return await self._link.run(name, *args)

@@ -29,7 +29,7 @@ class Batch:
 
     # (kind, name in the ledger) of all rows in ``entries`` and ``gone``.
     names: list[tuple[str, Any]] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)  # each replaces the same name and kind
+    entries: list[Entry] = field(default_factory=list)  # each replaces its name and kind's row
     gone: list[tuple[str, str]] = field(default_factory=list)  # (name, kind) to delete
     # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)

@@ -141,7 +141,7 @@ class StateFile:
         return aside
 
     def replaced(self) -> bool:
-        """Whether the file that is open was deleted, or another one lies at its path."""
+        """Whether the open file was deleted, or another file lies at its path."""
         return self._identity != _identity(self.path)
 
     # Reading and writing
@@ -214,7 +214,7 @@ class StateFile:
             connection.execute("PRAGMA incremental_vacuum(64)").fetchall()
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    # Its own
+    # Internals
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -27,7 +27,7 @@ class Limit(NamedTuple):
 
     scope: str  # e.g. ``session:<hash>``, ``hour``, ``key:<hash>``
     most: int | None  # tokens; None: count them without a limit
-    rolling: bool  # over the last 60 minutes, to the minute; else since the session began
+    rolling: bool  # True: count the last 60 minutes, to the minute; False: since the session began
 
 
 @frozen
@@ -135,7 +135,7 @@ class Reserved:
 
 @frozen
 class EventQuery:
-    """Which events to return; a field that is None leaves out no event."""
+    """Which events to return; a field that is None sets no condition."""
 
     kind: str | None = None
     session: str | None = None  # the hash, or its beginning
@@ -225,9 +225,9 @@ class Store(Protocol):
     ) -> Reserved | Refused:
         """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
 
-        ``ticket`` names the reservation. A second one with the same ticket replaces the first,
-        whose tokens don't count against it; if the second is refused, the first stays.
-        ``expires``: when the reservation counts no longer, for its process must be dead.
+        ``ticket`` names the reservation. A second reservation with the same ticket replaces the
+        first, whose tokens don't count against it; if the second is refused, the first stays.
+        ``expires``: when the reservation ends by itself, for its process must be dead by then.
         ``partial``: in a scope where nobody else has set tokens aside, one token left is enough.
         """
         ...

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """A thread for the event loop that runs when the worker is made.
+    """A thread that serves one event loop: the loop that is running when the worker is made.
 
     The thread is a daemon: if a job hangs, the process ends all the same.
     """

@@ -18,8 +18,9 @@ Json = dict[str, Any]
 Form = Literal["json", "toml", "yaml"]
 OURS = "mlx-stack"  # the provider's name in clients' settings
 ANY_KEY = "local"  # the key to send where the proxy accepts any
-# Tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and it keeps
-# 13,000 and a reply free. In a window of 32,768 it would compact after each turn (docs/agents.md).
+# In tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and Claude
+# Code keeps 13,000 and a reply free. In a window of 32,768 it would compact after each turn
+# (docs/agents.md).
 SMALL_WINDOW = 49_152
 REPLY_SHARE = 4  # a reply may take a quarter of the window: clients keep that much free
 
@@ -77,10 +78,10 @@ class Client:
     title: str
     protocol: str
     start: str  # the command that runs the client; a format string, with a Setup as `given`
-    shell: Callable[[Setup], Mapping[str, str]] | None = None  # environment, if that is enough
+    shell: Callable[[Setup], Mapping[str, str]] | None = None  # variables, if these are enough
     file: str = ""  # where the client reads its settings, relative to the home folder
     form: Form = "json"
-    settings: Callable[[Setup], Json] | None = None  # what the file needs
+    settings: Callable[[Setup], Json] | None = None  # the file's settings
     says: str = ""  # a further remark for the user
 
 

@@ -60,7 +60,7 @@ class Reply:
 
     written: str  # its text or its calls, in one line
     wrong: str  # why an agent can't use the reply; "": it can
-    seconds: float  # until it was complete
+    seconds: float  # until the reply was complete
     headers: httpx.Headers
 
     def header(self, name: str) -> str:

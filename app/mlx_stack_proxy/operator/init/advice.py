@@ -38,7 +38,7 @@ _COOLDOWNS = (
 
 
 def on_litellm(config: Any) -> Iterator[str]:
-    """Yield a sentence or two for each such setting. ``config``: LiteLLM's file as parsed."""
+    """Yield a sentence or two for each harmful setting. ``config``: LiteLLM's file as parsed."""
     whole = mapping(config)
     router, general = mapping(whole.get("router_settings")), mapping(whole.get("litellm_settings"))
     if retries := list(_retries(whole, router, general)):

@@ -32,7 +32,7 @@ _HEALTH_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Found:
-    """What was found; :func:`look` fills it in step by step."""
+    """The models and files that were found; :func:`look` fills the fields in step by step."""
 
     groups: Groups = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # where the groups are from, for the file

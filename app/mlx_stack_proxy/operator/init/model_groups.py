@@ -69,7 +69,7 @@ class ModelGroup:
         return next((place for place in order if place in places), "unknown")
 
     def filled_from(self, other: ModelGroup) -> ModelGroup:
-        """Return this group with what it lacks filled in from another source."""
+        """Return this group with its missing fields filled in from another source's group."""
         return replace(
             self,
             deployments=self.deployments or other.deployments,
@@ -180,7 +180,7 @@ def from_stack(stack: Any) -> Groups:
 
 
 def filled_in(first: Groups, *others: Groups) -> Groups:
-    """Return the first source's groups, with what they lack filled in from the others."""
+    """Return the first source's groups, with missing fields filled in from the other sources."""
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():

@@ -20,7 +20,7 @@ from ...section import keys_of
 from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
 from .model_groups import Groups, ModelGroup, address_of, host_of
 
-LONG_WINDOW = 100_000  # tokens from which a model may be the one for long prompts
+LONG_WINDOW = 100_000  # tokens that a model's window must have for the tier for long prompts
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _TAKEN_NAME = "auto"  # clients' name for the chain's first tier

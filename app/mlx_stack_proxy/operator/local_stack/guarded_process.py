@@ -87,7 +87,7 @@ def _signal(child: Process, number: int) -> bool:
 def guarded(command: Sequence[str]) -> list[str]:
     """Return the command that runs ``command`` with its guard.
 
-    Its standard input must be a :class:`Lifeline`'s read end, and it must lead a session.
+    The process's standard input must be a :class:`Lifeline`'s read end, and it must lead a session.
     """
     return ["/bin/sh", "-c", _GUARD, "mlx-stack-guard", *command]
 

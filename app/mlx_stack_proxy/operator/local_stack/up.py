@@ -177,7 +177,7 @@ class _Stack:
         else:
             config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
-        # LiteLLM first: it takes longest to start, and needs no model for it.
+        # LiteLLM first: it takes longest to start, and can start before the model servers.
         backends = [children.litellm(self._litellm_port, key, run, limit, inside)]
         backends += [children.model_server(tier, run, limit) for tier in tiers]
         return backends, [] if inside else [children.proxy(args.port, key, run, limit)]

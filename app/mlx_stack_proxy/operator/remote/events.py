@@ -64,7 +64,7 @@ def newest(
 ) -> tuple[Collection[dict[str, Any]], int]:
     """Return the newest ``limit`` events of a query, oldest first, and the count of all matches.
 
-    Asks page by page where one answer is too small. Raises :class:`NoAnswer`.
+    Asks page by page if one answer can't hold them. Raises :class:`NoAnswer`.
     """
     answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
     if limit <= PAGE or answer["total"] <= PAGE:
