@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..engine.exchange import Began
+from ..engine.exchange import SessionStart
 from ..recent import Recent
 from .detectors import Finding
 from .history import History
@@ -73,7 +73,7 @@ class Sessions:
     def __init__(self, most: int) -> None:
         self._sessions: Recent[str, SessionMemory] = Recent(most)
 
-    def get(self, session: str, began: Began | None = None) -> SessionMemory:
+    def get(self, session: str, began: SessionStart | None = None) -> SessionMemory:
         """Return a session's memory. ``began``: its begin in the store; None: no answer.
 
         If the session began anew in the store, another process has forgotten it. Then this process
