@@ -63,13 +63,13 @@ def task_of(history: History) -> int:
     return first.place if first is not None and first.inputs.starts_task else 0
 
 
-def is_due(history: History, at: int | None, rules: JudgeSettings) -> bool:
-    """Whether to ask about the task now. ``at``: the turn that :func:`next_look` named, if any.
+def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> bool:
+    """Whether to ask about the task now. ``next_turn``: the answer of :func:`next_look`, if any.
 
     Once a task is so long that its beginning is forgotten, no more questions are due.
     """
     first = rules.after_turns + rules.first_interval
-    return task_of(history) != 0 and _length(history) >= (first if at is None else at)
+    return task_of(history) != 0 and _length(history) >= (first if next_turn is None else next_turn)
 
 
 def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
@@ -89,13 +89,15 @@ def question(
 
     ``reasons``: the model thinks before it answers, and gets more tokens for that.
     """
-    shown = [m for m in messages if m.get("role") not in ("system", "developer")]
-    task = next((m for m in shown if m.get("role") == "user"), None)
-    replies = [i for i, m in enumerate(shown) if m.get("role") == "assistant"]
+    visible = [
+        message for message in messages if message.get("role") not in ("system", "developer")
+    ]
+    task = next((message for message in visible if message.get("role") == "user"), None)
+    replies = [index for index, message in enumerate(visible) if message.get("role") == "assistant"]
     start = replies[-rules.history] if len(replies) >= rules.history else 0
     lines = ["The user's request:", _shown(task.get("content") if task else "")]
     lines += ["", f"The agent's last {min(rules.history, len(replies))} turns:"]
-    lines += [_line(message) for message in shown[start:] if message is not task]
+    lines += [_line(message) for message in visible[start:] if message is not task]
     schema = {"name": "loop_judgement", "schema": SCHEMA, "strict": True}
     return {
         "messages": [
@@ -129,7 +131,7 @@ def read_answer(text: str) -> Answer | None:
 def to_finding(
     answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
 ) -> Finding | None:
-    """Return a finding if the answer's confidence exceeds the settings': the next turn breaks it.
+    """Return a finding if the answer's confidence exceeds the settings'. The next turn breaks it.
 
     ``quotes``: the finding may keep the model's reasoning.
     """
@@ -139,22 +141,22 @@ def to_finding(
         "You seem to be stuck: what you do gets you nothing new. Stop, and take another approach, "
         "or say what stands in the way."
     )
-    turn = history.turns[-1]
+    newest = history.turns[-1]
     return Finding(
         DETECTOR,
         _length(history),
         "",
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
-        (turn.place,),
+        (newest.place,),
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )
 
 
-def ends_it(closed: History) -> bool:
-    """Whether the newest turn, a reply without calls after a turn with calls, is the last word."""
-    turns = closed.turns
+def ends_it(history: History) -> bool:
+    """Whether the newest turn, a reply without calls after a turn with calls, ends the task."""
+    turns = history.turns
     return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)
 
 

@@ -24,7 +24,7 @@ Kind = Literal["text", "reasoning", "arguments"]
 
 @frozen
 class About:
-    """What all rules know about one text."""
+    """The settings and the state that all rules share about one text."""
 
     rules: GenerationSettings
     kind: Kind
@@ -41,7 +41,7 @@ class Enough:
 
 
 @frozen
-class Found:
+class Excess:
     """A rule's finding: ``text[start:end]`` is too much."""
 
     rule: Rule
