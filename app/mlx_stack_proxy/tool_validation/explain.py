@@ -38,23 +38,23 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     if error is UNEXPLAINED:
         return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
     kind = error.kind
-    where = f"field {_field(error.instance_path)}" if error.instance_path else whole
+    part = f"field {_field(error.instance_path)}" if error.instance_path else whole
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])
             return "missing_required", f"missing required field {name} {place}"
         case "additionalProperties" | "unevaluatedProperties":
             names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
-            known = sorted(declared) if not error.instance_path else []
-            allowed = f"; allowed are {listed(known)}" if known else ""
+            known_names = sorted(declared) if not error.instance_path else []
+            allowed = f"; allowed are {listed(known_names)}" if known_names else ""
             return "unknown_parameter", f"unknown field {names} {place}{allowed}"
     # The validator's own words, such as: it is not of type "integer".
     branches = getattr(kind, "context", ())  # of `anyOf` and `oneOf`: the errors of each form
     firsts = [branch[0].message for branch in branches if branch]
     forms = f"it fits none of the allowed forms ({'; or '.join(dict.fromkeys(firsts))})"
     wrong = forms if firsts else error.message
-    came = f"came as {described(error.instance)}"
-    return KINDS.get(kind.name, "schema"), f"{where} {place} {came}: {shortened(wrong, MAX_REASON)}"
+    value = f"came as {described(error.instance)}"
+    return KINDS.get(kind.name, "schema"), f"{part} {place} {value}: {shortened(wrong, MAX_REASON)}"
 
 
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
@@ -100,9 +100,9 @@ def described(value: Any) -> str:
 
 def listed(values: Iterable[Any]) -> str:
     """Join values as ``"a", "b", "c"``; of a long list, count the rest."""
-    every = list(values)
-    shown = ", ".join(_quoted(value) for value in every[:MAX_LISTED])
-    return shown if len(every) <= MAX_LISTED else f"{shown} and {len(every) - MAX_LISTED} more"
+    items = list(values)
+    quoted = ", ".join(_quoted(value) for value in items[:MAX_LISTED])
+    return quoted if len(items) <= MAX_LISTED else f"{quoted} and {len(items) - MAX_LISTED} more"
 
 
 def one_of(names: Sequence[str]) -> str:

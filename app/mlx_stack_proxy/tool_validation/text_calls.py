@@ -45,8 +45,8 @@ class Rescued:
     """The calls of a text, in order, and the text around them."""
 
     calls: tuple[FoundCall, ...]
-    # Without calls, the whole text, unchanged. With calls, the pieces before, between and behind
-    # them, without the blank ones.
+    # The whole text, unchanged, if there are no calls; else the pieces before, between and behind
+    # the calls, without blank pieces.
     content: str
     # Names of calls, in a marked format or beside known calls, that no tool of the request has.
     # A block with a known call is taken out of `content` whole, any other block stays in it.
@@ -60,8 +60,8 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """
     holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
-    rest = holdback.finish()
-    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
+    held = holdback.finish()
+    return Rescued(held.calls, flowed + held.content, held.unknown)
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -70,27 +70,27 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
     The last call counts as whole only if its arguments are a JSON object that the model closed
     itself: after tags or keywords more might have come, and half a file must not be written.
     """
-    found = rescue(text, tools, off)
-    content = found.content
+    rescued = rescue(text, tools, off)
+    content = rescued.content
     half = Scanner(content, tools, off=off).advance(final=True) if tools else None
     if half is not None and all(row.where is Where.MARK for row in half.rows):
         content = content[: half.start]
-    return Rescued(whole_calls(found, text), content, found.unknown)
+    return Rescued(whole_calls(rescued, text), content, rescued.unknown)
 
 
-def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
+def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:
     """Return the calls of a text that was cut, without a last one that may be half a call."""
-    if not found.calls:
+    if not rescued.calls:
         return ()
-    before, last = found.calls[:-1], found.calls[-1]
-    behind = 0  # index behind the arguments of the earlier calls
-    for call in before:
-        at = text.find(call.arguments, behind)
-        behind = at + len(call.arguments) if at >= 0 else behind
+    earlier, last = rescued.calls[:-1], rescued.calls[-1]
+    end = 0  # index behind the arguments of the earlier calls
+    for call in earlier:
+        index = text.find(call.arguments, end)
+        end = index + len(call.arguments) if index >= 0 else end
     if last.arguments == "{}":  # the formats also make `{}` of no arguments at all
-        behind = max(behind, text.find(last.name, behind))
-    written = text.find(last.arguments, behind) >= 0
-    return found.calls if written and json_object(last.arguments) is not None else before
+        end = max(end, text.find(last.name, end))
+    written = text.find(last.arguments, end) >= 0
+    return rescued.calls if written and json_object(last.arguments) is not None else earlier
 
 
 class Holdback:
@@ -154,7 +154,8 @@ class Holdback:
         return 0 if self._blank else self._scanner.pos
 
     def _trim(self) -> None:
-        # Keep as much as a later decision looks back at. Cutting copies the text, so cut rarely.
+        # Keep the characters that a later decision looks back at. A cut copies the text, so cut
+        # rarely.
         if self._scanner.pos > 4 * WINDOW:
             self._scanner.trim(WINDOW)
 

@@ -35,10 +35,10 @@ def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
 
     Behind the name must come a bracket, a tag or a ``key=``.
     """
-    at = skip_space(text, pos)
-    if at == len(text) or text[at] in "[{<\"'`":
+    index = skip_space(text, pos)
+    if index == len(text) or text[index] in "[{<\"'`":
         return True
-    name = _WORD.match(text, at)
+    name = _WORD.match(text, index)
     return name is not None and bool(_BEHIND_NAME.match(text, skip_space(text, name.end())))
 
 
@@ -47,14 +47,14 @@ def named(head: str, *stop: str, mark: str = "") -> One:
 
     ``stop``: texts that end arguments which can't be read. ``mark``: Gemma's quotation mark.
     """
-    each = re.compile(r"\s*+" + head)
+    pattern = re.compile(r"\s*+" + head)
 
     def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
-        found = each.match(src.text, pos)
-        if found is None:
+        match = pattern.match(src.text, pos)
+        if match is None:
             return None
-        arguments, end = object_text(src, found.end(), stop, mark)
-        return [Call(found["name"], arguments)], end
+        arguments, end = object_text(src, match.end(), stop, mark)
+        return [Call(match["name"], arguments)], end
 
     return read
 
@@ -78,9 +78,9 @@ def closers(*marks: str) -> str:
 
 def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
     """Make a row for Python behind a mark; the pattern ``before`` precedes each call."""
-    begin = re.escape(opener) + r"\s*+" + before
+    prefix = re.escape(opener) + r"\s*+" + before
     read = in_marks(
-        python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
+        python_calls.read_calls, prefix, before and rf"\s*+,?\s*+{before}", closers(closer)
     )
     # A special token begins a call; prose may mention the other marks.
     return Format(name, (opener,), read, follow=None if opener[:2] == "<|" else python_calls.follow)

@@ -54,8 +54,8 @@ def tagged(function: str, tags: Tags, last: tuple[str, ...]) -> One:
     opening = re.compile(r"\s*+" + function)
 
     def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
-        found = opening.match(src.text, pos)
-        call = read_call(src, found, tags, last) if found else None
+        match = opening.match(src.text, pos)
+        call = read_call(src, match, tags, last) if match else None
         return ([call[0]], call[1]) if call else None
 
     return read
@@ -72,21 +72,21 @@ def read_call(
     """
     text, pos, name = src.text, function.end(), function["name"]
     name = name if name in src.tools else name.strip("\"' ")
-    last = tuple(one.format(name) for one in last)
-    at = skip_space(text, pos)
-    if text.startswith("{", at):
-        arguments, end = object_text(src, at, last)
+    last = tuple(tag.format(name) for tag in last)
+    index = skip_space(text, pos)
+    if text.startswith("{", index):
+        arguments, end = object_text(src, index, last)
         return Call(name, arguments), end
     body = _Body(src, tags, last, name)
     values: list[tuple[str, object]] = []
     end, closed = pos, True
-    while (match := tags.parameter.match(text, at)) is not None:
+    while (match := tags.parameter.match(text, index)) is not None:
         key = key_of(match, body.properties)
         raw, end, closed = body.value(match)
-        at = skip_space(text, end)
+        index = skip_space(text, end)
         if not (tags.known_only and body.properties and key not in body.properties):
             values.append((key, body.typed(raw, key, match)))
-    if end == pos and not text.startswith(last, at):
+    if end == pos and not text.startswith(last, index):
         return None
     stop = body.end_if_unclear(end) if closed else end
     if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
@@ -105,26 +105,26 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 
     ``allowed``: the schema of the value.
     """
-    tags, at = within.tags, skip_space(raw, 0)
+    tags, index = within.tags, skip_space(raw, 0)
     kinds = types_of(allowed)
-    if tags.parameter.match(raw, at) is None:
+    if tags.parameter.match(raw, index) is None:
         empty = not raw.strip() and kinds & {"array", "object"}
         return ([] if "array" in kinds else {}) if empty else typed(raw, kinds)
-    given = allowed if isinstance(allowed, Mapping) else {}
+    declared = allowed if isinstance(allowed, Mapping) else {}
     body = _Body(Source(raw, within.src.tools), tags, (), "")
-    found: list[tuple[str, Any]] = []
-    while depth and (match := tags.parameter.match(raw, at)) is not None:
+    members: list[tuple[str, Any]] = []
+    while depth and (match := tags.parameter.match(raw, index)) is not None:
         text, end, closed = body.value(match)
         if not closed:
             return raw
         key = key_of(match, {})
-        listed = key == "item" and "array" in kinds
-        schema = given.get("items") if listed else given.get("properties", {}).get(key)
-        found.append((key, _elements(text, schema, within, depth - 1)))
-        at = skip_space(raw, end)
-    if "object" not in kinds and all(key == "item" for key, _ in found):
-        return [value for _, value in found]
-    return dict(found) if at == len(raw) and len(dict(found)) == len(found) else raw
+        is_item = key == "item" and "array" in kinds
+        schema = declared.get("items") if is_item else declared.get("properties", {}).get(key)
+        members.append((key, _elements(text, schema, within, depth - 1)))
+        index = skip_space(raw, end)
+    if "object" not in kinds and all(key == "item" for key, _ in members):
+        return [value for _, value in members]
+    return dict(members) if index == len(raw) and len(dict(members)) == len(members) else raw
 
 
 class _Body:
@@ -177,13 +177,15 @@ class _Body:
 
     def _next_parameter(self, pos: int) -> int:
         """Return the index of the next tag that opens a parameter of the tool; -1 if none."""
-        at = -1 if self.tags.named or self.tags.nested else self.src.find(self.begin, pos)
-        match = self.tags.parameter.match(self.text, at) if at >= 0 else None
+        index = -1 if self.tags.named or self.tags.nested else self.src.find(self.begin, pos)
+        match = self.tags.parameter.match(self.text, index) if index >= 0 else None
         if match is None:
             return -1
         properties = self.properties
-        known = key_of(match, properties) in properties if properties else self.text[at - 1] == "\n"
-        return at if known else -1
+        is_known = (
+            key_of(match, properties) in properties if properties else self.text[index - 1] == "\n"
+        )
+        return index if is_known else -1
 
     def _end(self, pos: int) -> int:
         """Return the index of the tag that closes the value which begins at ``pos``; -1 if none.
@@ -191,19 +193,19 @@ class _Body:
         A value may hold such tags itself. It ends at the first one that closes no inner opening tag
         and that another parameter or the call's end follows; if none does, at the first of all.
         """
-        text, closer, at, since = self.text, self.closer, pos, pos
+        text, closer, index, counted_to = self.text, self.closer, pos, pos
         opened, first = 0, -1
         for _ in range(MAX_INNER):
-            at = text.find(closer, at)
-            if at < 0:
+            index = text.find(closer, index)
+            if index < 0:
                 break
-            first = at if first < 0 else first
-            opened += sum(text.count(self.begin + behind, since, at) for behind in "> =\n")
-            if opened <= 0 and self._is_followed(skip_space(text, at + len(closer))):
-                return at
+            first = index if first < 0 else first
+            opened += sum(text.count(self.begin + behind, counted_to, index) for behind in "> =\n")
+            if opened <= 0 and self._is_followed(skip_space(text, index + len(closer))):
+                return index
             opened -= 1
-            since = at = at + len(closer)
-            if opened < 0 and self.src.find_first(self.last, at) < self.src.find(closer, at):
+            counted_to = index = index + len(closer)
+            if opened < 0 and self.src.find_first(self.last, index) < self.src.find(closer, index):
                 break  # the next closing tag belongs to the next call
         if first < 0:
             self.src.spend(len(text) - pos)
@@ -256,8 +258,12 @@ def typed(raw: str, allowed: Set[str]) -> Any:
 
 def types_of(schema: Any) -> Set[str]:
     """Return the JSON types that a cleaned schema allows; an empty set if it doesn't say."""
-    found = [kinds(variant) for variant in variants(schema)]
-    return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
+    types = [kinds(variant) for variant in variants(schema)]
+    return (
+        frozenset().union(*(allowed or () for allowed in types))
+        if None not in types
+        else frozenset()
+    )
 
 
 def set_off(text: str) -> str:
