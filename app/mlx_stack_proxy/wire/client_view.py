@@ -49,24 +49,24 @@ class ClientView:
         payload = chunk.payload
         if payload is None:
             return chunk.raw
-        shown = {**payload, **self._identity} if self._identity else payload
+        visible = {**payload, **self._identity} if self._identity else payload
         if self._strip_usage and payload.get("usage"):
             if _says_nothing(payload.get("choices") or ()):
                 return b""
-            shown = {key: value for key, value in shown.items() if key != "usage"}
+            visible = {key: value for key, value in visible.items() if key != "usage"}
         if self._legacy:
-            shown = legacy.to_functions(shown, "delta")
-        return chunk.raw if shown == payload else render(shown)
+            visible = legacy.to_functions(visible, "delta")
+        return chunk.raw if visible == payload else render(visible)
 
     def shows(self, chunk: Chunk) -> bool:
         """Whether a chunk says anything to this client."""
         return chunk.payload is not None and bool(self._as_chat(chunk))
 
-    def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
+    def completion(self, completion: dict[str, Any]) -> dict[str, Any]:
         """Return a whole reply for a client that does not stream."""
-        return legacy.to_functions(whole, "message") if self._legacy else whole
+        return legacy.to_functions(completion, "message") if self._legacy else completion
 
 
 def _says_nothing(choices: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a chunk has only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
+    """Whether a chunk has only its usage: OpenAI sends no choice then, LiteLLM an empty one."""
     return not any(choice[key] for choice in choices for key in choice if key != "index")

@@ -106,10 +106,10 @@ class MessagesEncoder:
         self._content.append(block)
         return out
 
-    def _of_block(self, what: str, **fields: Json) -> bytes:
+    def _of_block(self, phase: str, **fields: Json) -> bytes:
         """Write an event of the open block."""
-        place = {"type": f"content_block_{what}", "index": len(self._content)}
-        return _event({**place, **fields})
+        head = {"type": f"content_block_{phase}", "index": len(self._content)}
+        return _event({**head, **fields})
 
     def _start(self) -> bytes:
         if self._started:

@@ -42,7 +42,7 @@ _FUNCTION: Final = {"description": None, "parameters": None, "strict": None}
 
 @frozen
 class Echo:
-    """What the encoder has to know about a request."""
+    """The facts about a request that the encoder needs."""
 
     shapes: Shapes  # how the request offers its tools
     fields: bytes  # the fields to repeat: the members of a JSON object, without its braces
