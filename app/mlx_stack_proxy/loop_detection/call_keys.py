@@ -23,7 +23,7 @@ _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """A tool call, reduced to what is compared."""
+    """A tool call, reduced to the name and the digest that are compared."""
 
     name: str
     key: int  # the digest of name and arguments

@@ -117,16 +117,16 @@ def _hint(circle: runs.Circle, laps: int) -> str:
             f"You have given the same answer {_times(laps)}. Do not repeat it: say something new, "
             "do the next step, or finish."
         )
-    shown = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
+    tool_list = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
     if circle.period == 1:
         return (
-            f"You have called {shown} with the same arguments {_times(laps)} and got the same "
+            f"You have called {tool_list} with the same arguments {_times(laps)} and got the same "
             "result. Do not call it again: use the result you have, call something else, or answer "
             "with what you know."
         )
     return (
         f"Your last {len(circle.turns)} steps only repeat {circle.period} steps that you made "
-        f"before ({shown}), with the same results. Do not go round again: use the results you "
+        f"before ({tool_list}), with the same results. Do not go round again: use the results you "
         "have, take another approach, or answer with what you know."
     )
 
@@ -143,16 +143,16 @@ class Laps(NamedTuple):
 
 def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> Laps:
     """Return the limits for a run that calls these tools."""
-    warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
-    return Laps(warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
+    warn = _highest(tools, rules, "warn_threshold", rules.warn_threshold)
+    return Laps(warn, _highest(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Return how many same calls with the same result a second tier can no longer confirm."""
-    return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
+    return _highest(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
-def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+def _highest(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
     overrides = rules.tool_calls.overrides
     limits = [getattr(overrides.get(tool), name, None) for tool in tools]
     return max([common if limit is None else limit for limit in limits], default=common)
@@ -171,12 +171,19 @@ def second_opinion(
         return None
     newest, previous = history.turns[-1], history.turns[-2]
     results = newest.inputs.results
-    if newest.inputs.user or not results or None in results or not _same(newest, previous, rules):
+    if (
+        newest.inputs.user
+        or not results
+        or None in results
+        or not _makes_same_calls(newest, previous, rules)
+    ):
         return None
     size = sum([result.size for result in results if result is not None])
     if size > max(_PAGE, _SHARE * argument_chars):
         return None
-    run = list(takewhile(lambda turn: _same(newest, turn, rules), reversed(history.turns[:-1])))
+    run = list(
+        takewhile(lambda turn: _makes_same_calls(newest, turn, rules), reversed(history.turns[:-1]))
+    )
     if any(turn.inputs.results != results for turn in run[:-1]):
         return None
     tool = newest.calls[0].name
@@ -184,7 +191,7 @@ def second_opinion(
     return Finding("repetition", 2, tool, f"{newest.action:016x}", "", places)
 
 
-def _same(turn: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
+def _makes_same_calls(turn: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
     waits = any(call.name in rules.exempt_tools for call in turn.calls)
     return bool(turn.calls) and not waits and turn.calls == other.calls
 

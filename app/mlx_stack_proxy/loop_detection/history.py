@@ -80,7 +80,7 @@ class HistoryReader:
 
         ``failed``: the ids of calls whose results are errors.
         """
-        memory = self._of(session)
+        memory = self._memory_of(session)
         seen = memory.seen
         reading = memory.known.read(
             blocks, _NOTHING, lambda earlier, messages: earlier.and_more(messages, seen, failed)
@@ -91,12 +91,12 @@ class HistoryReader:
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
     ) -> None:
         """Remember the turns before a reply: its client may compact the transcript later."""
-        self._of(session).seen.replied(history.turns, history.pending, text, calls)
+        self._memory_of(session).seen.replied(history.turns, history.pending, text, calls)
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _of(self, session: str) -> _Session:
+    def _memory_of(self, session: str) -> _Session:
         memory = self._sessions[session] = self._sessions.get(session) or _Session()
         return memory
 
@@ -136,7 +136,7 @@ class _Reading:
         """Return the history that all messages tell."""
         reading = copy.copy(self)
         if self._output is None:
-            reading._go_on_from(seen.before_text(text_of(self._opening_content)))
+            reading._continue_from(seen.before_text(text_of(self._opening_content)))
             inputs = reading._first_inputs(seen)
         else:
             inputs = reading._inputs()
@@ -150,7 +150,7 @@ class _Reading:
         """Take an assistant message, which ends a turn."""
         if self._output is None:
             earlier_turns = seen.before_calls(zip(reply.calls, reply.ids, strict=False))
-            self._go_on_from(earlier_turns or seen.before_text(text_of(self._opening_content)))
+            self._continue_from(earlier_turns or seen.before_text(text_of(self._opening_content)))
             self._opening_content = ""
         inputs = self._first_inputs(seen)
         if any(inputs.results):
@@ -161,7 +161,7 @@ class _Reading:
         self._turns.append(reply.turn(inputs, self._turns[-1] if self._turns else None))
         self._output, self._input_messages = reply, []
 
-    def _go_on_from(self, turns: list[Turn]) -> None:
+    def _continue_from(self, turns: list[Turn]) -> None:
         """Put remembered turns before a transcript that begins in the midst of a task."""
         if turns:
             self._turns = turns
@@ -181,12 +181,12 @@ class _Reading:
         if all(message.call_id is not None for message in self._input_messages):
             return Inputs(digest, shape, results)
         interjected = any(results) and self._user_beside_results is False
-        starts_task = self._begins(shape)
+        starts_task = self._begins_task(shape)
         return Inputs(
             digest, shape, results, user=True, starts_task=starts_task, interjected=interjected
         )
 
-    def _begins(self, shape: int) -> bool:
+    def _begins_task(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.
 
         The first message does, and one that follows an agent's last word (a reply without calls,

@@ -84,10 +84,10 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     results = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
-    first: dict[tuple[int, int | None], int] = {}
+    first_indexes: dict[tuple[int, int | None], int] = {}
     keys: list[tuple[int, int | None]] = []
     for turn, result in zip(turns, results, strict=False):
-        first.setdefault((turn.action, result), len(keys))
+        first_indexes.setdefault((turn.action, result), len(keys))
         keys.append((turn.action, result))
     start = len(turns)
     if len(keys) < start:
@@ -95,7 +95,9 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
             return NOTHING
         keys.append((turns[-1].action, None))
         start -= 1
-    while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
+    while (
+        start and _goes_on(turns[start - 1], rules) and first_indexes[keys[start - 1]] < start - 1
+    ):
         start -= 1
     return Repeats(turns, keys, start)
 

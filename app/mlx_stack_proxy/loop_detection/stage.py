@@ -43,7 +43,7 @@ class LoopDetection:
         self.tiers = settings.tiers
         self._model_rules = self.rules.judge
         self._model_tier = settings.tiers.get(self._model_rules.tier)
-        self._quotes = settings.observability.capture_failures
+        self._may_quote = settings.observability.capture_failures
         self._settings = settings
         self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
@@ -99,7 +99,7 @@ class LoopDetection:
         def take(text: str | None) -> bool:
             answer = None if text is None else loop_model.read_answer(text)
             remembered.next_looks[task] = loop_model.next_look(history, answer, rules)
-            finding = loop_model.to_finding(answer, history, rules, quotes=self._quotes)
+            finding = loop_model.to_finding(answer, history, rules, quotes=self._may_quote)
             if finding is not None:
                 remembered.model_findings[task] = finding
             return answer is not None
@@ -295,7 +295,7 @@ class _State(StageState):
 
 
 def _has_assistant(exchange: Exchange) -> bool:
-    return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
+    return any(message.get("role") == "assistant" for message in exchange.request.body["messages"])
 
 
 def _verdict(finding: Finding, **fields: Any) -> LoopDetected:

@@ -1,4 +1,4 @@
-"""Extracts from a text what is compared: an assistant's command, a result without its numbers."""
+"""Extracts the text to compare: an assistant's command, a result without its numbers."""
 
 from __future__ import annotations
 

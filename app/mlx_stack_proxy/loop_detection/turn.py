@@ -1,4 +1,4 @@
-"""A turn: the messages since the previous assistant message, and the one that answers them.
+"""A turn: the messages since the previous assistant message, and the assistant's answer to them.
 
 Turns are small: they hold digests of 64 bits, and no text.
 """
@@ -45,4 +45,4 @@ class Turn:
     # A digest of all that the assistant has said up to and with this turn, in this process only. It
     # stays the same if the client takes results out.
     place: int = 0
-    before: int = 0  # the place of the turn before
+    before: int = 0  # the place of the previous turn

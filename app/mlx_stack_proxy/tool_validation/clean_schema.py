@@ -205,13 +205,13 @@ class _Cleaner:
                 out["enum"] = [*out["enum"], None]
 
 
-def look_up(whole: object, reference: str) -> dict[str, Any] | bool | None:
+def look_up(root: object, reference: str) -> dict[str, Any] | bool | None:
     """Return the subschema at which a reference into the schema itself points; else None."""
     base, _, pointer = reference.partition("#")
-    own_id = str(whole.get("$id", "")) if isinstance(whole, dict) else ""
+    own_id = str(root.get("$id", "")) if isinstance(root, dict) else ""
     if (base and base != own_id.partition("#")[0]) or (pointer and not pointer.startswith("/")):
         return None
-    target: object = whole
+    target: object = root
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(target, dict):

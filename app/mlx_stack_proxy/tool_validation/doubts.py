@@ -40,7 +40,7 @@ _END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|<\|(?:im_end|eot_id|end)\|>)\s
 
 @frozen
 class Valid:
-    """A valid call, and what is needed to doubt it."""
+    """A valid call, and the facts by which it may be doubted."""
 
     tool: str
     arguments: dict[str, Any]
@@ -115,11 +115,11 @@ def _miscopied(call: Valid) -> Iterator[str]:
 
 def _unframed(call: Valid) -> Iterator[str]:
     """Doubt a text, such as a patch, that doesn't begin and end as its tool's grammar says."""
-    for name, (begin, end) in call.schema.frames.items():
+    for name, (opening, closing) in call.schema.frames.items():
         value = call.arguments.get(name)
         text = value.strip() if isinstance(value, str) else ""
-        if text and not (text.startswith(begin) and text.endswith(end)):
-            yield explain.unframed(name, begin, end, call.tool)
+        if text and not (text.startswith(opening) and text.endswith(closing)):
+            yield explain.unframed(name, opening, closing, call.tool)
 
 
 DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {

@@ -33,12 +33,12 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     ``tool``: the function's name, "" for a reply under ``response_format``. ``declared``: names of
     the root's parameters, to be listed if a field is unknown.
     """
-    whole = "the arguments" if tool else "the JSON"
+    subject = "the arguments" if tool else "the JSON"
     place = f'in function "{tool}"' if tool else "in the reply"
     if error is UNEXPLAINED:
-        return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
+        return "schema", f"{subject} {place} must fit its schema, and some deeper part does not"
     kind = error.kind
-    part = f"field {_field(error.instance_path)}" if error.instance_path else whole
+    part = f"field {_field(error.instance_path)}" if error.instance_path else subject
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])
@@ -71,17 +71,17 @@ def unread(tool: str) -> str:
     return f'a call of "{shortened(tool)}" stands in the text, and none was made'
 
 
-def miscopied(path: str, value: str, meant: str, tool: str) -> str:
-    """Say that an id is probably a slip of ``meant``."""
+def miscopied(path: str, value: str, original: str, tool: str) -> str:
+    """Say that an id is probably a slip of ``original``."""
     return (
         f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
-        f"conversation, where {_quoted(meant)} does"
+        f"conversation, where {_quoted(original)} does"
     )
 
 
-def unframed(path: str, begin: str, end: str, tool: str) -> str:
+def unframed(path: str, opening: str, closing: str, tool: str) -> str:
     """Say that a text lacks the words with which it must begin and end."""
-    words = f"{_quoted(begin)} and ends with {_quoted(end)}"
+    words = f"{_quoted(opening)} and ends with {_quoted(closing)}"
     return f'field "{path}" in function "{tool}" is not a text that begins with {words}'
 
 

@@ -113,8 +113,8 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
     properties = raw.get("properties") if isinstance(raw, dict) else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         match schema:
-            case {shared.FRAME: [str(begin), str(end)]}:
-                yield name, (begin, end)
+            case {shared.FRAME: [str(opening), str(closing)]}:
+                yield name, (opening, closing)
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:

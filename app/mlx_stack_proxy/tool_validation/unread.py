@@ -66,8 +66,8 @@ def _marked(text: str, tools: ToolSet) -> str | None:
         if closer := closer_at(text, mark.start(), final=True):
             quoted = text.find(closer, mark.end())
         else:
-            before = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
-            if name := _named(text, max(0, before), mark.end() + NEARBY, tools):
+            start = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
+            if name := _named(text, max(0, start), mark.end() + NEARBY, tools):
                 return name
     return None
 

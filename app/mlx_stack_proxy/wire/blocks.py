@@ -17,7 +17,7 @@ import orjson
 from ..recent import Recent
 
 BLOCK: Final = 16  # messages
-MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: those of 160 runs of 400 messages
+MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: enough for 160 runs of 400 messages
 _SYSTEM: Final = ("system", "developer")
 
 _V = TypeVar("_V")

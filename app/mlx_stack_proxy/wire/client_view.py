@@ -41,9 +41,9 @@ class ClientView:
             return self._encoder.chunk(chunk.payload) if chunk.payload is not None else b""
         return self._as_chat(chunk)
 
-    def end(self, done: bytes) -> bytes:
-        """Return the bytes that end a stream. ``done``: the frame of its ``[DONE]``."""
-        return done if self._encoder is None else self._encoder.end()
+    def end(self, done_frame: bytes) -> bytes:
+        """Return the bytes that end a stream. ``done_frame``: the frame of its ``[DONE]``."""
+        return done_frame if self._encoder is None else self._encoder.end()
 
     def _as_chat(self, chunk: Chunk) -> bytes:
         payload = chunk.payload

@@ -45,13 +45,13 @@ class CompletionBuilder:
     def build(self) -> dict[str, Any]:
         """Return the ``chat.completion`` object."""
         top = {key: self._top[key] for key in self._top if key not in _TOP_SKIPPED}
-        whole: dict[str, Any] = {"object": "chat.completion", **top}
-        whole["choices"] = [
+        completion: dict[str, Any] = {"object": "chat.completion", **top}
+        completion["choices"] = [
             _finished(merged(self._choices[index])) for index in sorted(self._choices)
         ]
         if self._usage is not None:
-            whole["usage"] = self._usage
-        return whole
+            completion["usage"] = self._usage
+        return completion
 
 
 def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _joined(key: str, values: list[Any]) -> Any:
-    """Join the values of a field; only those of the last value's type count."""
+    """Join the values of a field; only values of the last value's type count."""
     if not values:
         return None
     kind = type(values[-1])
@@ -91,9 +91,9 @@ def _calls(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return [merged(by_index[index]) for index in sorted(by_index)]
 
 
-def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
+def apply_mended(completion: dict[str, Any], reply: Reply) -> None:
     """Replace text, calls and finish reason of each choice that stages mended."""
-    for choice in whole["choices"]:
+    for choice in completion["choices"]:
         if choice["index"] not in reply.mended:
             continue
         mended = reply.choices[choice["index"]]

@@ -148,7 +148,7 @@ class Reader:
 
     def _ends(self, closer: str) -> bool:
         """Step over the comma behind a member; return whether the container ends instead."""
-        other, opener = ("]", "[") if closer == "}" else ("}", "{")
+        other_closer, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
@@ -165,11 +165,11 @@ class Reader:
             if char == closer:
                 self.position += 1
                 break
-            if char == "" or (char == other and opener in self._open):
+            if char == "" or (char == other_closer and opener in self._open):
                 # The text ends, or a container around this one does: this one was never closed.
                 self.used["missing_closer"] = None
                 break
-            if char != other:
+            if char != other_closer:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # no open bracket matches it
             self.position += 1
@@ -260,20 +260,20 @@ class Reader:
         """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways."""
         # Single quotes anywhere in the text mean that Python wrote it: use Python's escapes.
         in_json = opening == '"' and "single_quotes" not in self.used and not self._python
-        meant = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
-        letters = {escape[1] for escape, character in meant.items() if character != escape}
-        literal = any(escape == character for escape, character in meant.items())
+        characters = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
+        letters = {escape[1] for escape, character in characters.items() if character != escape}
+        literal = any(escape == character for escape, character in characters.items())
         if literal and not _WOULD_BE_ESCAPED.isdisjoint(letters):
             raise Unreadable(
                 "invalid_json", "mix backslashes that are escapes with some that are not"
             )
-        apostrophes = in_json and "\\'" in meant
+        apostrophes = in_json and "\\'" in characters
         if apostrophes and _BARE_QUOTE.search(body):
             # In code with quotes, `\'` may mean both characters: 'It'\''s', print('it\'s').
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
         if literal or apostrophes:
             self.used["invalid_escape"] = None
-        return _ESCAPE.sub(lambda match: meant[match[0]], body)
+        return _ESCAPE.sub(lambda match: characters[match[0]], body)
 
 
 def _meant(escape: str, in_json: bool) -> str:

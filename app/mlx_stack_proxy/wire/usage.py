@@ -63,7 +63,11 @@ def _is_count(value: Any, limit: int) -> bool:
 
 def window_of(tier: TierSettings | None, settings: Settings) -> int:
     """Return a tier's context window in tokens; for a model that is no tier, the widest one."""
-    return tier.context_window if tier else max(t.context_window for t in settings.tiers.values())
+    return (
+        tier.context_window
+        if tier
+        else max(any_tier.context_window for any_tier in settings.tiers.values())
+    )
 
 
 class UsageCheck:

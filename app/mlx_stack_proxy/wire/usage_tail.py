@@ -43,12 +43,16 @@ class UsageTail:
         ``bounds``: a usage with higher counts gives None, too, and sets :attr:`disbelieved`.
         ``count_cached``: whether the prompt's tokens that came from a cache count.
         """
-        first = _usage_in(self._head, last=False)
-        last = _usage_in(self._tail, last=True) or first
-        if last is None:
+        first_usage = _usage_in(self._head, last=False)
+        last_usage = _usage_in(self._tail, last=True) or first_usage
+        if last_usage is None:
             return None
         # Anthropic's streams begin with the input's tokens, and end with the output's.
-        usage = {**first, **last} if first is not None and "input_tokens" in first else last
+        usage = (
+            {**first_usage, **last_usage}
+            if first_usage is not None and "input_tokens" in first_usage
+            else last_usage
+        )
         widened = Bounds(bounds.prompt, max(bounds.output, self._size))
         self.disbelieved = not is_believable(usage, widened)
         return None if self.disbelieved else _counted(usage, count_cached)

@@ -67,24 +67,24 @@ class NativeCalls:
     Pieces that come for a complete call are ignored; no server is known to send any.
     """
 
-    __slots__ = ("_coming", "_counter", "_seen")
+    __slots__ = ("_counter", "_open_call", "_seen_indexes")
 
     def __init__(self, counter: CallCounter) -> None:
         self._counter = counter
-        self._coming: _Coming | None = None
-        self._seen: set[int] = set()
+        self._open_call: _Coming | None = None
+        self._seen_indexes: set[int] = set()
 
     def add(self, delta: ToolCallDelta) -> bool:
         """Take in a piece. Return whether the call that it completes is surplus."""
-        call = self._coming
+        call = self._open_call
         if call is not None and call.index == delta.index:
             call.name = call.name or delta.name
             call.pieces.append(delta.arguments)
             return False
-        self._coming = None
-        if delta.index not in self._seen:
-            self._seen.add(delta.index)
-            self._coming = _Coming(delta.index, delta.name, [delta.arguments])
+        self._open_call = None
+        if delta.index not in self._seen_indexes:
+            self._seen_indexes.add(delta.index)
+            self._open_call = _Coming(delta.index, delta.name, [delta.arguments])
         if call is None:
             return False
         return self._counter.add((call.name, canonical("".join(call.pieces))))

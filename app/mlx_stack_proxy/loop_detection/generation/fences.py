@@ -13,17 +13,17 @@ _LINE = 80  # characters after which a fence in an unfinished line is decided
 class Fences:
     """Reads the fences of a growing text."""
 
-    __slots__ = ("_mark", "_read_to", "_turned")
+    __slots__ = ("_mark", "_read_to", "_toggled_at")
 
     def __init__(self) -> None:
         self._read_to = 0  # the length that has been read
         self._mark = ""  # the marks that opened the fence; "": no fence is open
-        self._turned = 0  # where a fence last opened or closed
+        self._toggled_at = 0  # where a fence last opened or closed
 
     def is_open(self, text: str, end: int, start: int) -> bool:
         """Whether ``text[start:end]`` lies in one fence. Reads on in the text, up to ``end``."""
         self._read(text, end)
-        return bool(self._mark) and self._turned <= start
+        return bool(self._mark) and self._toggled_at <= start
 
     def _read(self, text: str, end: int) -> None:
         start = self._read_to
@@ -37,6 +37,6 @@ class Fences:
                 self._mark = "" if mark[0] in info else mark  # else it is inline code
             elif mark.startswith(self._mark):
                 self._mark = ""
-            self._turned = fence.start()
+            self._toggled_at = fence.start()
             unread = max(unread, fence.end())
         self._read_to = unread

@@ -28,13 +28,13 @@ _OPENERS = tuple(REASONING)
 class Thinking:
     """Finds reasoning that is too long, as a text of its own or behind an answer's first tag."""
 
-    __slots__ = ("_closer", "_max_bytes", "_read", "_size", "_state")
+    __slots__ = ("_closer", "_max_bytes", "_read_to", "_size", "_state")
 
     def __init__(self, about: About) -> None:
         self._max_bytes = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._closer = ""  # the tag that ends the reasoning; "": the text's end does
         self._state = "inside" if about.kind == "reasoning" else "before"
-        self._read = 0
+        self._read_to = 0
         self._size = 0  # UTF-8 bytes of reasoning
 
     def look(self, text: str, end: int) -> Excess | None:
@@ -42,13 +42,13 @@ class Thinking:
             self._begin(text[:end].lstrip())
         if self._state != "inside":
             return None
-        start = max(self._read - len(self._closer), 0)
+        start = max(self._read_to - len(self._closer), 0)
         closed = text.find(self._closer, start, end) if self._closer else -1
         if closed >= 0:
             self._state, end = "after", closed
-        self._size += len(text[self._read : end].encode("utf-8", "surrogatepass"))
-        self._read = end
-        return Excess("reasoning", 0, self._read) if self._size > self._max_bytes else None
+        self._size += len(text[self._read_to : end].encode("utf-8", "surrogatepass"))
+        self._read_to = end
+        return Excess("reasoning", 0, self._read_to) if self._size > self._max_bytes else None
 
     def _begin(self, text: str) -> None:
         opener = next((tag for tag in _OPENERS if text.startswith(tag)), "")

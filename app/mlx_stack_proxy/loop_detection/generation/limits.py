@@ -93,7 +93,7 @@ _WORD = re.compile(r"\w++")
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
     """Return from how many characters on a repetition with this period is too long."""
-    text = _of_text(rules, period)
+    text = _text_limit(rules, period)
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
@@ -105,7 +105,7 @@ def said(rules: GenerationSettings, *, late: bool) -> int:
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 
 
-def _of_text(rules: GenerationSettings, period: int) -> int:
+def _text_limit(rules: GenerationSettings, period: int) -> int:
     if period > LONG_PERIOD:
         return LONG.laps * period
     laps = rules.min_laps * period

@@ -30,7 +30,7 @@ class Periods:
         self._about = about
         self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has
-        self.due = 0  # the length at which the first of these runs gets too long; 0: no runs
+        self.due = 0  # the length at which the first run of these periods is too long; 0: no runs
         self.laps = 0  # the laps at the text's end
 
     def look(self, text: str, end: int) -> Excess | None:

@@ -85,7 +85,7 @@ def read(src: Source, start: int) -> Block | None:
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
-    """Whether these calls are the whole reply, or all of it but one more call that was cut off."""
+    """Whether these calls are the whole reply; one more call behind them may have been cut off."""
     begun = _BEGUN.match(src.text, end)
     if begun is None:
         return src.is_whole_reply(start, end)

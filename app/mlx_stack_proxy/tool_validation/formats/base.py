@@ -98,8 +98,8 @@ class Source:
 
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
-        behind = behind_tail(self.text, end)
-        return begins_reply(self.text, start, self.floor) and not self.text[behind:].strip()
+        tail_end = behind_tail(self.text, end)
+        return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
 def behind_tail(text: str, pos: int) -> int:
@@ -152,15 +152,17 @@ def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> R
 
     The three are patterns; each may be missing in a text. ``read_one`` reads a single call.
     """
-    first, closer, finish = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
+    opening, call_end, block_end = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
 
     def read(src: Source, start: int) -> Block | None:
         calls: list[Call] = []
-        index = behind(first.match(src.text, start), start)
+        index = behind(opening.match(src.text, start), start)
         while len(calls) < MAX_CALLS and (reading := read_one(src, index)) is not None:
             calls += reading[0]
-            index = behind(closer.match(src.text, reading[1]), reading[1])
-        return Block(behind(finish.match(src.text, index), index), tuple(calls)) if calls else None
+            index = behind(call_end.match(src.text, reading[1]), reading[1])
+        return (
+            Block(behind(block_end.match(src.text, index), index), tuple(calls)) if calls else None
+        )
 
     return read
 

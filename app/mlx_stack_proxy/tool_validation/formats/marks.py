@@ -76,11 +76,11 @@ def closers(*marks: str) -> str:
     return r"\s*+(?:" + "|".join(map(re.escape, marks)) + ")"
 
 
-def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
-    """Make a row for Python behind a mark; the pattern ``before`` precedes each call."""
-    prefix = re.escape(opener) + r"\s*+" + before
+def _python(name: str, opener: str, closer: str, call_start: str = "") -> Format:
+    """Make a row for Python behind a mark; the pattern ``call_start`` precedes each call."""
+    prefix = re.escape(opener) + r"\s*+" + call_start
     read = in_marks(
-        python_calls.read_calls, prefix, before and rf"\s*+,?\s*+{before}", closers(closer)
+        python_calls.read_calls, prefix, call_start and rf"\s*+,?\s*+{call_start}", closers(closer)
     )
     # A special token begins a call; prose may mention the other marks.
     return Format(name, (opener,), read, follow=None if opener[:2] == "<|" else python_calls.follow)
@@ -139,7 +139,9 @@ _PYTHON_ROWS = (
 _SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
 DEEPSEEK_CALLS = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
 _CALLS_BEGIN = tuple(
-    f"<{bar}tool{gap}calls{begin}{bar}>" for bar, gap in _SPELLINGS for begin in (f"{gap}begin", "")
+    f"<{bar}tool{gap}calls{ending}{bar}>"
+    for bar, gap in _SPELLINGS
+    for ending in (f"{gap}begin", "")
 )
 
 

@@ -73,7 +73,8 @@ class Scanner:
         # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None  # the stretch that `pos` is in
-        self._json = -1  # index of a JSON value at the reply's beginning that is judged already
+        # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
+        self._judged_json = -1
         self._judgements = 0
         self._match: re.Match[str] | None = None  # the next trigger, if it is known
 
@@ -85,7 +86,7 @@ class Scanner:
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
-        self._json = max(self._json - cut, -1)
+        self._judged_json = max(self._judged_json - cut, -1)
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
@@ -127,11 +128,15 @@ class Scanner:
         """Return a candidate for JSON or a Python list at the reply's beginning, else None."""
         value = _JSON.match(self.text, self.pos)
         start = value.end() - 1 if value else -1
-        if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
+        if (
+            start < 0
+            or start == self._judged_json
+            or not begins_reply(self.text, start, self.floor)
+        ):
             return None
         if formats := self._possible_formats(ROWS[self.text[start]], start, start + 1):
             return Candidate(start, 1, formats)
-        self._json = start
+        self._judged_json = start
         return None
 
     def reject(self, candidate: Candidate) -> None:
@@ -139,7 +144,7 @@ class Scanner:
         self._judgements += 1
         self.pos = candidate.start + candidate.length
         if candidate.length == 1:
-            self._json = candidate.start
+            self._judged_json = candidate.start
         if candidate.fence:
             self._skipped = _fence_end(candidate.fence)
 

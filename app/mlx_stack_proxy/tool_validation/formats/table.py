@@ -67,8 +67,8 @@ _TAG: Final = r"[A-Za-z_][\w.-]{0,199}+>"
 def _one_of(words: Iterable[str], extra: str = "") -> str:
     """Return a pattern for the longest of these words; behind ``<`` also for ``extra``."""
     patterns = []
-    for initial, same in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
-        endings = [re.escape(word[1:]) for word in same] + [extra] * (initial == "<")
+    for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
+        endings = [re.escape(word[1:]) for word in group] + [extra] * (initial == "<")
         patterns.append(f"{re.escape(initial)}(?:{'|'.join(endings)})")
     return "|".join(patterns)
 
@@ -76,7 +76,7 @@ def _one_of(words: Iterable[str], extra: str = "") -> str:
 TRIGGER: Final = re.compile(_one_of(WORDS, _TAG))
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
 # A quick test for plain prose: text that `SPECIAL` doesn't match holds none of the words and does
-# not end in the beginning of one. Of a word that begins with a letter, four letters must occur.
+# not end in the beginning of a word. A word that begins with a letter shows by its first four.
 _LETTERS: Final = "".join({word[0] for word in WORDS if word[0].isalpha()})
 _STEMS: Final = sorted({word[:4] for word in WORDS if word[0].isalpha()})
 _SIGNS: Final = re.escape("".join({word[0] for word in WORDS if not word[0].isalpha()}))

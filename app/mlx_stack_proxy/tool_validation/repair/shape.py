@@ -42,7 +42,7 @@ class Mender:
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
             for result, rule in self._conversions(value, variant):
-                if not any(_same(result, other) for other, _, _ in results):
+                if not any(_same(result, known_result) for known_result, _, _ in results):
                     results.append((result, rule, variant))
         if len(results) != 1:
             return value

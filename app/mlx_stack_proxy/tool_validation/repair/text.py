@@ -166,7 +166,7 @@ def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading
 def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
     """Return the rules for the text behind the value; raise ``Unreadable`` if it may be data."""
     rules: dict[str, None] = {}
-    behind = text[position:]
+    remainder = text[position:]
     for _ in range(MAX_COPIES):
         closers = _CLOSERS.match(text, position)
         if closers is not None:
@@ -187,6 +187,6 @@ def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
         if trailing != '"' and _TRAILING_DATA.match(trailing):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{trailing[:40]}`")
         rules["trailing_text"] = None
-    elif not rules and behind.strip(_JSON_SPACE):
+    elif not rules and remainder.strip(_JSON_SPACE):
         rules["odd_space"] = None
     return list(rules)

@@ -35,8 +35,8 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
         number = read_number(value.strip())
     except Unreadable:
         return NOTHING
-    whole = isinstance(number, int) or number.is_integer()
-    return number if whole or "number" in allowed else NOTHING
+    is_whole = isinstance(number, int) or number.is_integer()
+    return number if is_whole or "number" in allowed else NOTHING
 
 
 def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:

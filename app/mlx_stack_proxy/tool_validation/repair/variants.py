@@ -29,8 +29,8 @@ def variants(schema: object) -> list[Schema]:
     return alternatives
 
 
-def _combine(left: list[Schema], right: list[Schema]) -> list[Schema]:
-    return [_merged(first, second) for first in left for second in right][:MAX_VARIANTS]
+def _combine(alternatives: list[Schema], branches: list[Schema]) -> list[Schema]:
+    return [_merged(first, second) for first in alternatives for second in branches][:MAX_VARIANTS]
 
 
 def _merged(first: Schema, second: Schema) -> Schema:

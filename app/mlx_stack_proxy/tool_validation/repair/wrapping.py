@@ -62,13 +62,13 @@ def _step(
         for key, item in value.items()
         if (alone or key in WRAPPERS) and (inner := _as_object(key, item)) is not None
     }
-    beside = {key: item for key, item in value.items() if key not in inside}
+    siblings = {key: item for key, item in value.items() if key not in inside}
     if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    if not all(_goes_with_a_call(key, item, tool) for key, item in beside.items()):
+    if not all(_goes_with_a_call(key, item, tool) for key, item in siblings.items()):
         return None
     (inner,) = inside.values()
-    is_named = not _NAMING.isdisjoint(beside)
+    is_named = not _NAMING.isdisjoint(siblings)
     # A declared parameter may stand beside the arguments only if the arguments have it, too.
     parameters = declared.intersection(value) - _NAMING
     if parameters and not (is_named and parameters <= inner.keys() <= declared):

@@ -59,7 +59,7 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
 
 
 def session_of(headers: Mapping[str, str]) -> SessionName | None:
-    """Return Codex's thread; the budget is that of its session, the thread that all come from."""
+    """Return Codex's thread; its session, the thread that all others come from, has the budget."""
     parent = headers.get("session-id", "")
     for source in ("thread-id", "session-id"):
         if name := headers.get(source):

@@ -59,30 +59,32 @@ class ResponseStream:
         return out
 
     def keepalive(self) -> bytes:
-        return self._begin() or self._about("response.in_progress", self._response("in_progress"))
+        return self._begin() or self._response_event(
+            "response.in_progress", self._response("in_progress")
+        )
 
     def error(self, error: ProxyError) -> bytes:
         failure = failure_of(error, text_is_out=self._text_is_out)
         response = self._response("failed", error=failure)
-        return self._begin() + self._about("response.failed", response) + DONE_FRAME
+        return self._begin() + self._response_event("response.failed", response) + DONE_FRAME
 
     def end(self) -> bytes:
         out = self._begin() + self._close() + self._end_calls()
-        whole = self._ended()
-        return out + self._about(f"response.{whole['status']}", whole) + DONE_FRAME
+        response = self._final_response()
+        return out + self._response_event(f"response.{response['status']}", response) + DONE_FRAME
 
     def whole(self) -> Item:
         """Return the response as one object, once all chunks have been taken."""
         self._close()
         self._end_calls()
-        return {**self._ended(), **orjson.loads(b"{%b}" % self._echo)}
+        return {**self._final_response(), **orjson.loads(b"{%b}" % self._echo)}
 
     def _begin(self) -> bytes:
         if self._begun:
             return b""
         self._begun = True
         response = self._response("in_progress")
-        return self._about("response.created", response) + self._about(
+        return self._response_event("response.created", response) + self._response_event(
             "response.in_progress", response
         )
 
@@ -152,7 +154,7 @@ class ResponseStream:
         place = {"output_index": len(self._output)}
         return self._event(f"response.output_item.{step}", place, item=item)
 
-    def _ended(self) -> Item:
+    def _final_response(self) -> Item:
         reason = _INCOMPLETE.get(self._reply.finish)
         if reason is None:
             return self._response("completed")
@@ -175,7 +177,7 @@ class ResponseStream:
             **fields,
         }
 
-    def _about(self, type_: str, response: Item) -> bytes:
+    def _response_event(self, type_: str, response: Item) -> bytes:
         encoded = b"%b,%b}" % (orjson.dumps(response)[:-1], self._echo)
         return self._event(type_, {}, response=orjson.Fragment(encoded))
 

@@ -1,4 +1,4 @@
-"""Turns a request's tools into functions, and calls of those back into calls of the tools.
+"""Turns a request's tools into functions, and calls of the functions into calls of the tools.
 
 A function stays a function. A namespace's functions get its name as a prefix (``ns__name``), for
 chat completions have no namespaces. A custom tool takes raw text: it becomes a function with that
