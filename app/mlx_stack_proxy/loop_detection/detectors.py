@@ -23,7 +23,7 @@ from .call_keys import digest
 from .history import History
 from .turn import Turn
 
-# A result is a page if it has more characters than _PAGE and than _SHARE times its call's.
+# A result is a page if it has more characters than _PAGE, and than _SHARE times the arguments.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
 

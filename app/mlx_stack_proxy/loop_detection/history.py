@@ -40,7 +40,7 @@ class History:
         self.turns = turns  # oldest first
         self.pending = pending
         self.place = place  # names the transcript as it stands, the pending input included
-        # The first turn of what the user asked for last; one past the end if none came yet.
+        # The first turn of the task at hand; one past the end if the task has no turn yet.
         self.task_start = len(turns) if pending.starts_task else task_start
         self._repeats: bool | None = None  # None: not computed yet
 

@@ -24,7 +24,7 @@ class Output(NamedTuple):
     name: int  # a digest of the whole message, in this process only
 
     def turn(self, inputs: Inputs, previous: Turn | None) -> Turn:
-        """Return this message's turn. The first turn's place depends on what the user asked."""
+        """Return this message's turn. The first turn's place depends on the user's request."""
         place = hash((previous.place if previous else inputs.digest, self.name))
         return Turn(inputs, self.action, self.calls, place, previous.place if previous else 0)
 

@@ -31,7 +31,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._turns: Recent[int, Turn] = Recent(MAX_SEEN)
-        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # what came after that turn
+        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # the inputs that followed that turn
         # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
         self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)

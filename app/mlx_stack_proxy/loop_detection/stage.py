@@ -49,7 +49,7 @@ class LoopDetection:
         self._sessions = Sessions(self.rules.max_sessions)
 
     def continue_from(self, predecessor: LoopDetection) -> None:
-        """Take over what the stage of other settings remembers."""
+        """Take over the memory of the stage that ran with earlier settings."""
         self.reader, self._sessions = predecessor.reader, predecessor._sessions
 
     def open(self, exchange: Exchange) -> StageState:

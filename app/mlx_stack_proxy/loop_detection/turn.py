@@ -29,7 +29,7 @@ class Inputs:
     user: bool = False  # a user message is among them
     known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
-    interjected: bool = False  # the user speaks beside these results, but not beside the last ones
+    interjected: bool = False  # the user speaks beside these results, not beside the results before
 
 
 NOTHING_YET: Final = Inputs(known=False)

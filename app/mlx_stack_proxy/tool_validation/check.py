@@ -278,7 +278,7 @@ def _holds(value: Any, lacking: frozenset[str]) -> bool:
 
 
 def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:
-    """Whether the words before an object name the parameter it is for: ``filter: {"a": 1}``."""
+    """Whether the words before an object name its parameter: ``filter: {"a": 1}``."""
     if value and value.keys() <= schema.declared:
         return False
     return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))

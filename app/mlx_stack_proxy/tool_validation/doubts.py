@@ -31,7 +31,7 @@ _BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\{\{[^{}]*\}\}|\[[^\[\]\d\"',]*\
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")
 _TYPE: Final = "string"  # the schema's type name, which models copy as a placeholder
-# Marks of calls and ends of turns, as a server leaves them; `_END_MARK` ones only at the very end.
+# Marks of calls and ends of turns that a server leaves; `_END_MARK` counts only at a value's end.
 _MARK: Final = re.compile(
     r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
 )

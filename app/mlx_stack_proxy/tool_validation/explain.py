@@ -12,7 +12,7 @@ from typing import Any, Final
 from .names import MAX_NAME, nearest
 
 MAX_VALUE: Final = 80  # characters of a value in a sentence
-MAX_REASON: Final = 400  # characters of what the validator says
+MAX_REASON: Final = 400  # characters of the validator's message
 MAX_LISTED: Final = 12  # names or options in a sentence
 KINDS: Final = {"type": "wrong_type", "enum": "not_in_enum", "const": "not_in_enum"}
 UNEXPLAINED: Final = object()  # stands for errors that would cost too much to collect

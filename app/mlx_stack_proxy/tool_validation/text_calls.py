@@ -26,7 +26,7 @@ from .formats.table import SPECIAL
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
-# undecided, all text waits for the reply's end instead; as many blank ones at the beginning flow.
+# undecided, all text waits for the reply's end; more blanks at the reply's beginning flow instead.
 PATIENCE = 1_024
 NONE: frozenset[str] = frozenset()
 
@@ -65,7 +65,7 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Like ``rescue``, for a text that a length limit cut: leave out what may be half a call.
+    """Like ``rescue``, for a text that a length limit cut: leave out text that may be half a call.
 
     The last call counts as whole only if its arguments are a JSON object that the model closed
     itself: after tags or keywords more might have come, and half a file must not be written.

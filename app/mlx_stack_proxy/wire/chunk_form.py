@@ -18,7 +18,7 @@ from .field_forms import BROKEN, OBJECT_OR_NONE
 
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
-MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further ones are left out
+MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more; further choices are left out
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
@@ -131,7 +131,7 @@ class ChunkForm:
         return usage if usage is None or self._believes(raw_usage) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the shared fields: the chunk's own, and the last known ones that it lacks."""
+        """Return the shared fields: the chunk's own, else the values of earlier chunks."""
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":

@@ -34,7 +34,7 @@ class Translated:
     """A request, translated into one for a chat completion."""
 
     body: dict[str, Any]  # a new dict, which may share parts with the client's body
-    echo: Any = None  # what the dialect's encoder has to know about the request
+    echo: Any = None  # the facts about the request that the dialect's encoder needs
     left_out: tuple[str, ...] = ()  # tools not offered to the model: ``X-MLX-Stack-Left-Out``
     session: SessionName | None = None  # None: the client names none in the dialect's own way
     # Ids of the calls whose results are errors, by a flag of the dialect's own.

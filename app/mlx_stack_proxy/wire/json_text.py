@@ -101,7 +101,7 @@ def _explained(text: str, message: str, position: int) -> Unreadable:
 
 
 def not_json(text: str, problem: str, position: int) -> Unreadable:
-    """Make the error that says what is wrong at an index of the text."""
+    """Make the error for a problem at an index of the text."""
     around = text[max(0, position - 20) : position + 20]
     return Unreadable(
         "invalid_json",

@@ -166,7 +166,7 @@ class Reader:
                 self.position += 1
                 break
             if char == "" or (char == other_closer and opener in self._open):
-                # The text ends, or a container around this one does: this one was never closed.
+                # The text or an outer container ends here, so this container was never closed.
                 self.used["missing_closer"] = None
                 break
             if char != other_closer:

@@ -157,7 +157,7 @@ class Reply:
         return choice
 
     def _finish(self, event: Finish) -> None:
-        """Take in a finish. If a choice finishes twice, it is written anew, with one finish.
+        """Take in a finish. A choice that finishes twice is written anew, with one finish.
 
         The first reason stays if nothing came in between: some servers send `tool_calls`, then
         `stop`.

@@ -14,7 +14,7 @@ from ..frozen import frozen
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
-# A blank line: two line ends in a row. CR at the very end may be half of CR LF, so it has to wait.
+# A blank line: two line ends in a row. A CR at the buffer's end may be half a CR LF, so it waits.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}\Z")

@@ -92,7 +92,7 @@ def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
     if isinstance(details, dict):
         cached = min(_count(details, "cached_tokens"), prompt)
         return prompt - (0 if count_cached else cached), output
-    if not openai:  # Anthropic's `input_tokens` leave out what the cache had or got
+    if not openai:  # Anthropic's `input_tokens` leave out tokens read from or written to the cache
         prompt += _count(usage, "cache_creation_input_tokens")
         prompt += _count(usage, "cache_read_input_tokens") if count_cached else 0
     if not prompt + output:

@@ -83,7 +83,7 @@ PHRASE_A_LAP: Final = 2.5  # ten times for the default ``min_laps`` of 4; others
 SENTENCES: Final = Enough(4, 1000)
 LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
-# A lap is signs if it has one word alone, or a smaller share of letters and marks of prose.
+# A lap counts as signs if it has one word alone, or a smaller share of letters and prose marks.
 LETTERS: Final = 0.85
 KINDS_OF_SIGNS: Final = 7  # different characters from which on a lap of signs is not a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")

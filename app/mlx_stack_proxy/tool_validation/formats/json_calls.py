@@ -42,7 +42,7 @@ _HEAD = 2_000  # characters of broken JSON in which the name is searched
 
 
 def envelope(members: Members) -> list[Call]:
-    """Return the calls that one JSON object stands for; none if it is not a call."""
+    """Return the calls that one JSON object stands for; [] if the object is no call."""
     for key in LIST_KEYS:
         if key in members and isinstance(members[key], list):
             return [call for item in members[key] for call in _nested(item)]

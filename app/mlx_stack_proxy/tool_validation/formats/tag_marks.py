@@ -251,7 +251,7 @@ FORMATS = (
 
 
 # A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code). It has no mark,
-# and people ask models for XML. So it is a call only if its name is not one of documents
+# and people ask models for XML. So an element is a call only if its name is not one of documents'
 # (`read_file`, `readFile`; not `note` or `Button`), if it stands, not indented, at the start of a
 # line, and if it holds only parameters of the tool and all required ones.
 

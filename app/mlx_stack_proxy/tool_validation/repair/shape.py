@@ -146,7 +146,7 @@ def _by_spelling(names: list[str]) -> dict[str, str]:
 
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
-    """Whether a surplus parameter may be one of the ``absent`` declared ones, misnamed."""
+    """Whether a surplus parameter may be a misnamed one of the ``absent``, declared parameters."""
     inside = isinstance(item, dict) and not absent.isdisjoint(item)
     return inside or bool(nearest(key, absent, 1))
 

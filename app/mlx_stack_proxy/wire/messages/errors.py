@@ -39,7 +39,7 @@ _TYPES: Final = {
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     """Write an error as Anthropic's clients expect it."""
     status = _STATUS.get(error.type, error.status)
-    if status == 422 or error.code == OVERFLOW:  # upstream refused what the client sent
+    if status == 422 or error.code == OVERFLOW:  # upstream refused the client's request
         status = 400
     headers = error.headers()
     if status == _OVERLOADED:

@@ -63,7 +63,7 @@ def made_id(context: Context, position: int) -> str:
 
 
 def parsed(arguments: Any) -> Json:
-    """Parse a call's arguments. Unchecked ones may not be an object; that is passed on as text."""
+    """Parse a call's arguments. Unchecked arguments that are no object are passed on as text."""
     try:
         value = orjson.loads(arguments or "{}")
     except (orjson.JSONDecodeError, TypeError):

@@ -39,7 +39,7 @@ class Shape:
 
     name: str  # the tool's own name, without its namespace
     namespace: str = ""  # "": none
-    custom: bool = False  # it is a custom tool, not a function
+    custom: bool = False  # the tool is a custom tool, not a function
 
 
 class Shapes:
