@@ -91,7 +91,7 @@ class SettingsOrigin:
         return replace(sources, command_line={"server": options} if options else {})
 
     def _whole(self, sources: Sources) -> Settings:
-        """Return the settings that the sources give; ``litellm/settings_origin.py`` changes some of them."""
+        """Return the sources' settings; ``litellm/settings_origin.py`` changes some of them."""
         return sources.settings()
 
 
