@@ -31,13 +31,13 @@ Json = dict[str, Any]
 
 def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read_now: list[Json] = []
-    one_given = read_messages.given_by
+    one_given = read_messages.input_message_of
 
-    def counted(message: Json, failed: Collection[str]) -> read_messages.Given:
+    def counted(message: Json, failed: Collection[str]) -> read_messages.InputMessage:
         read_now.append(message)
         return one_given(message, failed)
 
-    monkeypatch.setattr("mlx_stack_proxy.loop_detection.history.given_by", counted)
+    monkeypatch.setattr("mlx_stack_proxy.loop_detection.history.input_message_of", counted)
     reader = HistoryReader()
     reader.read("s", Blocks([{**SYSTEM, "content": "It is 11:59."}, *run(50)]))
     assert len(read_now) == 51

@@ -17,7 +17,15 @@ from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
-from .read_messages import Given, Output, given_by, is_given, output, output_of, taken_together
+from .read_messages import (
+    InputMessage,
+    Output,
+    input_message_of,
+    is_input,
+    output,
+    output_of,
+    inputs_of,
+)
 from .seen import Seen
 from .turn import NOTHING_YET, Inputs, Turn
 
@@ -114,7 +122,7 @@ class _Reading:
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
         self._output: Output | None = None  # the last assistant message; None: none came yet
-        self._input_messages: list[Given] = []  # the messages since
+        self._input_messages: list[InputMessage] = []  # the messages since
         self._opening_content: Any = ""  # of the last message before the assistant's first
 
     def and_more(
@@ -126,8 +134,8 @@ class _Reading:
         for message in messages:
             if message.get("role") == "assistant":
                 reading._take(output_of(message), seen)
-            elif is_given(message):
-                reading._input_messages.append(given_by(message, failed))
+            elif is_input(message):
+                reading._input_messages.append(input_message_of(message, failed))
                 if reading._output is None:
                     reading._opening_content = message.get("content")
         return reading
@@ -177,7 +185,7 @@ class _Reading:
 
     def _inputs(self) -> Inputs:
         """Return the messages since the last assistant message."""
-        digest, shape, results = taken_together(self._output, self._input_messages)
+        digest, shape, results = inputs_of(self._output, self._input_messages)
         if all(message.call_id is not None for message in self._input_messages):
             return Inputs(digest, shape, results)
         interjected = any(results) and self._user_beside_results is False

@@ -29,7 +29,7 @@ class Output(NamedTuple):
         return Turn(inputs, self.action, self.calls, place, previous.place if previous else 0)
 
 
-class Given(NamedTuple):
+class InputMessage(NamedTuple):
     """A message that is not the assistant's."""
 
     call_id: str | None  # None: no tool sent it
@@ -49,7 +49,7 @@ def output(text: str, calls_with_ids: Iterable[tuple[Call, str]]) -> Output:
     return Output(action, calls, tuple([id for _, id in pairs]), hash((command, action, calls)))
 
 
-def is_given(message: Mapping[str, Any]) -> bool:
+def is_input(message: Mapping[str, Any]) -> bool:
     """Whether a message is input for the assistant: neither its own nor the system's."""
     return message.get("role") not in ("assistant", "system", "developer")
 
@@ -60,21 +60,23 @@ def output_of(message: Mapping[str, Any]) -> Output:
     return output(text, [(_read(call), _id(call)) for call in _calls(message) or told_calls(text)])
 
 
-def given_by(message: Mapping[str, Any], failed: Collection[str]) -> Given:
+def input_message_of(message: Mapping[str, Any], failed: Collection[str]) -> InputMessage:
     """Read a message that is not the assistant's. ``failed``: ids of calls that ended in errors.
 
     Errors are compared without numbers: a new line number or id in an error is no news.
     """
     result = _result(message.get("content"))
     if message.get("role") not in ("tool", "function"):
-        return Given(None, result)
+        return InputMessage(None, result)
     id = message.get("tool_call_id")
     call_id = id if isinstance(id, str) else ""
-    return Given(call_id, result._replace(digest=result.shape) if call_id in failed else result)
+    return InputMessage(
+        call_id, result._replace(digest=result.shape) if call_id in failed else result
+    )
 
 
-def taken_together(
-    output: Output | None, messages: Sequence[Given]
+def inputs_of(
+    output: Output | None, messages: Sequence[InputMessage]
 ) -> tuple[int, int, tuple[Result | None, ...]]:
     """Take together the messages that followed an assistant message.
 
