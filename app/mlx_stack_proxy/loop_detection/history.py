@@ -21,10 +21,10 @@ from .read_messages import (
     InputMessage,
     Output,
     input_message_of,
+    inputs_of,
     is_input,
     output,
     output_of,
-    inputs_of,
 )
 from .seen import Seen
 from .turn import NOTHING_YET, Inputs, Turn
