@@ -48,15 +48,14 @@ def tokens_on_disk(path: Path) -> int:
     return sum(sum(purse.used.values()) for _, purse in found["purses"])
 
 
-@pytest.mark.parametrize("stream", [True, False])
 async def test_what_a_client_has_seen_finished_is_on_the_disk(
-    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, stream: bool
+    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
 ) -> None:
     path = tmp_path / "state.db"
     proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
     upstream.always(lambda _: text_stream("Hello"))
-    for number in range(1, 6):
-        response = await ask(proxy, AGENT, stream=stream)
+    for number in range(1, 5):
+        response = await ask(proxy, AGENT, stream=number % 2 == 0)
         assert response.status_code == 200
         assert tokens_on_disk(path) == number * USED
     assert await store_of(proxy) == "ok"
