@@ -51,12 +51,17 @@ async def test_the_raw_level_is_served_and_the_reader_of_it_damps() -> None:
         assert memory.probe.pressure.level is Level.CRITICAL
         assert (await client.get("/else")).status_code == 404
         assert (await client.post("/")).status_code == 405
-        memory.error = OSError("it broke")
+    assert memory.closed
+
+
+async def test_what_can_t_be_read_is_no_level() -> None:
+    memory = ForcedMemory()
+    memory.error = OSError("it broke")
+    async with serving(memory) as client:
         await memory.shows(Level.NORMAL)
         response = await client.get("/")
     assert response.status_code == 503
     assert response.json() == {"error": "OSError: it broke", "source": "forced"}
-    assert memory.closed
 
 
 def reading_from(url: str) -> dict[str, Any]:

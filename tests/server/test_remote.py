@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import signal
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from mlx_stack_proxy.operator.cli import main
-from tests.server.asking import CHAT, ask, body
+from tests.server.asking import ask
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT
 from tests.support.ports import free_port
-from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
-GENEROUS = 30  # seconds; what takes longer hangs
 TWO_TIERS = {
     "reliability.escalation.chain": ["fast", "standard"],
     "reliability.escalation.sticky_seconds": 0,
@@ -88,52 +82,6 @@ async def test_events(
         assert len(out.splitlines()) == count
     code, _, err = await said(capsys, proxy, "events", "--since", "yesterday")
     assert code == 1 and "`since`" in err
-
-
-async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_path: Path) -> None:
-    """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
-    state = {"state": {"backend": "sqlite", "path": str(tmp_path / "state.db")}}
-    async with ProxyProcess(tmp_path, upstream.url, {**TWO_TIERS, **state}) as proxy:
-
-        async def escalate() -> None:
-            upstream.will(Reply.json({}, status=500), text_stream("Hello"))
-            async with proxy.client() as client:
-                assert (await client.post(CHAT, json=body())).status_code == 200
-
-        await proxy.start()
-        await escalate()
-        async with command("events", "--follow", "--json", "--config", str(proxy.file)) as follower:
-            assert json.loads(await line(follower.stdout))["number"] == 1
-            await escalate()
-            assert json.loads(await line(follower.stdout))["number"] == 2
-            await proxy.end(signal.SIGTERM)
-            assert b"waiting for the proxy" in await line(follower.stderr)
-            await proxy.start()
-            assert b"the proxy is back" in await line(follower.stderr)
-            await escalate()
-            assert json.loads(await line(follower.stdout))["number"] == 3
-
-
-@contextlib.asynccontextmanager
-async def command(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`mlx-stack-proxy` with these words, until the block ends."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mlx_stack_proxy", *words),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-async def line(stream: asyncio.StreamReader | None) -> bytes:
-    assert stream is not None
-    async with asyncio.timeout(GENEROUS):
-        return await stream.readline()
 
 
 async def test_where_a_key_is_needed_it_says_where_that_comes_from(

@@ -13,6 +13,7 @@ import pytest
 from tests.server.asking import CHAT, body, checked_error, checked_error_body, payloads, text_of
 from tests.support.proxy_process import GENEROUS, ProxyProcess
 from tests.support.replies import DONE, data, text_chunks, text_stream
+from tests.support.running_proxy import running_proxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
@@ -62,14 +63,14 @@ async def test_what_runs_is_finished_and_what_comes_is_refused(
 
 
 async def test_idle_it_ends_at_once_also_with_open_connections(
-    upstream: ScriptedServer, tmp_path: Path
+    upstream: ScriptedServer,
 ) -> None:
-    async with graced(tmp_path, upstream, 30) as proxy:
-        await proxy.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        assert await proxy.end(signal.SIGINT) == 0
-        assert await reader.read() == b""
-        writer.close()
+    async with asyncio.timeout(GENEROUS):
+        async with running_proxy(upstream.url, {"server.shutdown_grace_seconds": 600}) as proxy:
+            reader, writer = await proxy.raw(b"")
+            proxy.server.handle_exit(signal.SIGINT, None)
+            assert await reader.read() == b""
+            writer.close()
 
 
 async def test_a_signal_within_a_log_line_ends_it_too(
