@@ -55,14 +55,38 @@ def test_text_is_cut_at_the_limit_and_its_usage_is_counted() -> None:
     assert usage["total_tokens"] == usage["completion_tokens"] + usage["prompt_tokens"]
 
 
-def test_each_choice_has_the_limit() -> None:
-    short = [*texts("b", index=1), chunk({}, "stop", index=1)]
-    long = texts(*(f"a{n} " for n in range(19)))
-    whole, _ = taken(limited(n=2), ROLE, *short, *long, END)
+TWELVE = [f"{word} " for word in WORDS[:12]]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "finish", "text", "ends"),
+    [
+        (texts(*TWELVE), "stop", TWELVE[:10], "length"),
+        # A complete call stays, and the answer has the whole limit where the thoughts took it.
+        (
+            [*texts(*TWELVE), chunk({"tool_calls": [{"index": 0, **CALL}]})],
+            "tool_calls",
+            TWELVE[:10],
+            "tool_calls",
+        ),
+        (
+            [*(chunk({"reasoning_content": word}) for word in TWELVE), *texts(*TWELVE[:5])],
+            "stop",
+            TWELVE[:5],
+            "stop",
+        ),
+    ],
+    ids=["text", "a call behind it", "an answer behind thoughts"],
+)
+def test_each_choice_has_the_limit(
+    pieces: list[Json], finish: str, text: list[str], ends: str
+) -> None:
+    other = [*texts("b", index=1), chunk({}, "stop", index=1)]
+    whole, _ = taken(limited(n=2, tools=[NOTE]), ROLE, *pieces, chunk({}, finish), *other)
     first, second = whole["choices"]
-    assert first["message"]["content"].split() == [f"a{n}" for n in range(10)]
+    assert (first["message"]["content"], first["finish_reason"]) == ("".join(text), ends)
+    assert len(first["message"].get("tool_calls", ())) == (ends == "tool_calls")
     assert (second["message"]["content"], second["finish_reason"]) == ("b", "stop")
-    assert first["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +94,6 @@ def test_each_choice_has_the_limit() -> None:
     [
         ({**THOUGHTS, "content": "The answer is 4."}, "stop"),
         ({**THOUGHTS, "content": None, "tool_calls": [CALL]}, "tool_calls"),
-        ({"content": " ".join(WORDS), "tool_calls": [CALL]}, "tool_calls"),
     ],
 )
 def test_who_thinks_too_long_answers_all_the_same(said: Json, finish: str) -> None:
