@@ -1,4 +1,4 @@
-"""SIGTERM to the real command: what runs is finished, what comes is refused, and it ends."""
+"""The end of the process: what runs is finished, what comes is refused, and it ends."""
 
 from __future__ import annotations
 
@@ -20,16 +20,8 @@ ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
 
 
 def graced(folder: Path, upstream: ScriptedServer, seconds: float) -> ProxyProcess:
+    """The real command, which has so long to finish what runs."""
     return ProxyProcess(folder, upstream.url, {"server.shutdown_grace_seconds": seconds})
-
-
-async def until_refusing(proxy: ProxyProcess) -> httpx.Response:
-    """Ask, over connections of our own, until it is seen to be going down."""
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            response = await ask(proxy)
-            if response.status_code != 200:
-                return response
 
 
 async def ask(proxy: ProxyProcess, *, streamed: bool = False) -> httpx.Response:
@@ -37,19 +29,16 @@ async def ask(proxy: ProxyProcess, *, streamed: bool = False) -> httpx.Response:
         return await client.post(CHAT, json=body(stream=streamed))
 
 
-async def test_what_runs_is_finished_and_what_comes_is_refused(
-    upstream: ScriptedServer, tmp_path: Path
-) -> None:
+async def test_what_runs_is_finished_and_what_comes_is_refused(upstream: ScriptedServer) -> None:
     go_on = asyncio.Event()
     upstream.will(*[Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE)] * 2)
-    upstream.always(text_stream())
-    async with graced(tmp_path, upstream, 30) as proxy:
-        await proxy.start()
-        running = [asyncio.create_task(ask(proxy, streamed=one)) for one in (False, True)]
+    async with running_proxy(upstream.url, {"server.shutdown_grace_seconds": 600}) as proxy:
+        asked = [body(stream=streamed) for streamed in (False, True)]
+        running = [asyncio.create_task(proxy.client.post(CHAT, json=one)) for one in asked]
         for _ in running:
             await upstream.next_call()
-        proxy.process.terminate()
-        refused = await until_refusing(proxy)
+        proxy.server.handle_exit(signal.SIGTERM, None)
+        refused = await proxy.client.post(CHAT, json=body())
         assert refused.status_code == 503
         assert refused.json()["error"]["message"]
         assert refused.headers["x-should-retry"] == "true"
@@ -59,7 +48,6 @@ async def test_what_runs_is_finished_and_what_comes_is_refused(
         assert whole.json()["choices"][0]["message"]["content"] == "Some words"
         assert text_of(streamed.content) == "Some words"
         assert streamed.content.endswith(DONE)
-        assert await proxy.ended() == 0
 
 
 async def test_idle_it_ends_at_once_also_with_open_connections(
