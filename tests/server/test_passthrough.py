@@ -142,7 +142,7 @@ async def test_one_request_after_another_on_one_connection(
     ).encode() + body
     reader, writer = await proxy.raw(b"")
     async with asyncio.timeout(20):
-        for _ in range(30):
+        for _ in range(10):
             writer.write(ask)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 ")
@@ -150,7 +150,7 @@ async def test_one_request_after_another_on_one_connection(
             if method != "HEAD":
                 await reader.readexactly(length)
     writer.close()
-    assert len(upstream.calls) == 30
+    assert len(upstream.calls) == 10
 
 
 async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
