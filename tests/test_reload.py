@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import structlog
 
+from mlx_stack_proxy import reload
 from mlx_stack_proxy.reload import AT_START, Reloader, SettingsOrigin, differences, with_old
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.telemetry import log
+from tests.support.waiting import until
 
 Said = list[Any]
 
@@ -182,3 +184,15 @@ async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
     assert await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_changed"]
     assert (reloading.taken[0].server.host, reloading.taken[0].server.port) == ("localhost", 7)
+
+
+async def test_a_changed_file_is_read_without_a_signal(
+    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "POLL_SECONDS", 0.01)
+    reloading = Reloading(SettingsOrigin(file))
+    reloading.reloader.start()
+    write(file, "tiers: {fast: }")
+    await until(lambda: reloading.taken)
+    await reloading.reloader.close()
+    assert [list(one.tiers) for one in reloading.taken] == [["fast"]]

@@ -15,60 +15,45 @@ from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
 BINARY = bytes(range(256)) * 40
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE", "OPTIONS"])
 async def test_any_method(method: str, upstream: ScriptedServer, proxy: RunningProxy) -> None:
     upstream.will(OK)
-    content = BINARY if method in ("POST", "PUT", "PATCH") else None
-    response = await proxy.client.request(method, "/v1/files/abc", content=content)
+    content = BINARY if method == "PATCH" else None
+    target = "/v1/vector_stores/vs:1/files@2?purpose=a%20b&x=1&x=2&q=%C3%A9+%26"
+    response = await proxy.client.request(method, target, content=content)
     assert response.status_code == 200
     assert response.content == OK.pieces[0]
     assert response.headers["x-mlx-stack-mode"] == "passthrough"
-    assert (upstream.calls[0].method, upstream.calls[0].target) == (method, "/v1/files/abc")
+    assert (upstream.calls[0].method, upstream.calls[0].target) == (method, target)
     assert bytes(upstream.calls[0].body) == (content or b"")
 
 
-async def test_head_has_a_length_and_no_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 123\r\n\r\n"))
+async def test_answers_without_a_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(
+        Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 123\r\n\r\n"),
+        Reply.raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        Reply(307, (("location", "/v1/elsewhere"),)),
+    )
     response = await proxy.client.head("/v1/files/abc")
-    assert response.headers["content-length"] == "123"
-    assert response.content == b""
+    assert (response.headers["content-length"], response.content) == ("123", b"")
+    assert (await proxy.client.delete("/v1/files/1")).status_code == 204
+    response = await proxy.client.get("/v1/files/1")
+    assert response.status_code == 307
+    assert response.headers["location"] == "/v1/elsewhere"
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/files?purpose=a%20b&x=1&x=2",
-        "/v1/files/a%20c",
-        "/v1/x/?",
-        "/v1/search?q=%C3%A9+%26",
-        "/v1/vector_stores/vs:1/files@2",
-    ],
-)
-async def test_path_and_query_as_they_came(
-    target: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(OK)
-    head = f"GET {target} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n\r\n"
-    reader, writer = await proxy.raw(head.encode())
-    async with asyncio.timeout(10):
-        await reader.read()
-    writer.close()
-    # A lone `?` may get lost: it says nothing.
-    assert upstream.calls[0].target.rstrip("?") == target.rstrip("?")
-
-
-@pytest.mark.parametrize("path", ["/v1/files/a%2Fb", "/v1/files/a%5cb", "/v1//files", "/v1/a//b"])
 async def test_a_path_that_two_servers_may_read_differently_is_refused(
-    path: str, upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    checked_error(await proxy.client.get(path), 400, "invalid_request_error")
+    """Which: tests/engine/test_passthrough_paths.py."""
+    checked_error(await proxy.client.get("/v1/files/a%2Fb"), 400, "invalid_request_error")
     assert upstream.calls == []
 
 
@@ -118,27 +103,13 @@ async def test_audio_and_compressed_bodies_are_not_touched(
         assert response.headers["content-encoding"] == "gzip"
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
-async def test_upstreams_errors_as_they_are(
-    status: int, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    reply = litellm_error(status, "as it is", retry_after="7")
+async def test_upstreams_errors_as_they_are(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    reply = litellm_error(429, "as it is", retry_after="7")
     upstream.will(reply)
     response = await proxy.client.get("/v1/batches")
-    assert (response.status_code, response.content) == (status, reply.pieces[0])
+    assert (response.status_code, response.content) == (429, reply.pieces[0])
     assert response.headers["retry-after"] == "7"
     assert len(upstream.calls) == 1
-
-
-async def test_no_content_and_redirects(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(
-        Reply.raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
-        Reply(307, (("location", "/v1/elsewhere"),)),
-    )
-    assert (await proxy.client.delete("/v1/files/1")).status_code == 204
-    response = await proxy.client.get("/v1/files/1")
-    assert response.status_code == 307
-    assert response.headers["location"] == "/v1/elsewhere"
 
 
 async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
@@ -147,7 +118,7 @@ async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
 
 
 async def test_a_large_upload_and_download(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    big = BINARY * 2000  # 20 MB
+    big = BINARY * 300  # 3 MB
     upstream.will(Reply(200, (("content-type", "application/octet-stream"),), (big,)))
     response = await proxy.client.post("/v1/files", content=big)
     assert response.content == big
@@ -171,7 +142,7 @@ async def test_one_request_after_another_on_one_connection(
     ).encode() + body
     reader, writer = await proxy.raw(b"")
     async with asyncio.timeout(20):
-        for _ in range(30):
+        for _ in range(10):
             writer.write(ask)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 ")
@@ -179,7 +150,7 @@ async def test_one_request_after_another_on_one_connection(
             if method != "HEAD":
                 await reader.readexactly(length)
     writer.close()
-    assert len(upstream.calls) == 30
+    assert len(upstream.calls) == 10
 
 
 async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
@@ -208,12 +179,11 @@ async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
     server.close()
 
 
-@pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])
 async def test_an_answer_that_breaks_off_is_no_fault_of_ours(
-    end: Piece, upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+    upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
-    upstream.will(Reply.raw(head, b'{"data": [', end))
+    upstream.will(Reply.raw(head, b'{"data": [', RESET))
     with pytest.raises(httpx.RemoteProtocolError):
         await proxy.client.post("/v1/embeddings", json={"model": "e", "input": "x"})
     said = capfd.readouterr().err

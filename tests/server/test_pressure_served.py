@@ -12,11 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from mlx_stack_proxy.memory_pressure import readers
 from mlx_stack_proxy.memory_pressure.pressure import Level
-from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.operator import pressure
 from tests.server.asking import ask
 from tests.server.conftest import StartProxy
@@ -24,33 +22,23 @@ from tests.server.polling import until_metric
 from tests.support.forced_memory import ForcedMemory
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
-from tests.support.running_proxy import listening_socket
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
 from tests.support.waiting import until
 
 
 @contextlib.asynccontextmanager
-async def host(probe: MemoryProbe) -> AsyncIterator[httpx.AsyncClient]:
-    """What `--serve` runs, on a real socket."""
-    with listening_socket() as listener:
-        config = uvicorn.Config(pressure.build(probe), log_config=None, lifespan="on")
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        try:
-            while not server.started:
-                await asyncio.wait({serving}, timeout=0.005)
-                assert not serving.done()
-            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            await serving
+async def serving(memory: ForcedMemory) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of what `--serve` runs."""
+    app = pressure.build(memory.probe)
+    transport = httpx.ASGITransport(app)
+    client = httpx.AsyncClient(transport=transport, base_url="http://host")
+    async with app.router.lifespan_context(app), client:
+        yield client
 
 
 async def test_the_raw_level_is_served_and_the_reader_of_it_damps() -> None:
     memory = ForcedMemory()
-    async with host(memory.probe) as client:
+    async with serving(memory) as client:
         await memory.shows(Level.CRITICAL)
         assert (await client.get("/")).json() == {
             "level": "critical",
@@ -69,7 +57,7 @@ async def test_the_raw_level_is_served_and_the_reader_of_it_damps() -> None:
 async def test_what_can_t_be_read_is_no_level() -> None:
     memory = ForcedMemory()
     memory.error = OSError("it broke")
-    async with host(memory.probe) as client:
+    async with serving(memory) as client:
         await memory.shows(Level.NORMAL)
         response = await client.get("/")
     assert response.status_code == 503
@@ -82,13 +70,11 @@ def reading_from(url: str) -> dict[str, Any]:
 
 async def test_a_proxy_reads_it(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
     upstream.always(text_stream())
-    memory = ForcedMemory()
-    async with host(memory.probe) as client:
-        proxy = await start_proxy(reading_from(str(client.base_url)))
-        await memory.shows(Level.CRITICAL)
-        await until_metric(proxy, "mlx_stack_memory_pressure", 2)
-        assert (await ask(proxy)).headers["x-mlx-stack-memory-pressure"] == "critical"
-        assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] == "host"
+    upstream.routes["GET", "/memory"] = Reply.json({"level": "critical", "cause": "swap"})
+    proxy = await start_proxy(reading_from(f"{upstream.url}/memory"))
+    await until_metric(proxy, "mlx_stack_memory_pressure", 2)
+    assert (await ask(proxy)).headers["x-mlx-stack-memory-pressure"] == "critical"
+    assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] == "host"
 
 
 async def test_a_proxy_whose_source_is_not_there_serves_on(

@@ -1,10 +1,11 @@
-"""A stream that is well goes through as the bytes that came, whatever they were cut into."""
+"""A stream that is well goes through as the bytes that came, whatever they were cut into.
+
+Each kind of reply and each way of framing it: tests/engine/test_attempt.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
-
-import pytest
 
 from tests.server.asking import (
     CHAT,
@@ -17,7 +18,6 @@ from tests.server.asking import (
     without_notes,
 )
 from tests.server.conftest import StartProxy
-from tests.support import replies
 from tests.support.replies import (
     DONE,
     KINDS,
@@ -25,6 +25,7 @@ from tests.support.replies import (
     data,
     stream_bytes,
     text_chunks,
+    text_stream,
 )
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -32,51 +33,21 @@ from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 async def test_byte_by_byte(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     whole = stream_bytes(KINDS["tool_calls_split"].chunks)
+    whole = whole.replace(b", ", b",\ndata: ", 1)  # an event may have several lines
     upstream.will(Reply.sse(*(whole[at : at + 1] for at in range(len(whole)))))
-    response = await ask(proxy, **WITH_USAGE, tools=replies.TOOLS)
+    response = await ask(proxy, **WITH_USAGE, tools=TOOLS)
     assert without_notes(response.content) == whole
 
 
-async def test_comments_event_names_and_several_data_lines_are_kept(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    first, *rest = text_chunks("a", "b")
-    split = data({**replies.usage_chunk(), "usage": None}).replace(b", ", b",\ndata: ", 1)
-    whole = (
-        b": keepalive 1/7\n\n"
-        + b"event: message\nid: 7\n"
-        + data(first)
-        + b":\n\n"
-        + split
-        + b"".join(data(one) for one in rest)
-        + b"retry: 3000\n\n"
-        + data(replies.usage_chunk())
-        + DONE
-    )
-    upstream.will(Reply.sse(whole))
-    response = await ask(proxy, **WITH_USAGE)
-    assert without_notes(response.content) == whole
-
-
-@pytest.mark.parametrize("framing", ["close", "length"])
 async def test_streams_without_chunked_encoding(
-    framing: str, upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     whole = stream_bytes(KINDS["text"].chunks)
     head = (("content-type", "text/event-stream"),)
-    upstream.will(Reply(200, head, (whole,), framing))  # type: ignore[arg-type]
-    response = await ask(proxy, **WITH_USAGE)
-    assert without_notes(response.content) == whole
-
-
-async def test_usage_is_stripped_where_the_client_did_not_ask(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(replies.text_stream("Hi", "."))
-    response = await ask(proxy, stream=True)
-    expected = stream_bytes(text_chunks("Hi", "."), usage=False)
-    assert without_notes(response.content) == expected
-    assert upstream.calls[0].json()["stream_options"]["include_usage"] is True
+    upstream.will(Reply(200, head, (whole,), "close"), Reply(200, head, (whole,), "length"))
+    for _ in range(2):
+        response = await ask(proxy, **WITH_USAGE)
+        assert without_notes(response.content) == whole
 
 
 async def test_text_flows_while_it_is_written(
@@ -105,7 +76,7 @@ async def test_tool_calls_come_together_at_the_end(
     events = [data(one) for one in kind.chunks]
     go_on = asyncio.Event()
     upstream.will(Reply.sse(*events[:-1], Wait(go_on), events[-1], DONE))
-    asked = body(stream=True, tools=replies.TOOLS)
+    asked = body(stream=True, tools=TOOLS)
     seen = b""
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
         async for piece in response.aiter_raw():
@@ -130,17 +101,30 @@ async def test_buffered_sends_nothing_before_the_whole_is_there(
     assert without_notes(response.content) == stream_bytes(KINDS["text"].chunks)
 
 
-# Where no stream is asked for
+# What is asked of upstream
 
 
-async def test_upstream_is_asked_for_a_stream_with_usage(
+async def test_upstream_is_asked_for_a_stream_with_usage_and_all_else_as_it_came(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(replies.text_stream())
-    await ask(proxy)
+    upstream.always(text_stream("Hi", "."))
+    request = body(
+        tools=TOOLS, temperature=0.3, seed=7, metadata={"run": "1"}, new_thing={"deep": [1, None]}
+    )
+    request["messages"] = [
+        {"role": "system", "content": "Be kind.", "name": "sys"},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}], "odd": True},
+    ]
+    await ask(proxy, **request)
+    response = await ask(proxy, stream=True)
+    # The client did not ask for the usage that it is for.
+    expected = stream_bytes(text_chunks("Hi", "."), usage=False)
+    assert without_notes(response.content) == expected
+    for call in upstream.calls:
+        assert call.json()["stream"] is True
+        assert call.json()["stream_options"] == {"include_usage": True}
     sent = upstream.calls[0].json()
-    assert sent["stream"] is True
-    assert sent["stream_options"] == {"include_usage": True}
+    assert {key: sent[key] for key in request} == request
 
 
 async def test_as_requested_asks_for_what_the_client_asked(
@@ -152,20 +136,3 @@ async def test_as_requested_asks_for_what_the_client_asked(
     assert response.json() == KINDS["text"].completion
     assert not upstream.calls[0].json().get("stream")
     assert "stream_options" not in upstream.calls[0].json()
-
-
-async def test_what_the_proxy_does_not_know_reaches_upstream(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(replies.text_stream())
-    request = body(
-        tools=TOOLS, temperature=0.3, seed=7, metadata={"run": "1"}, new_thing={"deep": [1, None]}
-    )
-    request["messages"] = [
-        {"role": "system", "content": "Be kind.", "name": "sys"},
-        {"role": "user", "content": [{"type": "text", "text": "Hi"}], "odd": True},
-    ]
-    await ask(proxy, **request)
-    sent = upstream.calls[0].json()
-    for key in ("tools", "temperature", "seed", "metadata", "new_thing", "messages", "model"):
-        assert sent[key] == request[key]

@@ -49,14 +49,15 @@ async def test_the_clients_id_is_everywhere(
     assert written == wanted
 
 
-@pytest.mark.parametrize("given", ["", "two words", "x" * 129, 'a"b', "<script>", "a/b", "é"])
 async def test_an_id_that_is_none_is_replaced(
-    given: str, upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     upstream.always(text_stream())
-    sent = [await ask(proxy, {"X-Request-Id": given.encode("latin-1")}) for _ in range(2)]
+    none = ["", "two words", "x" * 129, 'a"b', "<script>", "a/b", "é"]
+    sent = [await ask(proxy, {"X-Request-Id": given.encode("latin-1")}) for given in none]
     ids = [response.headers["x-request-id"] for response in sent]
-    assert all(re.fullmatch(r"req_[0-9a-f]{24}", one) for one in ids) and ids[0] != ids[1]
+    assert all(re.fullmatch(r"req_[0-9a-f]{24}", one) for one in ids)
+    assert len(set(ids)) == len(none)
     assert [call.header("x-litellm-call-id") for call in upstream.calls] == ids
 
 

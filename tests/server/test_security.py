@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -46,34 +47,34 @@ def never_asked(server: ScriptedServer) -> bool:
 # --- a client does not choose where we connect -------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "http://{elsewhere}/v1/chat/completions",
-        "http://{elsewhere}/v1/files",
-        "//{elsewhere}/v1/files",
-        "/v1/@{elsewhere}/",
-        "/v1//{elsewhere}/",
-        "/v1/http://{elsewhere}/",
-        "/v1/files?base_url=http://{elsewhere}",
-        "@{elsewhere}/v1/files",
-        ":@{elsewhere}/v1/files",
-        "/v1/../key/generate",
-        "/v1/%2e%2e/key/generate",
-        "/v1/x/../../key/generate",
-        "/v1/.%2E/key/generate",
-        "/v1/..%2fkey/generate",
-        "/v1/..\\key/generate",
-    ],
-)
+TARGETS = [
+    "http://{elsewhere}/v1/chat/completions",
+    "http://{elsewhere}/v1/files",
+    "//{elsewhere}/v1/files",
+    "/v1/@{elsewhere}/",
+    "/v1//{elsewhere}/",
+    "/v1/http://{elsewhere}/",
+    "/v1/files?base_url=http://{elsewhere}",
+    "@{elsewhere}/v1/files",
+    ":@{elsewhere}/v1/files",
+    "/v1/../key/generate",
+    "/v1/%2e%2e/key/generate",
+    "/v1/x/../../key/generate",
+    "/v1/.%2E/key/generate",
+    "/v1/..%2fkey/generate",
+    "/v1/..\\key/generate",
+]
+
+
 async def test_a_target_leads_nowhere_but_to_litellm(
-    target: str, upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
 ) -> None:
     upstream.always(Reply.json({"ok": 1}))
-    name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
-    for host in (f"127.0.0.1:{proxy.port}", f"127.0.0.1:{elsewhere.port}"):
-        answer = await raw_answer(proxy, request(name, GOOD, f"host: {host}", "connection: close"))
-        assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500")
+    for target, port in itertools.product(TARGETS, (proxy.port, elsewhere.port)):
+        name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
+        lines = (f"host: 127.0.0.1:{port}", "connection: close")
+        answer = await raw_answer(proxy, request(name, GOOD, *lines))
+        assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500"), target
     assert never_asked(elsewhere)
     # LiteLLM's own administration lies beside /v1, and we may hold its master key.
     for call in upstream.calls:
@@ -81,12 +82,12 @@ async def test_a_target_leads_nowhere_but_to_litellm(
         assert ".." not in call.target.lower().replace("%2e", ".")
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-Host", "Forwarded", "X-Original-URL", "Via"])
 async def test_no_header_leads_elsewhere(
-    header: str, upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
 ) -> None:
     upstream.always(text_stream("from LiteLLM"))
-    assert (await ask(proxy, {header: f"host={elsewhere.url}"})).status_code == 200
+    for header in ("X-Forwarded-Host", "Forwarded", "X-Original-URL", "Via"):
+        assert (await ask(proxy, {header: f"host={elsewhere.url}"})).status_code == 200
     assert never_asked(elsewhere)
 
 
@@ -136,25 +137,21 @@ async def test_the_environments_proxies_are_not_used(
 # --- headers and log lines ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("x-request-id", "a\r\nx-evil: 1"),
-        ("x-mlx-stack-session", "a\r\nx-evil: 1"),
-        ("x-mlx-stack-tier", "fast\nx-evil: 1"),
-        ("x-request-id", "a\rx-evil: 1"),
-    ],
-)
 async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(
-    name: str, value: str, upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """What an HTTP parser takes for two lines are two headers of the request, and no more."""
     upstream.always(text_stream("Hello"))
-    lines = (f"{name}: {value}", "connection: close")
-    answer = await raw_answer(proxy, request(CHAT, GOOD, *lines))
-    first, _, rest = answer.partition(b"\r\n")
-    assert first.split(b" ")[1] in (b"200", b"400")
-    assert b"x-evil" not in rest.partition(b"\r\n\r\n")[0].lower()
+    for line in (
+        "x-request-id: a\r\nx-evil: 1",
+        "x-mlx-stack-session: a\r\nx-evil: 1",
+        "x-mlx-stack-tier: fast\nx-evil: 1",
+        "x-request-id: a\rx-evil: 1",
+    ):
+        answer = await raw_answer(proxy, request(CHAT, GOOD, line, "connection: close"))
+        first, _, rest = answer.partition(b"\r\n")
+        assert first.split(b" ")[1] in (b"200", b"400")
+        assert b"x-evil" not in rest.partition(b"\r\n\r\n")[0].lower()
 
 
 @pytest.mark.parametrize("kind", ["console", "json"])
@@ -183,7 +180,7 @@ async def test_no_client_writes_a_log_line_or_moves_the_cursor(
 async def test_a_packed_body_is_refused_before_it_is_unpacked(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    bomb = gzip.compress(b" " * 50_000_000)
+    bomb = gzip.compress(b" " * 5_000_000)
     for encoding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "x-unknown"):
         headers = {"content-type": "application/json", "content-encoding": encoding}
         response = await proxy.client.post(CHAT, content=bomb, headers=headers)

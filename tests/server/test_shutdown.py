@@ -1,4 +1,4 @@
-"""SIGTERM to the real command: what runs is finished, what comes is refused, and it ends."""
+"""The end of the process: what runs is finished, what comes is refused, and it ends."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ import pytest
 from tests.server.asking import CHAT, body, checked_error, checked_error_body, payloads, text_of
 from tests.support.proxy_process import GENEROUS, ProxyProcess
 from tests.support.replies import DONE, data, text_chunks, text_stream
+from tests.support.running_proxy import running_proxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
 
 
 def graced(folder: Path, upstream: ScriptedServer, seconds: float) -> ProxyProcess:
+    """The real command, which has so long to finish what runs."""
     return ProxyProcess(folder, upstream.url, {"server.shutdown_grace_seconds": seconds})
-
-
-async def until_refusing(proxy: ProxyProcess) -> httpx.Response:
-    """Ask, over connections of our own, until it is seen to be going down."""
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            response = await ask(proxy)
-            if response.status_code != 200:
-                return response
 
 
 async def ask(proxy: ProxyProcess, *, streamed: bool = False) -> httpx.Response:
@@ -36,19 +29,16 @@ async def ask(proxy: ProxyProcess, *, streamed: bool = False) -> httpx.Response:
         return await client.post(CHAT, json=body(stream=streamed))
 
 
-async def test_what_runs_is_finished_and_what_comes_is_refused(
-    upstream: ScriptedServer, tmp_path: Path
-) -> None:
+async def test_what_runs_is_finished_and_what_comes_is_refused(upstream: ScriptedServer) -> None:
     go_on = asyncio.Event()
     upstream.will(*[Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE)] * 2)
-    upstream.always(text_stream())
-    async with graced(tmp_path, upstream, 30) as proxy:
-        await proxy.start()
-        running = [asyncio.create_task(ask(proxy, streamed=one)) for one in (False, True)]
+    async with running_proxy(upstream.url, {"server.shutdown_grace_seconds": 600}) as proxy:
+        asked = [body(stream=streamed) for streamed in (False, True)]
+        running = [asyncio.create_task(proxy.client.post(CHAT, json=one)) for one in asked]
         for _ in running:
             await upstream.next_call()
-        proxy.process.terminate()
-        refused = await until_refusing(proxy)
+        proxy.server.handle_exit(signal.SIGTERM, None)
+        refused = await proxy.client.post(CHAT, json=body())
         assert refused.status_code == 503
         assert refused.json()["error"]["message"]
         assert refused.headers["x-should-retry"] == "true"
@@ -58,18 +48,17 @@ async def test_what_runs_is_finished_and_what_comes_is_refused(
         assert whole.json()["choices"][0]["message"]["content"] == "Some words"
         assert text_of(streamed.content) == "Some words"
         assert streamed.content.endswith(DONE)
-        assert await proxy.ended() == 0
 
 
 async def test_idle_it_ends_at_once_also_with_open_connections(
-    upstream: ScriptedServer, tmp_path: Path
+    upstream: ScriptedServer,
 ) -> None:
-    async with graced(tmp_path, upstream, 30) as proxy:
-        await proxy.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        assert await proxy.end(signal.SIGINT) == 0
-        assert await reader.read() == b""
-        writer.close()
+    async with asyncio.timeout(GENEROUS):
+        async with running_proxy(upstream.url, {"server.shutdown_grace_seconds": 600}) as proxy:
+            reader, writer = await proxy.raw(b"")
+            proxy.server.handle_exit(signal.SIGINT, None)
+            assert await reader.read() == b""
+            writer.close()
 
 
 async def test_a_signal_within_a_log_line_ends_it_too(

@@ -48,33 +48,17 @@ def tokens_on_disk(path: Path) -> int:
     return sum(sum(purse.used.values()) for _, purse in found["purses"])
 
 
-@pytest.mark.parametrize("stream", [True, False])
 async def test_what_a_client_has_seen_finished_is_on_the_disk(
-    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, stream: bool
+    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
 ) -> None:
     path = tmp_path / "state.db"
     proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
     upstream.always(lambda _: text_stream("Hello"))
-    for number in range(1, 6):
-        response = await ask(proxy, AGENT, stream=stream)
+    for number in range(1, 5):
+        response = await ask(proxy, AGENT, stream=number % 2 == 0)
         assert response.status_code == 200
         assert tokens_on_disk(path) == number * USED
     assert await store_of(proxy) == "ok"
-
-
-async def test_two_proxies_share_one_budget(
-    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
-) -> None:
-    rules = {**HARD, f"{BUDGET}.per_session": 20 * USED, f"{BUDGET}.max_output_tokens": 20}
-    proxies = [await start_proxy({**shared(redis), **rules}) for _ in range(2)]
-    upstream.always(lambda _: text_stream("Hello"))
-    responses = await asyncio.gather(*(ask(proxies[n % 2], AGENT) for n in range(64)))
-    statuses = [response.status_code for response in responses]
-    assert set(statuses) == {200, 429}
-    # Each reply that came is counted once, none beyond the budget, and both proxies know.
-    assert statuses.count(200) <= 20
-    for proxy in proxies:
-        assert await used(proxy) == statuses.count(200) * USED
 
 
 async def test_redis_goes_and_comes_back(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import openai
 import pytest
@@ -13,20 +12,13 @@ from tests.server.asking import CHAT, MESSAGES, WITH_USAGE, ask, body, text_of
 from tests.server.calling import calling
 from tests.server.conftest import StartProxy
 from tests.server.polling import metric_value
-from tests.support.replies import (
-    DONE,
-    USAGE,
-    chunk,
-    data,
-    text_stream,
-)
+from tests.support.replies import DONE, USAGE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
 from tests.tool_validation.test_text_samples import SAMPLES, SCHEMAS
 from tests.tool_validation.test_validation_cost import LARGE, TOO_LARGE
 
-Json = dict[str, Any]
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": schema}}
     for name, schema in SCHEMAS.items()
@@ -34,22 +26,13 @@ TOOLS = [
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 
 
-@pytest.mark.parametrize(
-    ("first", "rest", "said"),
-    [
-        ({"content": "Sum: 1 < 2, a[0] is {1}, `x` "}, ["é 🎉"], "é 🎉"),
-        ({"content": "# Title\n\n- one"}, ["\n| a |\n|---|"], "\n| a |\n|---|"),
-        ({"reasoning_content": f"I could {CALL}"}, ["No."], "No."),
-        ({"content": "Let me look. "}, [CALL[:9], CALL[9:]], ""),
-    ],
-    ids=["prose", "markdown", "reasoning", "text before a call"],
-)
-async def test_what_is_no_call_does_not_wait_for_the_next_chunk(
-    first: Json, rest: list[str], said: str, upstream: ScriptedServer, proxy: RunningProxy
+async def test_text_before_a_call_does_not_wait_for_the_next_chunk(
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
+    """Which text flows: tests/tool_validation/test_text_streams.py."""
     event = asyncio.Event()
-    one = chunk({"role": "assistant", **first})
-    last = [*({**chunk({"content": text}), "usage": USAGE} for text in rest), chunk({}, "stop")]
+    one = chunk({"role": "assistant", "content": "Let me look. "})
+    last = [chunk({"content": CALL[:9]}), chunk({"content": CALL[9:]}), chunk({}, "stop")]
     usage_in_every_chunk = {**one, "usage": USAGE}
     upstream.will(Reply.sse(data(usage_in_every_chunk), Wait(event), *map(data, last), DONE))
     asked = body(tools=[SEARCH], **WITH_USAGE)
@@ -59,16 +42,14 @@ async def test_what_is_no_call_does_not_wait_for_the_next_chunk(
         assert json.loads(came.removeprefix(b"data: "))["choices"] == one["choices"]
         event.set()
         after = b"".join([part async for part in parts])
-    assert text_of(after) == said
-    assert after.count(b'"tool_calls":[') == (not said)
+    assert text_of(after) == ""
+    assert after.count(b'"tool_calls":[') == 1
 
 
 @pytest.mark.parametrize(
     ("name", "before", "said"),
     [
-        ("hermes_json", "I look it up.\n", "I look it up.\n"),  # it ends with its tag,
-        ("react", "I look it up.\n", "I look it up.\nThought: look it up.\n"),  # or the reply,
-        ("json_fence", "", ""),  # or where nothing but it may stand
+        ("react", "I look it up.\n", "I look it up.\nThought: look it up.\n"),
         ("bare_json", "", ""),
     ],
 )

@@ -1,0 +1,126 @@
+"""How `mlx-stack-proxy events` shows what a proxy has kept."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator.remote import events, sessions
+from tests.support.scripted_server import CLOSE, Reply, ScriptedServer
+
+Json = dict[str, Any]
+HASH = "ab" * 16
+EVIL = "look\x1b[2J\n2026-11-22 08:00:00 escalated"
+LOOP = {"kind": "loop_warning", "session": HASH, "tier": "fast"}
+REPEATED = {"detector": "repetition", "pattern": "e9838d9ec5ad1f0b"}
+OPINION = {**REPEATED, "action": "second_opinion", "tool": "look"}
+STALLS = {"from": "warning", "to": "critical", "cause": "stalls"}
+NOBODYS = {"kind": "pressure_changed", "session": "", "tier": ""}
+
+
+class Kept:
+    """A proxy that has kept these events, or sessions."""
+
+    def __init__(self, kept: list[Json], kind: str = "events") -> None:
+        self.kept, self.kind = kept, kind
+
+    def ask(self, path: str, limit: int, after: int | None = None, **query: Any) -> Json:
+        assert limit <= events.PAGE
+        page = self.kept[-limit:] if after is None else self.kept[after:][:limit]
+        return {self.kind: page, "total": len(self.kept)}
+
+
+def shown(capsys: pytest.CaptureFixture[str], event: Json) -> str:
+    parser = argparse.ArgumentParser()
+    events.add_arguments(parser)
+    remote: Any = Kept([{"time": 1_780_000_000.0, **event}])
+    events.run(remote, parser.parse_args([]))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({**LOOP, "detail": {**REPEATED, "action": "warning", "tool": ""}}, "detector=repetition"),
+        ({**LOOP, "detail": OPINION}, "detector=repetition action=second_opinion tool=look"),
+        ({**NOBODYS, "detail": STALLS}, "pressure_changed   warning > critical, stalls"),
+        (
+            {**LOOP, "kind": "escalated", "detail": {"from": "a", "to": "b", "reason": "timeout"}},
+            "a > b, timeout",
+        ),
+        ({**LOOP, "kind": "exhausted", "detail": {"attempts": [{}, {}]}}, "attempts=2"),
+    ],
+)
+def test_what_the_kind_says_already_is_not_told_again(
+    event: Json, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = "abababababab " if event["session"] else ""
+    assert shown(capsys, event).endswith(f"{who}{told}\n")
+
+
+def test_a_clients_text_moves_no_cursor_and_begins_no_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A tool's name is the client's; so is the name of a model that passes through."""
+    out = shown(capsys, {**LOOP, "tier": EVIL, "detail": {"tool": EVIL}})
+    row = {"session": HASH, "turns": 1, "used": 0, "limit": None, "tier": EVIL, "last_seen": 0.0}
+    parser = argparse.ArgumentParser()
+    sessions.add_arguments(parser)
+    remote: Any = Kept([row], "sessions")
+    sessions.run(remote, parser.parse_args([]))
+    listed = capsys.readouterr().out
+    for text, lines in ((out, 1), (listed, 3)):
+        assert "\x1b" not in text and r"look\u001b[2J\u000a2026" in text
+        assert len(text.splitlines()) == lines
+
+
+@pytest.mark.parametrize(("limit", "count"), [(50, 50), (1500, 1500), (10**9, 2300)])
+def test_events_come_page_by_page(limit: int, count: int) -> None:
+    remote: Any = Kept([{"number": number} for number in range(1, 2301)])
+    found, total = events.newest(remote, {"kind": None}, limit)
+    assert [one["number"] for one in found] == list(range(2301 - count, 2301))
+    assert total == 2300
+
+
+def test_a_line_separator_within_an_event_ends_no_line() -> None:
+    pieces = [b'data: {"tool": "a\xe2\x80', b'\xa8b"}\n\n: keepalive\n\n']
+    stream = httpx.Response(200, content=iter(pieces))
+    assert list(events.events_in(stream)) == [{"tool": "a\u2028b"}]
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+def told(number: int) -> bytes:
+    return b'data: {"number": %d}\n\n' % number
+
+
+async def test_events_are_followed_over_a_restart(
+    proxy: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
+    monkeypatch.setattr(events, "RETRY_SECONDS", 0.0)
+    proxy.will(
+        Reply.sse(told(1), b": keepalive\n\n", CLOSE),
+        Reply.raw(CLOSE),
+        Reply.sse(told(2)),
+        Reply.json({"error": {"message": "the key is wrong"}}, status=403),
+    )
+    words = ["events", "--follow", "--json", "--url", proxy.url]
+    assert await asyncio.to_thread(cli.main, words) == 1
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["number"] for line in out.splitlines()] == [1, 2]
+    assert [call.header("last-event-id") for call in proxy.calls] == [None, "1", "1", "2"]
+    said = err.splitlines()
+    assert ["waiting for the proxy" in line for line in said] == [True, False, True, False]
+    assert said[1] == "the proxy is back" and "the key is wrong" in said[3]
