@@ -14,7 +14,7 @@ from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.events import Event, TextDelta
-from tests.engine.exchanges import attempt, completion_of, relayed, splits
+from tests.engine.exchanges import attempt, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
 Json = dict[str, Any]
@@ -43,26 +43,6 @@ def test_whatever_is_valid_goes_out_as_it_came(
 ) -> None:
     whole, pieces = stream
     assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
-
-
-@pytest.mark.parametrize(
-    ("delta", "beside", "message", "choice"),
-    [
-        ({}, {"token_ids": [7]}, {}, {"token_ids": [7] * 4}),
-        ({}, {"note": "x"}, {}, {"note": "xxxx"}),
-        ({"token_ids": [7]}, {}, {"token_ids": [7] * 4}, {}),
-        ({"role": "assistant"}, {"logprobs": None}, {"role": "assistant"}, {"logprobs": None}),
-    ],
-)
-def test_what_is_the_same_in_each_piece_is_not_lost(
-    delta: Json, beside: Json, message: Json, choice: Json
-) -> None:
-    payloads = [chunk({"content": text, **delta}) for text in "abcd"]
-    for payload in payloads:
-        payload["choices"][0] |= beside
-    (whole,) = completion_of(stream_bytes([*payloads, chunk({}, "stop")]))["choices"]
-    assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
-    assert whole == whole | choice
 
 
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,17 +6,7 @@ import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.loop_detection.asking import NAMED, again, asked, hint, judged
-from tests.loop_detection.histories import (
-    TASK,
-    Json,
-    Run,
-    calls,
-    says,
-    settings,
-    step,
-    steps,
-    user,
-)
+from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")

@@ -5,15 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.loop_detection.histories import (
-    TASK,
-    Json,
-    Run,
-    says,
-    step,
-    steps,
-    user,
-)
+from tests.loop_detection.histories import TASK, Json, Run, says, step, steps, user
 
 # A step of an agent: what it calls, with what, and what it gets.
 Made = tuple[str, Json, str]
