@@ -17,7 +17,6 @@ from mlx_stack_proxy.wire.events import Event, TextDelta
 from tests.engine.exchanges import attempt, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
-Json = dict[str, Any]
 COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
 
 
