@@ -93,21 +93,6 @@ def test_too_much_reasoning() -> None:
     assert 2000 <= len(one.reply.choices[0].reasoning) <= 2100
 
 
-@pytest.mark.parametrize("size", [1, 50, 3000])
-def test_whitespace_inside_arguments(size: int) -> None:
-    """vLLM's: constrained decoding that goes on with blanks for ever."""
-    one = Watched()
-    text = '{"query": "a",' + "\n" * 2000
-    deltas = [ToolCallDelta(0, 0, "c", "look", ""), *_arguments(text, size)]
-    verdict = one.on(*deltas)
-    assert isinstance(verdict, LoopDetected)
-    assert verdict.repeats == 513
-
-
-def _arguments(text: str, size: int) -> list[ToolCallDelta]:
-    return [ToolCallDelta(0, 0, "", "", piece) for piece in pieces(text, size)]
-
-
 def test_switched_off() -> None:
     one = Watched(generation={"enabled": False})
     assert one.text(STUCK * 300) is None
