@@ -102,21 +102,12 @@ def test_how_a_whole_reply_ends(pieces: list[bytes], out: bytes) -> None:
     assert relayed(attempt(), pieces) == out
 
 
-@pytest.mark.parametrize(
-    ("event", "message"),
-    [
-        ({"error": {"message": "out of memory", "type": "server_error"}}, "an error inside"),
-        ({"error": "out of memory"}, "an error inside the answer: out of memory"),
-        (b"<html>", "upstream sent an event that is no"),
-        (b"[1]", "upstream sent an event that is no"),
-    ],
-)
-def test_an_event_that_ends_the_reply(event: Any, message: str) -> None:
+def test_an_event_that_is_no_json_ends_the_reply() -> None:
     one = attempt()
     text = data(chunk({"role": "assistant", "content": "a"}))
-    assert one.feed(text + data(event)) == text
+    assert one.feed(text + data(b"<html>")) == text
     assert isinstance(one.verdict, UpstreamFailed)
-    assert one.verdict.message.startswith(message)
+    assert one.verdict.message.startswith("upstream sent an event that is no")
     assert not one.verdict.client_fault
 
 
