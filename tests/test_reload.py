@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from mlx_stack_proxy.reload import AT_START, Given, Reloader, differences, with_old
+from mlx_stack_proxy.reload import AT_START, Reloader, SettingsOrigin, differences, with_old
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.telemetry import log
@@ -49,7 +49,7 @@ def write(file: Path, text: str | None) -> None:
 class Reloading:
     """A reloader over a file, and what it has let become of the settings."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: SettingsOrigin) -> None:
         self.taken: list[Settings] = []
         self.reloader = Reloader(given, given.read(), self.taken.append)
 
@@ -139,7 +139,7 @@ ASK = "ASK "  # somebody asks, as with SIGHUP, and hears of it also where nothin
 async def test_each_reading_and_what_is_said_of_it(
     texts: list[str | None], told: list[tuple[str, Any]], file: Path, said: Said
 ) -> None:
-    reloading = Reloading(Given(file))
+    reloading = Reloading(SettingsOrigin(file))
     for text in texts:
         if text is not None and text.startswith(ASK):
             reloading.reloader.ask()
@@ -161,7 +161,7 @@ async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) ->
     def broken(_: Settings) -> None:
         raise RuntimeError("ours")
 
-    reloader = Reloader(Given(file), from_mapping({}), broken)
+    reloader = Reloader(SettingsOrigin(file), from_mapping({}), broken)
     assert not await reloader.reload()
     assert said[0]["event"] == "settings_fault"
 
@@ -170,14 +170,14 @@ async def test_without_a_file_the_variables_are_read_anew(
     tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    reloading = Reloading(Given(None))
+    reloading = Reloading(SettingsOrigin(None))
     monkeypatch.setenv("MLX_STACK_STREAM__KEEPALIVE_SECONDS", "3")
     assert await reloading.reloader.reload()
     assert reloading.taken[0].stream.keepalive_seconds == 3
 
 
 async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
-    reloading = Reloading(Given(file, "localhost", 7))
+    reloading = Reloading(SettingsOrigin(file, "localhost", 7))
     write(file, "server: {host: 127.0.0.1, port: 9}\ntiers: {fast: }")
     assert await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_changed"]

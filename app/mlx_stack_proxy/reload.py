@@ -58,7 +58,7 @@ Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 
 @frozen
-class Given:
+class SettingsOrigin:
     """Where the process was told to take its settings from, so that it can read them again."""
 
     path: Path | None  # None: no file was found at the start
@@ -91,7 +91,7 @@ class Given:
         return replace(sources, command_line={"server": options} if options else {})
 
     def _whole(self, sources: Sources) -> Settings:
-        """Return the settings that the sources give; ``litellm/given.py`` changes some of them."""
+        """Return the sources' settings; ``litellm/settings_origin.py`` changes some of them."""
         return sources.settings()
 
 
@@ -105,7 +105,7 @@ class Reloader:
 
     def __init__(
         self,
-        origin: Given,
+        origin: SettingsOrigin,
         settings: Settings,
         change: Change,
         tell: Tell = lambda kind, detail: None,

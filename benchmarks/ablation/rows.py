@@ -53,13 +53,11 @@ class Row:
             [one for one in detectors.DETECTORS if not self._is("across turns", one.name)]
         )
         writing = {
-            rule: make
-            for rule, make in flow.DETECTORS.items()
-            if not self._is("while writing", rule)
+            rule: make for rule, make in flow.RULES.items() if not self._is("while writing", rule)
         }
         with (
             mock.patch.object(detectors, "DETECTORS", across),
-            mock.patch.object(flow, "DETECTORS", writing),
+            mock.patch.object(flow, "RULES", writing),
         ):
             yield
 
@@ -74,7 +72,7 @@ def rows() -> list[Row]:
         *(Row("repair", name) for name in repairs()),
         *(Row("doubt", name) for name in (*DOUBTS, UNREAD)),
         *(Row("across turns", one.name) for one in detectors.DETECTORS),
-        *(Row("while writing", str(name)) for name in flow.DETECTORS),
+        *(Row("while writing", str(name)) for name in flow.RULES),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import Began, Exchange
+from mlx_stack_proxy.engine.exchange import Exchange, SessionStart
 from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.request import Controls, Request, Route, UpstreamRequest
@@ -68,7 +68,7 @@ def exchange(
     tiers: tuple[str, ...] = ("fast", "standard"),
     route: Route | None = None,
     session: SessionId = SESSION,
-    began: Began | None = None,
+    began: SessionStart | None = None,
     **who: Any,
 ) -> Exchange:
     """One that has only begun. ``who``: more fields of the request."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.loop_detection import turns
+from mlx_stack_proxy.loop_detection import read_messages
 from mlx_stack_proxy.loop_detection.history import MAX_SESSIONS, History, HistoryReader
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
@@ -31,9 +31,9 @@ Json = dict[str, Any]
 
 def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read_now: list[Json] = []
-    one_given = turns.given_by
+    one_given = read_messages.given_by
 
-    def counted(message: Json, failed: Collection[str]) -> turns.Given:
+    def counted(message: Json, failed: Collection[str]) -> read_messages.Given:
         read_now.append(message)
         return one_given(message, failed)
 

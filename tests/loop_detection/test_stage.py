@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Began
+from mlx_stack_proxy.engine.exchange import SessionStart
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.engine.exchanges import client_request, exchange, incidents
@@ -195,7 +195,7 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     assert doubts() is (session is None)
 
 
-NEW, KNOWN = Began(4.0, stored=False), Began(5.0, stored=True)
+NEW, KNOWN = SessionStart(4.0, stored=False), SessionStart(5.0, stored=True)
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,16 @@ NEW, KNOWN = Began(4.0, stored=False), Began(5.0, stored=True)
         ((NEW, KNOWN, NEW), False),  # and was on its way when this one began
         ((KNOWN, KNOWN), False),
         ((KNOWN, None), False),
-        ((KNOWN, Began(3.0, stored=True)), False),  # the clock was set back
-        ((KNOWN, Began(9.0, stored=False)), True),  # deleted, maybe by another process, or idle
-        ((KNOWN, Began(9.0, stored=True)), True),  # and used again since
+        ((KNOWN, SessionStart(3.0, stored=True)), False),  # the clock was set back
+        (
+            (KNOWN, SessionStart(9.0, stored=False)),
+            True,
+        ),  # deleted, maybe by another process, or idle
+        ((KNOWN, SessionStart(9.0, stored=True)), True),  # and used again since
     ],
 )
 def test_a_session_that_the_store_forgot_is_forgotten(
-    began: tuple[Began | None, ...], forgotten: bool
+    began: tuple[SessionStart | None, ...], forgotten: bool
 ) -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(A, A, A)]

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from mlx_stack_proxy.reload import Given
+from mlx_stack_proxy.reload import SettingsOrigin
 from mlx_stack_proxy.server import process, workers
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import SettingsError
@@ -32,7 +32,7 @@ def test_a_state_of_one_process_is_refused(backend: str) -> None:
     changes = {"server.workers": 2, "state.backend": backend}
     settings = Settings(**proxy_config("http://127.0.0.1:9", changes))
     with pytest.raises(SettingsError, match=rf"server\.workers: 2 .*`{backend}`.*`redis`"):
-        process.serve(settings, None, Given(None))
+        process.serve(settings, None, SettingsOrigin(None))
     one = Settings(**proxy_config("http://127.0.0.1:9", {"state.backend": backend}))
     workers.check_state(one)
 
@@ -125,7 +125,7 @@ def test_a_taken_port_is_a_line_and_an_exit_code(
             "state.redis_url": "redis://127.0.0.1:9/0",
         }
         settings = Settings(**proxy_config("http://127.0.0.1:9", changes))
-        assert process.serve(settings, None, Given(None)) == 1
+        assert process.serve(settings, None, SettingsOrigin(None)) == 1
     assert "no_port" in capfd.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_a_hangup_ends_them_only_where_a_terminal_is_gone(
     monkeypatch.setattr(os, "kill", lambda pid, sig: sent.append((pid, sig)))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     settings = Settings(**proxy_config("http://127.0.0.1:9"))
-    them = workers.Workers(process.work, settings, None, Given(None))
+    them = workers.Workers(process.work, settings, None, SettingsOrigin(None))
     them._running[1] = Process()
     them._pass_on(signal.SIGHUP, None)
     assert sent == [(7, told)]

@@ -43,7 +43,7 @@ _NO_MODELS = (OutputTruncated, UpstreamFailed, Rejected, type(None))
 
 
 @frozen
-class Began:
+class SessionStart:
     """When the exchange's session began."""
 
     time: float  # seconds, by the wall clock
@@ -58,7 +58,7 @@ class Exchange:
     outcomes: list[Outcome] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
-    began: Began | None = None  # when the session began; None: the store wasn't read
+    began: SessionStart | None = None  # when the session began; None: the store wasn't read
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ _IN_FORMS = "metadata"  # a form field with JSON inside; no form of OpenAI's has
 
 
 @frozen
-class Asked:
+class ReadBody:
     """What a body asks for."""
 
     content: bytes  # the body to send on
@@ -32,12 +32,12 @@ class Asked:
     patience: float | None  # seconds that the client gives the whole request; None: no limit
 
 
-def read(headers: Mapping[str, str], body: bytes) -> Asked:
+def read(headers: Mapping[str, str], body: bytes) -> ReadBody:
     """Read a whole body. ``headers``: names in lower case. Raises :class:`ProxyError`."""
     content_type = headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if not body:
-        return Asked(body, None, patience({}, headers))
+        return ReadBody(body, None, patience({}, headers))
     if kind == _FORM:
         return _form(content_type, headers, body)
     if kind in _UNREAD:
@@ -47,13 +47,13 @@ def read(headers: Mapping[str, str], body: bytes) -> Asked:
     return _json(headers, body)
 
 
-def _json(headers: Mapping[str, str], body: bytes) -> Asked:
+def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
     parsed, plain = _parsed(body)
     if not isinstance(parsed, dict):
         raise invalid("the request body must be a JSON object")
     kept = without_controls(parsed)
     model = parsed.get("model")
-    return Asked(
+    return ReadBody(
         body if plain and kept is parsed else orjson.dumps(kept),
         model if isinstance(model, str) else None,
         patience(parsed, headers),
@@ -72,7 +72,7 @@ def _parsed(body: bytes) -> tuple[object, bool]:
         raise invalid(f"the request body is not valid JSON: {problem}") from None
 
 
-def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> Asked:
+def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> ReadBody:
     try:
         fields = fields_of(content_type, body)
     except BadForm as error:
@@ -83,4 +83,4 @@ def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> Asked:
             del kept[field.start : field.end]
     values = {field.name: field.value for field in fields}
     models = [field.value for field in fields if field.name == "model"]
-    return Asked(bytes(kept), models[0] if len(models) == 1 else None, patience(values, headers))
+    return ReadBody(bytes(kept), models[0] if len(models) == 1 else None, patience(values, headers))

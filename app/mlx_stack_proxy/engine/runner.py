@@ -26,7 +26,7 @@ from .build_request import build
 from .calls import Calls
 from .decisions import Decisions
 from .downstream import Downstream
-from .exchange import Began, Exchange
+from .exchange import Exchange, SessionStart
 from .failures import error_of
 from .headers import RawHeaders
 from .outcome import Outcome
@@ -141,7 +141,7 @@ class Run:
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
-            exchange.began = Began(session.first_seen, stored=bool(session.turns))
+            exchange.began = SessionStart(session.first_seen, stored=bool(session.turns))
         start = await self._decisions.start()
         if isinstance(start, Rejected):
             return start

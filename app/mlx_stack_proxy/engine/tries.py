@@ -32,7 +32,7 @@ MAX_OBEYED_RETRY_AFTER = 5.0  # seconds; if a tier asks for more, the next tier 
 LEAST_SECONDS = 10.0
 # Reasons after which a retry changes the request: by a correction, a hint or another sampling.
 # Upstream may refuse the changed request although it took the first one.
-MODELS_OWN = LASTING - {"timeout", "server_error"}
+RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
 # to blame.
 _ALWAYS = ("tier_degraded", "budget_exceeded")
@@ -215,7 +215,9 @@ def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
 
     The tier took the first request, so the refusal is about what the retry has changed.
     """
-    reason = next((cause for cause in situation.exchange.retried if cause in MODELS_OWN), "")
+    reason = next(
+        (cause for cause in situation.exchange.retried if cause in RETRY_CHANGES_REQUEST), ""
+    )
     if not reason:
         return None
     tier = None if situation.exchange.text_is_out else situation.next_tier(reason)

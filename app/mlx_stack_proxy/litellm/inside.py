@@ -31,8 +31,8 @@ from ..reload import Reloader
 from ..server import operations
 from ..server.edge import Edge, is_guarded, is_model_query
 from ..telemetry import log
-from .given import GivenInside, given_beside
 from .in_process import App, InProcess, Scope, client_scope
+from .settings_origin import OriginInside, origin_beside
 
 _OURS = "/mlx-stack/"
 _METRICS = f"{_OURS}metrics"  # at /metrics LiteLLM serves its own metrics
@@ -46,7 +46,7 @@ class Reliability(CustomLogger):  # type: ignore[misc]
 class Layer:
     """The ASGI app that takes the place of ``routes``, LiteLLM's router."""
 
-    def __init__(self, source: GivenInside, routes: App) -> None:
+    def __init__(self, source: OriginInside, routes: App) -> None:
         settings = source.read()
         log.configure(settings.observability, libraries=False)  # LiteLLM sets these up
         services = main.build_services(settings, upstream=InProcess(settings.upstream, routes))
@@ -129,7 +129,7 @@ def started() -> Reliability:
     ``SettingsError``, and LiteLLM then doesn't start.
     """
     router = proxy_server.app.router
-    source = given_beside(proxy_server.user_config_file_path)
+    source = origin_beside(proxy_server.user_config_file_path)
     layer = Layer(source, router.middleware_stack)
     layer.open()
     router.middleware_stack = layer

@@ -46,8 +46,8 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
     if services.background.is_full or not _may_ask(services, exchange, inquiry.tier):
         _count(services, "left_out")
         return
-    asked = _exchange_of(exchange, inquiry)
-    services.background.start(_Question(services, asked, inquiry, headers).run())
+    question = _exchange_of(exchange, inquiry)
+    services.background.start(_Question(services, question, inquiry, headers).run())
 
 
 def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
@@ -91,20 +91,22 @@ class _Question:
     """One question: an exchange with one attempt and no stages."""
 
     def __init__(
-        self, services: Services, asked: Exchange, inquiry: Inquiry, headers: RawHeaders
+        self, services: Services, exchange: Exchange, inquiry: Inquiry, headers: RawHeaders
     ) -> None:
         settings = services.settings
         self._services = services
-        self._asked = asked
+        self._exchange = exchange
         self._inquiry = inquiry
         self._headers = headers
         rules = settings.reliability.token_budget
-        own = budgets.tier_limits(asked, asked.tier, rules)
-        self._limits = budgets.limits_for(asked, rules) + own
-        self._reservation = Reservation(services, asked.id, asked.session.hash, asked.request.agent)
+        tier_limits = budgets.tier_limits(exchange, exchange.tier, rules)
+        self._limits = budgets.limits_for(exchange, rules) + tier_limits
+        self._reservation = Reservation(
+            services, exchange.id, exchange.session.hash, exchange.request.agent
+        )
         self._attempt = Attempt(
-            asked,
-            build(asked, settings),
+            exchange,
+            build(exchange, settings),
             (),
             lambda stage, error: None,  # there are no stages
         )
@@ -124,7 +126,7 @@ class _Question:
         except StoreError as error:
             accounts.store_failed(self._services, error)
         except Exception as error:  # nobody awaits this task, so it logs its own fault
-            log.fault("judge_fault", error, request_id=self._asked.id)
+            log.fault("judge_fault", error, request_id=self._exchange.id)
         readable = self._inquiry.take(text)
         _count(self._services, result if readable or text is None else "no_answer")
 
@@ -136,8 +138,8 @@ class _Question:
         """
         if not self._limits:
             return await self._in_turn()
-        asked = self._asked.request
-        tokens = asked.prompt_tokens + budgets.most_written(asked.body)
+        request = self._exchange.request
+        tokens = request.prompt_tokens + budgets.most_written(request.body)
         if await self._reservation.make(self._limits, tokens, SECONDS) is not None:
             return None, "no_budget"
         try:
@@ -145,19 +147,19 @@ class _Question:
         finally:
             limits, spent = self._limits, self._spent
             if spent is not None and spent.estimated:
-                limits += (budgets.estimated_in(self._asked.session.budget_hash),)
+                limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
             tokens = spent.total if spent is not None else 0
-            await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
+            await self._reservation.settle(dict.fromkeys(limits, tokens), self._exchange.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
-        async with self._services.queues.place(self._asked.tier, _IN_QUEUE):
+        async with self._services.queues.place(self._exchange.tier, _IN_QUEUE):
             return await self._call()
 
     async def _call(self) -> tuple[str | None, str]:
         attempt = self._attempt
         content = orjson.dumps(attempt.request.body)
         response = await self._services.upstream.send(
-            "POST", CHAT_PATH, self._headers, content, call_id=self._asked.id
+            "POST", CHAT_PATH, self._headers, content, call_id=self._exchange.id
         )
         async with aclosing(response):
             if response.status >= 400:
@@ -175,9 +177,9 @@ class _Question:
         services = self._services
         count_cached = services.settings.reliability.token_budget.count_cached_prompt
         spent = budgets.spent_by(
-            self._asked.request, self._attempt.reply, count_cached=count_cached
+            self._exchange.request, self._attempt.reply, count_cached=count_cached
         )
-        accounts.count_tokens(services, self._asked.tier, spent)
+        accounts.count_tokens(services, self._exchange.tier, spent)
         self._spent = spent
 
     async def _read(self, response: Response) -> None:

@@ -23,7 +23,7 @@ _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """A tool call, reduced to what is compared."""
+    """A tool call, reduced to the name and the digest that are compared."""
 
     name: str
     key: int  # the digest of name and arguments
@@ -35,12 +35,12 @@ def read(name: str, arguments: Any) -> Call:
 
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:
-    """Return the call with its schema's defaults filled in; None if it lacks none of them."""
-    given = _parsed(arguments)
+    """Return the call with its schema's defaults filled in; None if the call has all of them."""
+    parsed = _parsed(arguments)
     defaults = _defaults(name, tools)
-    if not isinstance(given, dict) or defaults.keys() <= given.keys():
+    if not isinstance(parsed, dict) or defaults.keys() <= parsed.keys():
         return None
-    return Call(name, digest(name, _canonical({**defaults, **given})))
+    return Call(name, digest(name, _canonical({**defaults, **parsed})))
 
 
 def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:
@@ -49,11 +49,11 @@ def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:
         if isinstance(function, dict) and function.get("name") == name:
             schema = function.get("parameters")
             properties = schema.get("properties") if isinstance(schema, dict) else None
-            known = properties.items() if isinstance(properties, dict) else ()
+            items = properties.items() if isinstance(properties, dict) else ()
             return {
-                key: one["default"]
-                for key, one in known
-                if isinstance(one, dict) and "default" in one
+                key: parameter["default"]
+                for key, parameter in items
+                if isinstance(parameter, dict) and "default" in parameter
             }
     return {}
 
@@ -68,9 +68,11 @@ def canonical(arguments: Any) -> str:
 
 def digest(*parts: str | bytes) -> int:
     """Return a 64-bit digest of the parts, the same in every process."""
-    data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
+    data = [
+        part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
+    ]
     if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
-        data = [b",".join([b"%d" % len(one) for one in data] + data)]
+        data = [b",".join([b"%d" % len(part) for part in data] + data)]
     return _from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
 
 

@@ -5,8 +5,8 @@ turn is a reply that is being judged, its results are unknown, and the limit is 
 else the agent has acted already, and the limit is the one for a hint.
 
 :func:`second_opinion` finds a call that is made again right after its result. The model may be
-waiting, or it may be lost. A weak model that is told so mostly goes astray; a stronger one that is
-asked in its place, and told nothing, sees what to do next.
+waiting, or it may be lost. A weak model mostly goes astray if a hint tells it so; a stronger model
+that is asked in its place, without a hint, sees what to do next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .call_keys import digest
 from .history import History
 from .turn import Turn
 
-# A result is a page if it has more characters than _PAGE and than _SHARE times its call's.
+# A result is a page if it has more characters than _PAGE, and than _SHARE times the arguments.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
 
@@ -34,7 +34,7 @@ class Finding:
 
     detector: str
     repeats: int  # laps, or calls
-    tool: str  # empty where there is none
+    tool: str  # "": the turns make no calls
     pattern: str  # a digest (hex) that names the loop, the same as long as the loop goes on
     hint: str  # what to tell the model
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
@@ -49,7 +49,7 @@ class Detector:
     """One way to compare the results of two turns. Both ways report a ``repetition``."""
 
     name: str  # as in docs/loops.md
-    compared: runs.Compared  # what of a turn's results has to be equal
+    compared: runs.Compared  # reads the digest that has to be equal
     patience: int  # the settings' laps are multiplied by this
     certain: bool  # whether a finding is surely a loop, not a poll that makes progress
 
@@ -64,13 +64,13 @@ DETECTORS: tuple[Detector, ...] = (
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
     for detector in DETECTORS if history.repeats else ():
-        if (found := _going_round(history, detector, rules)) is not None:
-            yield found
+        if (finding := _going_round(history, detector, rules)) is not None:
+            yield finding
 
 
-def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
+def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
     """Return the loop to break if the newest turn, a reply, closes one."""
-    return next(findings(closed, rules), None)
+    return next(findings(history, rules), None)
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
@@ -117,16 +117,16 @@ def _hint(circle: runs.Circle, laps: int) -> str:
             f"You have given the same answer {_times(laps)}. Do not repeat it: say something new, "
             "do the next step, or finish."
         )
-    shown = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
+    tool_list = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
     if circle.period == 1:
         return (
-            f"You have called {shown} with the same arguments {_times(laps)} and got the same "
+            f"You have called {tool_list} with the same arguments {_times(laps)} and got the same "
             "result. Do not call it again: use the result you have, call something else, or answer "
             "with what you know."
         )
     return (
         f"Your last {len(circle.turns)} steps only repeat {circle.period} steps that you made "
-        f"before ({shown}), with the same results. Do not go round again: use the results you "
+        f"before ({tool_list}), with the same results. Do not go round again: use the results you "
         "have, take another approach, or answer with what you know."
     )
 
@@ -143,48 +143,57 @@ class Laps(NamedTuple):
 
 def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> Laps:
     """Return the limits for a run that calls these tools."""
-    warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
-    return Laps(warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
+    warn = _highest(tools, rules, "warn_threshold", rules.warn_threshold)
+    return Laps(warn, _highest(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Return how many same calls with the same result a second tier can no longer confirm."""
-    return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
+    return _highest(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
-def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
-    given = rules.tool_calls.overrides
-    own = [getattr(given.get(tool), name, None) for tool in tools]
-    return max([common if one is None else one for one in own], default=common)
+def _highest(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+    overrides = rules.tool_calls.overrides
+    limits = [getattr(overrides.get(tool), name, None) for tool in tools]
+    return max([common if limit is None else limit for limit in limits], default=common)
 
 
-def second_opinion(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
+def second_opinion(
+    history: History, argument_chars: int, rules: LoopDetectionSettings
+) -> Finding | None:
     """Return a finding if the newest turn makes the last turn's calls again, and all have results.
 
     Return None if the user has spoken since, if the results of the run differ, or if a short call
-    brought a long page, for the next page may follow. ``written``: characters of the calls'
+    brought a long page, for the next page may follow. ``argument_chars``: characters of the calls'
     arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
         return None
-    new, last = history.turns[-1], history.turns[-2]
-    results = new.inputs.results
-    if new.inputs.user or not results or None in results or not _same(new, last, rules):
+    newest, previous = history.turns[-1], history.turns[-2]
+    results = newest.inputs.results
+    if (
+        newest.inputs.user
+        or not results
+        or None in results
+        or not _makes_same_calls(newest, previous, rules)
+    ):
         return None
     size = sum([result.size for result in results if result is not None])
-    if size > max(_PAGE, _SHARE * written):
+    if size > max(_PAGE, _SHARE * argument_chars):
         return None
-    run = list(takewhile(lambda turn: _same(new, turn, rules), reversed(history.turns[:-1])))
+    run = list(
+        takewhile(lambda turn: _makes_same_calls(newest, turn, rules), reversed(history.turns[:-1]))
+    )
     if any(turn.inputs.results != results for turn in run[:-1]):
         return None
-    tool = new.calls[0].name
+    tool = newest.calls[0].name
     places = tuple([turn.place for turn in reversed(run)])
-    return Finding("repetition", 2, tool, f"{new.action:016x}", "", places)
+    return Finding("repetition", 2, tool, f"{newest.action:016x}", "", places)
 
 
-def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
-    waits = any(call.name in rules.exempt_tools for call in one.calls)
-    return bool(one.calls) and not waits and one.calls == other.calls
+def _makes_same_calls(turn: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
+    waits = any(call.name in rules.exempt_tools for call in turn.calls)
+    return bool(turn.calls) and not waits and turn.calls == other.calls
 
 
 def _times(count: int) -> str:

@@ -17,16 +17,16 @@ from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
+from .read_messages import Given, Output, given_by, is_given, output, output_of, taken_together
 from .seen import Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import Given, Output, given_by, is_given, output, output_of, taken_together
 
 MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`Seen`)
 MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 
 
 class History:
-    """The turns of a session, and the input that the next reply answers. Immutable."""
+    """The turns of a session, and the pending input: the next reply answers it. Immutable."""
 
     __slots__ = ("_repeats", "pending", "place", "task_start", "turns")
 
@@ -40,7 +40,7 @@ class History:
         self.turns = turns  # oldest first
         self.pending = pending
         self.place = place  # names the transcript as it stands, the pending input included
-        # The first turn of what the user asked for last; one past the end if none came yet.
+        # The first turn of the task at hand; one past the end if the task has no turn yet.
         self.task_start = len(turns) if pending.starts_task else task_start
         self._repeats: bool | None = None  # None: not computed yet
 
@@ -63,9 +63,9 @@ class History:
 
         A request with another input than the one before starts a new task.
         """
-        same = turns[-1].inputs.digest == self.pending.digest
-        starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
-        pending = replace(self.pending, starts_task=not same)
+        same_input = turns[-1].inputs.digest == self.pending.digest
+        starts = [index for index, turn in enumerate(turns) if turn.inputs.starts_task]
+        pending = replace(self.pending, starts_task=not same_input)
         return History(turns, pending, self.place, starts[-1] if starts else 0)
 
 
@@ -80,25 +80,25 @@ class HistoryReader:
 
         ``failed``: the ids of calls whose results are errors.
         """
-        remembered = self._of(session)
-        seen = remembered.seen
-        whole = remembered.known.read(
-            blocks, _NOTHING, lambda before, more: before.and_more(more, seen, failed)
+        memory = self._memory_of(session)
+        seen = memory.seen
+        reading = memory.known.read(
+            blocks, _NOTHING, lambda earlier, messages: earlier.and_more(messages, seen, failed)
         )
-        return whole.history(seen)
+        return reading.history(seen)
 
     def replied(
         self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
     ) -> None:
         """Remember the turns before a reply: its client may compact the transcript later."""
-        self._of(session).seen.replied(history.turns, history.pending, text, calls)
+        self._memory_of(session).seen.replied(history.turns, history.pending, text, calls)
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _of(self, session: str) -> _Session:
-        found = self._sessions[session] = self._sessions.get(session) or _Session()
-        return found
+    def _memory_of(self, session: str) -> _Session:
+        memory = self._sessions[session] = self._sessions.get(session) or _Session()
+        return memory
 
 
 class _Reading:
@@ -110,81 +110,83 @@ class _Reading:
     def __init__(self) -> None:
         self._turns: list[Turn] = []
         self._task_start = 0
-        self._acts = False  # whether calls were made in the task at hand
+        self._has_acted = False  # whether calls were made in the task at hand
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
         self._output: Output | None = None  # the last assistant message; None: none came yet
-        self._given: list[Given] = []  # the messages since
-        self._asked: Any = ""  # the content of the last message before the assistant's first
+        self._input_messages: list[Given] = []  # the messages since
+        self._opening_content: Any = ""  # of the last message before the assistant's first
 
     def and_more(
         self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
     ) -> _Reading:
-        """Return this reading with the next messages."""
-        new = copy.copy(self)
-        new._turns, new._given = self._turns[:], self._given[:]
+        """Return a copy of this reading that goes on with the next messages."""
+        reading = copy.copy(self)
+        reading._turns, reading._input_messages = self._turns[:], self._input_messages[:]
         for message in messages:
             if message.get("role") == "assistant":
-                new._take(output_of(message), seen)
+                reading._take(output_of(message), seen)
             elif is_given(message):
-                new._given.append(given_by(message, failed))
-                if new._output is None:
-                    new._asked = message.get("content")
-        return new
+                reading._input_messages.append(given_by(message, failed))
+                if reading._output is None:
+                    reading._opening_content = message.get("content")
+        return reading
 
     def history(self, seen: Seen) -> History:
         """Return the history that all messages tell."""
-        whole = copy.copy(self)
+        reading = copy.copy(self)
         if self._output is None:
-            whole._go_on_from(seen.before_text(text_of(self._asked)))
-            inputs = whole._as_shown(seen)
+            reading._continue_from(seen.before_text(text_of(self._opening_content)))
+            inputs = reading._first_inputs(seen)
         else:
-            inputs = whole._inputs()
-        turns = whole._turns
+            inputs = reading._inputs()
+        turns = reading._turns
         place = turns[-1].place if turns else 0
-        if self._given and turns and None not in inputs.results:
+        if self._input_messages and turns and None not in inputs.results:
             seen.new(place, inputs)
-        return History(tuple(turns), inputs, hash((place, inputs.digest)), whole._task_start)
+        return History(tuple(turns), inputs, hash((place, inputs.digest)), reading._task_start)
 
-    def _take(self, made: Output, seen: Seen) -> None:
+    def _take(self, reply: Output, seen: Seen) -> None:
         """Take an assistant message, which ends a turn."""
         if self._output is None:
-            before = seen.before_calls(zip(made.calls, made.ids, strict=False))
-            self._go_on_from(before or seen.before_text(text_of(self._asked)))
-            self._asked = ""
-        inputs = self._as_shown(seen)
+            earlier_turns = seen.before_calls(zip(reply.calls, reply.ids, strict=False))
+            self._continue_from(earlier_turns or seen.before_text(text_of(self._opening_content)))
+            self._opening_content = ""
+        inputs = self._first_inputs(seen)
         if any(inputs.results):
             self._user_beside_results = inputs.user
         if inputs.starts_task:
             self._task_start = len(self._turns)
-        self._acts = bool(made.calls) or (self._acts and not inputs.starts_task)
-        self._turns.append(made.turn(inputs, self._turns[-1] if self._turns else None))
-        self._output, self._given = made, []
+        self._has_acted = bool(reply.calls) or (self._has_acted and not inputs.starts_task)
+        self._turns.append(reply.turn(inputs, self._turns[-1] if self._turns else None))
+        self._output, self._input_messages = reply, []
 
-    def _go_on_from(self, turns: list[Turn]) -> None:
+    def _continue_from(self, turns: list[Turn]) -> None:
         """Put remembered turns before a transcript that begins in the midst of a task."""
         if turns:
             self._turns = turns
-            starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
+            starts = [index for index, turn in enumerate(turns) if turn.inputs.starts_task]
             self._task_start = starts[-1] if starts else 0
-            self._acts = any(turn.calls for turn in turns[self._task_start :])
+            self._has_acted = any(turn.calls for turn in turns[self._task_start :])
             self._user_beside_results = False
 
-    def _as_shown(self, seen: Seen) -> Inputs:
-        """Return the inputs as they first came, for a client may clear results later."""
+    def _first_inputs(self, seen: Seen) -> Inputs:
+        """Return the inputs as they first came, for a client may clear results later on."""
         inputs = self._inputs()
         return seen.at(self._turns[-1].place, inputs) if self._turns else inputs
 
     def _inputs(self) -> Inputs:
         """Return the messages since the last assistant message."""
-        digest, shape, results = taken_together(self._output, self._given)
-        if all(one.call_id is not None for one in self._given):
+        digest, shape, results = taken_together(self._output, self._input_messages)
+        if all(message.call_id is not None for message in self._input_messages):
             return Inputs(digest, shape, results)
-        beside = any(results) and self._user_beside_results is False
-        begins = self._begins(shape)
-        return Inputs(digest, shape, results, user=True, starts_task=begins, interjected=beside)
+        interjected = any(results) and self._user_beside_results is False
+        starts_task = self._begins_task(shape)
+        return Inputs(
+            digest, shape, results, user=True, starts_task=starts_task, interjected=interjected
+        )
 
-    def _begins(self, shape: int) -> bool:
+    def _begins_task(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.
 
         The first message does, and one that follows an agent's last word (a reply without calls,
@@ -192,9 +194,9 @@ class _Reading:
         """
         if not self._turns:
             return True
-        asked = self._turns[self._task_start].inputs
-        again = asked.starts_task and asked.shape == shape
-        return again or (self._acts and not self._turns[-1].calls)
+        task_inputs = self._turns[self._task_start].inputs
+        is_repeated = task_inputs.starts_task and task_inputs.shape == shape
+        return is_repeated or (self._has_acted and not self._turns[-1].calls)
 
 
 _NOTHING: Final = _Reading()

@@ -59,17 +59,19 @@ class Answer:
 
 def task_of(history: History) -> int:
     """Return the place of the turn that began the task at hand; 0 if that turn is not known."""
-    first = history.turns[history.task_start] if _length(history) else None
-    return first.place if first is not None and first.inputs.starts_task else 0
+    first_turn = history.turns[history.task_start] if _task_length(history) else None
+    return first_turn.place if first_turn is not None and first_turn.inputs.starts_task else 0
 
 
-def is_due(history: History, at: int | None, rules: JudgeSettings) -> bool:
-    """Whether to ask about the task now. ``at``: the turn that :func:`next_look` named, if any.
+def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> bool:
+    """Whether to ask about the task now. ``next_turn``: the answer of :func:`next_look`, if any.
 
     Once a task is so long that its beginning is forgotten, no more questions are due.
     """
-    first = rules.after_turns + rules.first_interval
-    return task_of(history) != 0 and _length(history) >= (first if at is None else at)
+    first_look = rules.after_turns + rules.first_interval
+    return task_of(history) != 0 and _task_length(history) >= (
+        first_look if next_turn is None else next_turn
+    )
 
 
 def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
@@ -79,7 +81,7 @@ def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> 
     """
     confidence = answer.confidence if answer is not None else 0.0
     span = rules.interval_max - rules.interval_min
-    return _length(history) + rules.interval_min + round(max(0, span) * (1 - confidence))
+    return _task_length(history) + rules.interval_min + round(max(0, span) * (1 - confidence))
 
 
 def question(
@@ -89,13 +91,15 @@ def question(
 
     ``reasons``: the model thinks before it answers, and gets more tokens for that.
     """
-    shown = [m for m in messages if m.get("role") not in ("system", "developer")]
-    task = next((m for m in shown if m.get("role") == "user"), None)
-    replies = [i for i, m in enumerate(shown) if m.get("role") == "assistant"]
+    visible = [
+        message for message in messages if message.get("role") not in ("system", "developer")
+    ]
+    task = next((message for message in visible if message.get("role") == "user"), None)
+    replies = [index for index, message in enumerate(visible) if message.get("role") == "assistant"]
     start = replies[-rules.history] if len(replies) >= rules.history else 0
-    lines = ["The user's request:", _shown(task.get("content") if task else "")]
+    lines = ["The user's request:", _abridged(task.get("content") if task else "")]
     lines += ["", f"The agent's last {min(rules.history, len(replies))} turns:"]
-    lines += [_line(message) for message in shown[start:] if message is not task]
+    lines += [_line(message) for message in visible[start:] if message is not task]
     schema = {"name": "loop_judgement", "schema": SCHEMA, "strict": True}
     return {
         "messages": [
@@ -129,7 +133,7 @@ def read_answer(text: str) -> Answer | None:
 def to_finding(
     answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
 ) -> Finding | None:
-    """Return a finding if the answer's confidence exceeds the settings': the next turn breaks it.
+    """Return a finding if the answer's confidence exceeds the settings'. The next turn breaks it.
 
     ``quotes``: the finding may keep the model's reasoning.
     """
@@ -139,41 +143,41 @@ def to_finding(
         "You seem to be stuck: what you do gets you nothing new. Stop, and take another approach, "
         "or say what stands in the way."
     )
-    turn = history.turns[-1]
+    newest = history.turns[-1]
     return Finding(
         DETECTOR,
-        _length(history),
+        _task_length(history),
         "",
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
-        (turn.place,),
+        (newest.place,),
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )
 
 
-def ends_it(closed: History) -> bool:
-    """Whether the newest turn, a reply without calls after a turn with calls, is the last word."""
-    turns = closed.turns
+def ends_it(history: History) -> bool:
+    """Whether the newest turn, a reply without calls after a turn with calls, ends the task."""
+    turns = history.turns
     return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)
 
 
-def _length(history: History) -> int:
+def _task_length(history: History) -> int:
     """Return the number of turns of the task at hand."""
     return len(history.turns) - history.task_start
 
 
 def _line(message: Mapping[str, Any]) -> str:
-    parts = [f"[{message.get('role')}] {_shown(message.get('content'))}".rstrip()]
+    parts = [f"[{message.get('role')}] {_abridged(message.get('content'))}".rstrip()]
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             parts.append(
-                f"  calls {function.get('name')}({_shown(str(function.get('arguments')))})"
+                f"  calls {function.get('name')}({_abridged(str(function.get('arguments')))})"
             )
     return "\n".join(parts)
 
 
-def _shown(content: Any) -> str:
+def _abridged(content: Any) -> str:
     return abridged(text_of(content), MAX_SHOWN)

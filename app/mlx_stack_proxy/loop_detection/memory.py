@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..engine.exchange import Began
+from ..engine.exchange import SessionStart
 from ..recent import Recent
 from .detectors import Finding
 from .history import History
@@ -35,57 +35,57 @@ class SessionMemory:
     # By task: the loop that the loop model found, until that loop is broken.
     model_findings: Recent[int, Finding] = field(default_factory=Recent)
 
-    def keep(self, exchange: str, turn: Turn, most: int) -> None:
-        """Keep the turn of an exchange's last attempt, and drop all but the last ``most`` turns."""
+    def keep(self, exchange: str, turn: Turn, limit: int) -> None:
+        """Keep the turn of an exchange's last attempt; drop all but the last ``limit`` turns."""
         self.turns.pop(exchange, None)
         self.turns[exchange] = turn
-        while len(self.turns) > most:
+        while len(self.turns) > limit:
             del self.turns[next(iter(self.turns))]
 
     def turns_before(self, exchange: str) -> tuple[Turn, ...]:
         """Return the turns of the session's other exchanges, oldest first."""
         return tuple([turn for id, turn in self.turns.items() if id != exchange])
 
-    def note_hint(self, found: Finding, history: History) -> tuple[bool, bool]:
+    def note_hint(self, finding: Finding, history: History) -> tuple[bool, bool]:
         """Note a hint. Return whether it is the run's first, and whether to give it at all.
 
         A run gets one hint. The same request again (a retry, a client's second try) gets the hint
         again.
         """
-        run = [(found.detector, place) for place in found.run]
-        told = self.told.find_and_refresh(run)
-        if told is None:
+        run = [(finding.detector, place) for place in finding.run]
+        history_place = self.told.find_and_refresh(run)
+        if history_place is None:
             self.told[run[-1]] = history.place
-        return told is None, told in (None, history.place)
+        return history_place is None, history_place in (None, history.place)
 
-    def note_run(self, found: Finding) -> bool:
+    def note_run(self, finding: Finding) -> bool:
         """Note that a run goes on. Return whether two tiers have confirmed it.
 
         If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
-        before = self.broken.find_and_refresh(found.run)
-        return before is not None and found.length > before
+        broken_length = self.broken.find_and_refresh(finding.run)
+        return broken_length is not None and finding.length > broken_length
 
 
 class Sessions:
     """The memories of all sessions, by session hash; the least recently used are dropped."""
 
-    def __init__(self, most: int) -> None:
-        self._sessions: Recent[str, SessionMemory] = Recent(most)
+    def __init__(self, limit: int) -> None:
+        self._sessions: Recent[str, SessionMemory] = Recent(limit)
 
-    def get(self, session: str, began: Began | None = None) -> SessionMemory:
-        """Return a session's memory. ``began``: its begin in the store; None: no answer.
+    def get(self, session: str, began: SessionStart | None = None) -> SessionMemory:
+        """Return a session's memory. ``began``: the store's answer on the session's begin.
 
         If the session began anew in the store, another process has forgotten it. Then this process
         forgets it, too.
         """
-        found = self._sessions.get(session)
-        if found and began and found.began is not None and began.time > found.began:
-            found = None
-        found = self._sessions[session] = found or SessionMemory()
+        memory = self._sessions.get(session)
+        if memory and began and memory.began is not None and began.time > memory.began:
+            memory = None
+        memory = self._sessions[session] = memory or SessionMemory()
         if began is not None and began.stored:
-            found.began = began.time
-        return found
+            memory.began = began.time
+        return memory
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)

@@ -1,4 +1,4 @@
-"""Counts how many of the newest turns only repeat earlier ones, which is all the detectors ask.
+"""Counts how many of the newest turns only repeat earlier ones. The detectors ask nothing else.
 
 A turn repeats if the same action had the same result before in this task. Another action or another
 result is news, and so is a turn with an exempt tool or after a user's interjection. If an agent
@@ -52,19 +52,19 @@ class Repeats:
 
         ``foreseen``: assume that the next reply continues the circle, too.
         """
-        most = len(self.keys) - self.start
+        limit = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
-            length = self._matching(period, most)
+            length = self._matching(period, limit)
             if length and length + foreseen > (laps - 1) * period:
                 return Circle(period, self.task[len(self.keys) - length :])
         return None
 
-    def _matching(self, period: int, most: int) -> int:
-        """Count the newest turns that equal the turn one period earlier, up to ``most``."""
+    def _matching(self, period: int, limit: int) -> int:
+        """Count the newest turns that equal the turn one period earlier, up to ``limit``."""
         keys, count = self.keys, 0
-        while count < most:
-            (action, brought), before = keys[-1 - count], keys[-1 - count - period]
-            if action != before[0] or brought not in (None, before[1]):
+        while count < limit:
+            (action, result), earlier = keys[-1 - count], keys[-1 - count - period]
+            if action != earlier[0] or result not in (None, earlier[1]):
                 break
             count += 1
         return count
@@ -80,14 +80,14 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
     ``compared``: reads the value to compare.
     """
     if history.pending.interjected:
-        return NOTHING  # what it changes is not known yet
+        return NOTHING  # the user spoke, and the effect is not known yet
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
-    brought = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
-    first: dict[tuple[int, int | None], int] = {}
+    results = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
+    first_indexes: dict[tuple[int, int | None], int] = {}
     keys: list[tuple[int, int | None]] = []
-    for turn, result in zip(turns, brought, strict=False):
-        first.setdefault((turn.action, result), len(keys))
+    for turn, result in zip(turns, results, strict=False):
+        first_indexes.setdefault((turn.action, result), len(keys))
         keys.append((turn.action, result))
     start = len(turns)
     if len(keys) < start:
@@ -95,7 +95,9 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
             return NOTHING
         keys.append((turns[-1].action, None))
         start -= 1
-    while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
+    while (
+        start and _goes_on(turns[start - 1], rules) and first_indexes[keys[start - 1]] < start - 1
+    ):
         start -= 1
     return Repeats(turns, keys, start)
 

@@ -31,7 +31,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._turns: Recent[int, Turn] = Recent(MAX_SEEN)
-        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # what came after that turn
+        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # the inputs that followed that turn
         # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
         self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)
@@ -44,7 +44,7 @@ class Seen:
         return self._inputs.get(place, inputs)
 
     def replied(
-        self, turns: Sequence[Turn], asked: Inputs, text: str, calls: Iterable[tuple[Call, str]]
+        self, turns: Sequence[Turn], inputs: Inputs, text: str, calls: Iterable[tuple[Call, str]]
     ) -> None:
         """Remember that a reply with this text, and these calls and ids, followed these turns."""
         for turn in turns[-MAX_BEFORE:]:
@@ -53,14 +53,13 @@ class Seen:
         place = turns[-1].place if turns else 0
         keys = [hash((id, call.key)) for call, id in calls if id]
         for key in keys:
-            known = self._replies.get(key, place)
-            self._replies[key] = (
-                place if known == place else None
-            )  # an id in two places finds nothing
-        if not keys and turns and asked.user and any(asked.results) and (lines := _lines(text)):
+            known_place = self._replies.get(key, place)
+            # An id in two places finds nothing.
+            self._replies[key] = place if known_place == place else None
+        if not keys and turns and inputs.user and any(inputs.results) and (lines := _lines(text)):
             # The user may have asked for a summary. The work then goes on from these results, as
             # if the user had not asked.
-            self.new(place, replace(asked, user=False, interjected=False))
+            self.new(place, replace(inputs, user=False, interjected=False))
             self._texts.append((lines, place))
 
     def before_calls(self, calls: Iterable[tuple[Call, str]]) -> list[Turn]:
@@ -73,7 +72,7 @@ class Seen:
         return []
 
     def before_text(self, text: str) -> list[Turn]:
-        """Return the turns before the reply that this text quotes: most of its lines are here."""
+        """Return the turns before the reply that this text quotes, by more than half its lines."""
         if self._texts:
             lines = _lines(text)
             for quoted, place in reversed(self._texts):

@@ -43,14 +43,14 @@ class LoopDetection:
         self.tiers = settings.tiers
         self._model_rules = self.rules.judge
         self._model_tier = settings.tiers.get(self._model_rules.tier)
-        self._quotes = settings.observability.capture_failures
+        self._may_quote = settings.observability.capture_failures
         self._settings = settings
         self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
-    def continue_from(self, before: LoopDetection) -> None:
-        """Take over what the stage of other settings remembers."""
-        self.reader, self._sessions = before.reader, before._sessions
+    def continue_from(self, predecessor: LoopDetection) -> None:
+        """Take over the memory of the stage that ran with earlier settings."""
+        self.reader, self._sessions = predecessor.reader, predecessor._sessions
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange, ReplyWatch(exchange, self._settings))
@@ -99,9 +99,9 @@ class LoopDetection:
         def take(text: str | None) -> bool:
             answer = None if text is None else loop_model.read_answer(text)
             remembered.next_looks[task] = loop_model.next_look(history, answer, rules)
-            found = loop_model.to_finding(answer, history, rules, quotes=self._quotes)
-            if found is not None:
-                remembered.model_findings[task] = found
+            finding = loop_model.to_finding(answer, history, rules, quotes=self._may_quote)
+            if finding is not None:
+                remembered.model_findings[task] = finding
             return answer is not None
 
         take(None)  # the next request does not ask meanwhile
@@ -141,15 +141,15 @@ class _State(StageState):
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
             return  # the retry after a break has that break's hint
         self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
-        told = self._note_hints()
-        if not told:
+        findings = self._note_hints()
+        if not findings:
             return
         tier = self._stage.tiers.get(request.tier)
         if "Loop" not in self._exchange.notes:
-            self.remarks.notes["Loop"] = f"warning;detector={told[0].detector}"
+            self.remarks.notes["Loop"] = f"warning;detector={findings[0].detector}"
         request.body["messages"] = hints.place(
             request.body["messages"],
-            "\n".join(dict.fromkeys(found.hint for found in told)),
+            "\n".join(dict.fromkeys(finding.hint for finding in findings)),
             placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
@@ -162,145 +162,156 @@ class _State(StageState):
     def judge(self, reply: Reply) -> LoopDetected | None:
         """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
         self._watch.drop_surplus(reply)
-        doubted: LoopDetected | None = None
-        asked = self._exchange.second_opinion_on is not None
+        doubt: LoopDetected | None = None
+        is_second_opinion = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            closed = self._record_reply(choice)
-            if (found := self._broken_by(closed)) is None:
-                doubted = self._doubted(choice, closed) or doubted
-            elif asked:  # the second opinion failed: the first reply is delivered
-                return _verdict(found)
+            new_history = self._record_reply(choice)
+            if (finding := self._broken_by(new_history)) is None:
+                doubt = self._doubt_about(choice, new_history) or doubt
+            elif is_second_opinion:  # the second opinion failed: the first reply is delivered
+                return _verdict(finding)
             elif self._rules.on_break != "stop":
-                return self._break(choice, closed, found)
+                return self._break(choice, new_history, finding)
             else:
-                self._take_out(reply, index, found)
-        return doubted
+                self._take_out(reply, index, finding)
+        return doubt
 
     # The hint
 
     def _note_hints(self) -> list[Finding]:
         """Note all loops in the history. Return those to give a hint for, the gravest first."""
-        found = list(detectors.findings(self._history, self._rules))
+        findings = list(detectors.findings(self._history, self._rules))
         if self._model_finding is not None:
-            found.insert(0, self._model_finding)
-        if not found:
+            findings.insert(0, self._model_finding)
+        if not findings:
             return []
         remembered = self._stage.remembered(self._exchange)
-        told = [(one, *remembered.note_hint(one, self._history)) for one in found]
-        for one, first, _ in told:
-            if first:
-                self._note("loop_warning", one, "warning")
-        return [one for one, _, tell in told if tell]
+        noted = [(finding, *remembered.note_hint(finding, self._history)) for finding in findings]
+        for finding, is_first, _ in noted:
+            if is_first:
+                self._note("loop_warning", finding, "warning")
+        return [finding for finding, _, give in noted if give]
 
     # The break
 
     def _record_reply(self, choice: ChoiceReply) -> History:
         """Remember a reply, and return the history with this reply as its newest turn."""
         exchange = self._exchange
-        calls = [self._as_told(call) for call in choice.tool_calls]
-        given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
-        self._stage.reader.replied(exchange.session.hash, self._history, choice.text, given)
-        closed = self._history.closed_by(choice.text, calls)
+        calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
+        calls_with_ids = [
+            (call, tool_call.id) for call, tool_call in zip(calls, choice.tool_calls, strict=True)
+        ]
+        self._stage.reader.replied(
+            exchange.session.hash, self._history, choice.text, calls_with_ids
+        )
+        new_history = self._history.closed_by(choice.text, calls)
         if calls and not exchange.session.derived:
             remembered = self._stage.remembered(exchange)
             if not remembered.has_transcript:  # its client will not send this turn again
-                remembered.keep(exchange.id, closed.turns[-1], self._rules.window_size)
-        return closed
+                remembered.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
+        return new_history
 
-    def _as_told(self, call: ToolCall) -> Call:
+    def _as_in_history(self, call: ToolCall) -> Call:
         """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
-        full = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
-        if full is not None and any(full in turn.calls for turn in self._history.turns):
-            return full
+        filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
+        if filled is not None and any(filled in turn.calls for turn in self._history.turns):
+            return filled
         return call_keys.read(call.name, call.arguments)
 
-    def _broken_by(self, closed: History) -> Finding | None:
+    def _broken_by(self, new_history: History) -> Finding | None:
         if not self._history.turns:
             return None
-        found = detectors.breaks(closed, self._rules)
-        if found is not None and not found.certain and not self._may_break_uncertain:
-            found = None
-        if found is None and not loop_model.ends_it(closed):
-            found = self._model_finding
-        return found
+        finding = detectors.breaks(new_history, self._rules)
+        if finding is not None and not finding.certain and not self._may_break_uncertain:
+            finding = None
+        if finding is None and not loop_model.ends_it(new_history):
+            finding = self._model_finding
+        return finding
 
     @property
     def _may_break_uncertain(self) -> bool:
         """Whether to break a loop that may be a poll: once an exchange, if a next tier follows."""
-        before = self._exchange.model_failure
-        return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
+        failure = self._exchange.model_failure
+        return self._rules.on_break == "escalate" and not isinstance(failure, LoopDetected)
 
-    def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
+    def _break(self, choice: ChoiceReply, new_history: History, finding: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        acts = bool(choice.tool_calls) or not found.certain
-        confirmable = acts and not self._is_exhausted(closed, found)
-        confirmed = confirmable and remembered.note_run(found)
+        acts = bool(choice.tool_calls) or not finding.certain
+        confirmable = acts and not self._is_exhausted(new_history, finding)
+        confirmed = confirmable and remembered.note_run(finding)
         if confirmed:
-            self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
+            self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
         else:
-            self._note_break(found)
-            self.remarks.notes["Loop"] = f"circuit_break;detector={found.detector}"
+            self._note_break(finding)
+            self.remarks.notes["Loop"] = f"circuit_break;detector={finding.detector}"
         calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
         return _verdict(
-            found, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
+            finding, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
-    def _is_exhausted(self, closed: History, found: Finding) -> bool:
+    def _is_exhausted(self, new_history: History, finding: Finding) -> bool:
         """Whether the newest turn's calls were made too often for a second tier to confirm them."""
-        new = closed.turns[-1]
-        names = [call.name for call in new.calls]
-        same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.certain and same >= detectors.identical_hard(names, self._rules)
+        newest = new_history.turns[-1]
+        names = [call.name for call in newest.calls]
+        repeats = sum(
+            [turn.action == newest.action for turn in new_history.turns[new_history.task_start :]]
+        )
+        return finding.certain and repeats >= detectors.identical_hard(names, self._rules)
 
-    def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
+    def _doubt_about(self, choice: ChoiceReply, new_history: History) -> LoopDetected | None:
         """Return a doubt about a call made again, unless another tier was asked about its run."""
-        written = sum([len(call.arguments) for call in choice.tool_calls])
-        found = detectors.second_opinion(closed, written, self._rules)
-        if found is None:
+        argument_chars = sum([len(call.arguments) for call in choice.tool_calls])
+        finding = detectors.second_opinion(new_history, argument_chars, self._rules)
+        if finding is None:
             return None
-        asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.second_opinion_on is None and asked.find_and_refresh(found.run):
+        asked_runs = self._stage.remembered(self._exchange).asked
+        if self._exchange.second_opinion_on is None and asked_runs.find_and_refresh(finding.run):
             return None
-        return _verdict(found, doubt=True, place=found.run[-1])
+        return _verdict(finding, doubt=True, place=finding.run[-1])
 
-    def _take_out(self, reply: Reply, index: int, found: Finding) -> None:
-        self.remarks.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
-        _replace_by_notice(reply.choices[index], found)
+    def _take_out(self, reply: Reply, index: int, finding: Finding) -> None:
+        self.remarks.reply_notes["Loop"] = f"circuit_break;detector={finding.detector}"
+        _replace_by_notice(reply.choices[index], finding)
         reply.mended.add(index)
-        self._note_break(found)
+        self._note_break(finding)
 
-    def _note_break(self, found: Finding) -> None:
-        self._note("loop_break", found, "circuit_break")
+    def _note_break(self, finding: Finding) -> None:
+        self._note("loop_break", finding, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
-        if found is self._model_finding:
+        if finding is self._model_finding:
             remembered.model_findings.pop(loop_model.task_of(self._history), None)
         else:
-            remembered.broken[found.run[-1]] = found.length
+            remembered.broken[finding.run[-1]] = finding.length
 
-    def _note(self, kind: str, found: Finding, action: str) -> None:
-        detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
-        if found.confidence is not None:
-            detail["confidence"] = found.confidence
-        if found.reasoning:
-            detail["reasoning"] = found.reasoning
-        self.remarks.incidents.append(Incident(kind, (found.detector, action), detail))
+    def _note(self, kind: str, finding: Finding, action: str) -> None:
+        detail = {"repeats": finding.repeats, "tool": finding.tool[:64], "pattern": finding.pattern}
+        if finding.confidence is not None:
+            detail["confidence"] = finding.confidence
+        if finding.reasoning:
+            detail["reasoning"] = finding.reasoning
+        self.remarks.incidents.append(Incident(kind, (finding.detector, action), detail))
 
 
 def _has_assistant(exchange: Exchange) -> bool:
-    return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
+    return any(message.get("role") == "assistant" for message in exchange.request.body["messages"])
 
 
-def _verdict(found: Finding, **more: Any) -> LoopDetected:
-    words = loop_model.MESSAGE if found.detector == loop_model.DETECTOR else MESSAGE
-    message = words.format(repeats=found.repeats)
+def _verdict(finding: Finding, **fields: Any) -> LoopDetected:
+    template = loop_model.MESSAGE if finding.detector == loop_model.DETECTOR else MESSAGE
+    message = template.format(repeats=finding.repeats)
     return LoopDetected(
-        found.detector, found.repeats, message, hint=found.hint, pattern=found.pattern, **more
+        finding.detector,
+        finding.repeats,
+        message,
+        hint=finding.hint,
+        pattern=finding.pattern,
+        **fields,
     )
 
 
-def _replace_by_notice(choice: ChoiceReply, found: Finding) -> None:
+def _replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
     """Take the looping calls out, and say so in the text.
 
     A text without calls is replaced as a whole: it was given before, and an agent may read a
@@ -308,11 +319,11 @@ def _replace_by_notice(choice: ChoiceReply, found: Finding) -> None:
     """
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
-    what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    by_model = found.detector == loop_model.DETECTOR
-    often = f"{found.repeats} turns" if by_model else f"{found.repeats}x"
-    why = f"is part of a loop ({found.detector}, {often})"
-    said = f"[Stopped: {what} {why}. Try a different approach.]"
-    choice.text = f"{text}\n\n{said}" if text.strip() else said
+    subject = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
+    by_model = finding.detector == loop_model.DETECTOR
+    times = f"{finding.repeats} turns" if by_model else f"{finding.repeats}x"
+    reason = f"is part of a loop ({finding.detector}, {times})"
+    notice = f"[Stopped: {subject} {reason}. Try a different approach.]"
+    choice.text = f"{text}\n\n{notice}" if text.strip() else notice
     choice.tool_calls = []
     choice.finish_reason = "stop"

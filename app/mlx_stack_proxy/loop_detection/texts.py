@@ -1,4 +1,4 @@
-"""Extracts from a text what is compared: an assistant's command, a result without its numbers."""
+"""Extracts the text to compare: an assistant's command, a result without its numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def without_numbers(text: str) -> str:
     if len(text) > MAX_TEXT:
         return text
     *words, last = _NUMBER.split(text)
-    return "#".join([*[one.rstrip(_BEFORE_DIGITS) for one in words], last])
+    return "#".join([*[word.rstrip(_BEFORE_DIGITS) for word in words], last])
 
 
 def brought_in(text: str) -> str:
@@ -46,8 +46,8 @@ def action_in(text: str) -> str:
     """
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
-        if found := find(visible).strip():
-            return "\n".join(map(collapse, found.splitlines()))
+        if command := find(visible).strip():
+            return "\n".join(map(collapse, command.splitlines()))
     return collapse(visible)
 
 
@@ -56,22 +56,22 @@ def told_calls(text: str) -> list[dict[str, Any]]:
 
     Its model makes real calls, but the next request holds no ``tool_calls``.
     """
-    _, told, calls = text.rpartition("Calling tools:\n")
-    if not told or len(calls) > MAX_TEXT:
+    _, marker, calls = text.rpartition("Calling tools:\n")
+    if not marker or len(calls) > MAX_TEXT:
         return []
     try:
-        found = ast.literal_eval(calls.strip())
+        value = ast.literal_eval(calls.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
 
 
 def _last_fence(text: str) -> str:
     parts = text.split("```")
     if len(parts) < 2:
         return ""
-    closed = (len(parts) - 1) // 2
-    block = parts[2 * closed - 1] if closed else parts[-1]
+    closed_fences = (len(parts) - 1) // 2
+    block = parts[2 * closed_fences - 1] if closed_fences else parts[-1]
     info, newline, body = block.partition("\n")
     return body if newline and (not info or info.strip().isalnum()) else block
 
@@ -80,13 +80,13 @@ def _last_action(text: str) -> str:
     """Return the last ``Action:`` line and its input, without a result that the model made up."""
     if "Action" not in text:
         return ""
-    begins = [match.start() for match in _ACTION.finditer(text)]
-    return text[begins[-1] :].partition("\nObservation")[0] if begins else ""
+    starts = [match.start() for match in _ACTION.finditer(text)]
+    return text[starts[-1] :].partition("\nObservation")[0] if starts else ""
 
 
 def _last_code(text: str) -> str:
-    begin = text.rfind("<code>")
-    return text[begin:].partition("</code>")[0] if begin >= 0 else ""
+    start = text.rfind("<code>")
+    return text[start:].partition("</code>")[0] if start >= 0 else ""
 
 
 # Each key names the agents that write commands in this form, as recordings or public prompts show.

@@ -1,4 +1,4 @@
-"""A turn: the messages since the previous assistant message, and the one that answers them.
+"""A turn: the messages since the previous assistant message, and the assistant's answer to them.
 
 Turns are small: they hold digests of 64 bits, and no text.
 """
@@ -29,7 +29,7 @@ class Inputs:
     user: bool = False  # a user message is among them
     known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
-    interjected: bool = False  # the user speaks beside these results, but not beside the last ones
+    interjected: bool = False  # the user speaks beside these results, not beside the results before
 
 
 NOTHING_YET: Final = Inputs(known=False)
@@ -45,4 +45,4 @@ class Turn:
     # A digest of all that the assistant has said up to and with this turn, in this process only. It
     # stays the same if the client takes results out.
     place: int = 0
-    before: int = 0  # the place of the turn before
+    before: int = 0  # the place of the previous turn

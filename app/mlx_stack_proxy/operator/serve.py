@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ..reload import Given
+from ..reload import SettingsOrigin
 from ..settings_source import SettingsError, read
 from .local_stack import ports
 from .service import env_file
@@ -45,19 +45,19 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             problem = f"can't be written: {error.strerror}"
             raise SettingsError([problem], str(args.log_file)) from None
-    source = given_by(args)
-    settings = source.read()
+    origin = settings_origin(args)
+    settings = origin.read()
     server = settings.server
     if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell that it is taken
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    return process.serve(settings, args.log_file, source)
+    return process.serve(settings, args.log_file, origin)
 
 
-def given_by(args: argparse.Namespace) -> Given:
+def settings_origin(args: argparse.Namespace) -> SettingsOrigin:
     """Put the environment file into ``os.environ``; return where to read the settings from.
 
     Raises :class:`SettingsError`.
     """
     if args.env_file is not None:
         env_file.put_into(os.environ, args.env_file)
-    return Given(read(args.config).path, args.host, args.port)
+    return SettingsOrigin(read(args.config).path, args.host, args.port)

@@ -17,7 +17,7 @@ from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..setting_types import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
-from ..telemetry.report import Asked
+from ..telemetry.report import ReportScope
 from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
 from .exchange_details import exchange_details
@@ -124,7 +124,7 @@ class Admin:
             limit=_whole("limit", params.get("limit", "100"), MAX_PAGE),
         )
 
-    def report_asked(self, request: Request) -> Asked:
+    def report_scope(self, request: Request) -> ReportScope:
         """Read a request for the report. Raises ``ProxyError`` (400)."""
         params = request.query_params
         now = self._services.wall_clock()
@@ -133,7 +133,7 @@ class Admin:
         if not 0 <= until - since <= MOST_DAYS * 86_400:
             sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
             raise invalid(sentence, "since")
-        return Asked(since, until, params.get("agent"))
+        return ReportScope(since, until, params.get("agent"))
 
     def shown(self, state: SessionState) -> dict[str, Any]:
         """Return a session as the endpoints show it: tokens, and times since the epoch."""
@@ -166,7 +166,7 @@ def build(services: Services) -> APIRouter:
 
     @router.get("/report")
     async def report(request: Request) -> Response:
-        return as_json(await report_of(services, admin.report_asked(request)))
+        return as_json(await report_of(services, admin.report_scope(request)))
 
     @router.get("/exchanges/{request_id}")
     async def exchange(request_id: str) -> Response:

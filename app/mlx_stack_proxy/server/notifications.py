@@ -25,7 +25,7 @@ from ..engine.upstream import Upstream, UpstreamError
 from ..settings import NotifySettings, UpstreamSettings
 from ..state.store import Limit, Reserved
 from ..telemetry import log
-from ..telemetry.report import Asked
+from ..telemetry.report import ReportScope
 from .report import report_of
 
 QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
@@ -125,7 +125,7 @@ class Notifier:
 
     async def _post_report(self, services: Services) -> None:
         until = services.wall_clock()
-        report = await report_of(services, Asked(until - NIGHT_SECONDS, until))
+        report = await report_of(services, ReportScope(until - NIGHT_SECONDS, until))
         lines = [line for part in report["said"] for line in part["lines"]]
         lines += [item["says"] for item in report["advice"]]
         await self._post("report", "The last 12 hours", "\n".join(lines))

@@ -53,7 +53,7 @@ _NOT_PACKED = (b"accept-encoding", b"identity")  # so that a reply's usage can b
 
 
 @frozen
-class _Way:
+class _Forwarding:
     """How one request goes up to LiteLLM."""
 
     target: str  # path and query
@@ -88,16 +88,16 @@ class Passthrough:
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Relay one request. Raises ``ProxyError`` while nothing has been sent."""
         owner = self._access.check_key(request)
-        way = self._way(request)
+        forwarding = self._forwarding(request)
         books = self._books(request, owner)
         watch = Watch(receive)
         response: Response | None = None
         try:
             with HeldBody(self._bodies) as held_body:
-                content, deadline = await self._content(request, way, receive, held_body)
+                content, deadline = await self._content(request, forwarding, receive, held_body)
                 watch.start(deadline.tick)
                 await books.admit(content)
-                response = await self._ask(request, way, content, books)
+                response = await self._ask(request, forwarding, content, books)
                 del content  # free it: a reply may stream for long
             self._services.metrics.passthrough.labels(str(response.status)).inc()
             await self._relay(request, response, downstream, watch, books)
@@ -124,7 +124,7 @@ class Passthrough:
             writes=_writes(request),
         )
 
-    def _way(self, request: Incoming) -> _Way:
+    def _forwarding(self, request: Incoming) -> _Forwarding:
         """Decide how a request goes up. Raises ``ProxyError`` (400, 403, 404) if it must not."""
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
@@ -144,23 +144,23 @@ class Passthrough:
             headers = without_controls(headers)
             if serves:  # LiteLLM prefers a `model` in the query to the body's, which we check
                 target = target.partition("?")[0]
-        return _Way(target, headers, judged, local_only)
+        return _Forwarding(target, headers, judged, local_only)
 
     async def _content(
-        self, request: Incoming, way: _Way, receive: Receive, held_body: HeldBody
+        self, request: Incoming, forwarding: _Forwarding, receive: Receive, held_body: HeldBody
     ) -> tuple[bytes, _Deadline]:
         """Return the body for LiteLLM, and how long the client waits. Raises as ``read_body()``."""
         started = asyncio.get_running_loop().time()
         max_bytes = self._services.settings.server.max_body_bytes
         check_length(request, max_bytes)
         content = await read_body(receive, max_bytes, held_body) if _has_body(request) else b""
-        if not way.judged:
+        if not forwarding.judged:
             return content, _Deadline(started, None)
         if len(content) > LARGE_BODY:
             body = await asyncio.to_thread(passthrough_body.read, request.headers, content)
         else:
             body = passthrough_body.read(request.headers, content)
-        if way.local_only:
+        if forwarding.local_only:
             self._check_model(body.model)
         return body.content, _Deadline(started, body.patience)
 
@@ -171,7 +171,7 @@ class Passthrough:
             raise _may_leave(f"model {model[:64]!r} is not one of a local tier")
 
     async def _ask(
-        self, request: Incoming, way: _Way, content: bytes, books: PassthroughBooks
+        self, request: Incoming, forwarding: _Forwarding, content: bytes, books: PassthroughBooks
     ) -> Response:
         """Send the request to LiteLLM; return its response, whose body is still to be read.
 
@@ -180,7 +180,7 @@ class Passthrough:
         books.request_sent(len(content))
         try:
             return await self._services.upstream.send(
-                request.method, way.target, way.headers, content, call_id=request.id
+                request.method, forwarding.target, forwarding.headers, content, call_id=request.id
             )
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None

@@ -25,7 +25,7 @@ import uvicorn
 
 from .. import main, settings_source
 from ..engine.services import Services
-from ..reload import Given, Reloader
+from ..reload import Reloader, SettingsOrigin
 from ..settings import Settings
 from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
         self,
         services: Services,
         listeners: list[socket.socket] | None = None,
-        given: Given | None = None,
+        origin: SettingsOrigin | None = None,
     ) -> None:
         server = services.settings.server
         super().__init__(
@@ -68,9 +68,9 @@ class Server(uvicorn.Server):
         self._services = services
         self.on_ready: Callable[[], None] = lambda: None  # called once, when the server listens
         self._reloader = None  # None: the settings stay as they are
-        if given is not None:
+        if origin is not None:
             change, report = partial(main.change, services), partial(main.tell_reload, services)
-            self._reloader = Reloader(given, services.settings, change, report)
+            self._reloader = Reloader(origin, services.settings, change, report)
         self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
         self._deadline: float | None = None  # of the grace, in monotonic seconds
         self._signal: int | None = None  # a signal that is still to be logged
@@ -168,10 +168,10 @@ def _spare_the_collector() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
-def serve(settings: Settings, log_to: Path | None, source: Given) -> int:
+def serve(settings: Settings, log_to: Path | None, origin: SettingsOrigin) -> int:
     """Run until a signal; return the process's exit code. Raises ``SettingsError``.
 
-    ``log_to``: the log file of this process, which its workers take over. ``source``: where changed
+    ``log_to``: the log file of this process, which its workers take over. ``origin``: where changed
     settings are read.
     """
     workers.check_state(settings)
@@ -179,21 +179,24 @@ def serve(settings: Settings, log_to: Path | None, source: Given) -> int:
     passed_over = settings_source.service_links(os.environ)
     if passed_over:
         log.get().info("service_links_passed_over", variables=passed_over)
-    if keys := source.retired():
+    if keys := origin.retired():
         log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
-        return workers.Workers(work, settings, log_to, source).run()
-    server = Server(main.build_services(settings), given=source)
+        return workers.Workers(work, settings, log_to, origin).run()
+    server = Server(main.build_services(settings), origin=origin)
     server.on_ready = server.say_ready
     return _run(server)
 
 
 def work(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], source: Given
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    origin: SettingsOrigin,
 ) -> int:
     """Serve as one of several workers, on the parent's socket; return the exit code."""
     log.configure(settings.observability)
-    server = Server(main.build_services(settings), [listener], source)
+    server = Server(main.build_services(settings), [listener], origin)
     server.on_ready = on_ready
     return _run(server)
 

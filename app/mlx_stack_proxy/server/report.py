@@ -15,7 +15,7 @@ _KINDS = ("exhausted", "upstream_down", "upstream_up", "tier_degraded", "tier_re
 MOST_EVENTS = 1000  # of each kind, the newest
 
 
-async def report_of(services: Services, query: report.Asked) -> dict[str, Any]:
+async def report_of(services: Services, query: report.ReportScope) -> dict[str, Any]:
     """Return the report as JSON-ready data, with the proxy's version. Raises ``StoreError``.
 
     The report begins at the full hour of ``query.since``, for the store counts by the hour.
@@ -29,5 +29,5 @@ async def report_of(services: Services, query: report.Asked) -> dict[str, Any]:
         numbered += await services.store.events(event_query)
     events = [event for _, event in sorted(numbered, key=lambda entry: entry[0])]
     events = [event for event in events if event["time"] <= query.until]
-    query = report.Asked(since, query.until, query.agent)
+    query = report.ReportScope(since, query.until, query.agent)
     return {"version": __version__, **report.build(query, rows, events, services.settings)}

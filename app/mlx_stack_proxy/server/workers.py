@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..reload import Given
+from ..reload import SettingsOrigin
 from ..settings import Settings
 from ..settings_source import SettingsError
 from ..telemetry import log, log_file
@@ -33,7 +33,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 # Serves in a worker's process, and returns its exit code. Its arguments: the settings, the
 # listening socket, a function to call when ready, and where the settings are read anew. It has to
 # be a module's function, for the worker's process imports it by name.
-Work = Callable[[Settings, socket.socket, Callable[[], None], Given], int]
+Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], int]
 
 
 def check_state(settings: Settings) -> None:
@@ -52,11 +52,13 @@ def check_state(settings: Settings) -> None:
 class Workers:
     """The parent process: starts the workers, and replaces those that end, until a signal."""
 
-    def __init__(self, work: Work, settings: Settings, log_to: Path | None, source: Given) -> None:
+    def __init__(
+        self, work: Work, settings: Settings, log_to: Path | None, origin: SettingsOrigin
+    ) -> None:
         self._work = work
         self._settings = settings
         self._log_to = log_to  # the log file, which each worker takes over
-        self._source = source
+        self._origin = origin
         self._running: dict[int, Any] = {}  # the workers' processes by their sentinels
         # A worker writes into this pipe when it is ready.
         self._from_workers, self._to_parent = _SPAWN.Pipe(duplex=False)
@@ -95,7 +97,7 @@ class Workers:
                 os.kill(process.pid, sig)
 
     def _start(self, listener: socket.socket) -> None:
-        inputs = (self._settings, listener, self._source)
+        inputs = (self._settings, listener, self._origin)
         process = _SPAWN.Process(
             target=_run, args=(self._work, inputs, self._log_to, self._to_parent)
         )
@@ -134,7 +136,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _run(
     work: Work,
-    inputs: tuple[Settings, socket.socket, Given],
+    inputs: tuple[Settings, socket.socket, SettingsOrigin],
     log_to: Path | None,
     ready: Connection,
 ) -> None:
@@ -146,5 +148,5 @@ def _run(
         ready.send_bytes(b"ready")
         ready.close()
 
-    settings, listener, source = inputs
-    raise SystemExit(work(settings, listener, say, source))
+    settings, listener, origin = inputs
+    raise SystemExit(work(settings, listener, say, origin))

@@ -18,14 +18,14 @@ from .advice import advice
 
 MOST_FAILURES: Final = 5  # the newest ones of a type, listed one by one
 Event = Mapping[str, Any]
-Found = dict[str, Any]
+Json = dict[str, Any]
 # By the kind of event that begins an outage, the kind that ends it.
 _DOWN: Final = {"upstream_down": "upstream_up", "tier_degraded": "tier_recovered"}
 _UP: Final = {end: begin for begin, end in _DOWN.items()}
 
 
 @frozen
-class Asked:
+class ReportScope:
     """The time and the agent that a report is about."""
 
     since: float  # seconds since 1970
@@ -34,15 +34,15 @@ class Asked:
 
 
 def build(
-    scope: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
-) -> Found:
+    scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
+) -> Json:
     """Return the report. ``rows``: of the hours asked for. ``events``: in their order."""
     figures = _figures(scope, rows, events)
     words = {"said": report_words.said(figures), "advice": advice(figures["by_tier"], settings)}
     return {**figures, **words}
 
 
-def _figures(scope: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
+def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Json:
     of_agents = {
         key: counts
         for key, counts in rows.items()
@@ -66,24 +66,24 @@ def _figures(scope: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Even
     }
 
 
-def sums(rows: Mapping[HourKey, Counts]) -> Found:
+def sums(rows: Mapping[HourKey, Counts]) -> Json:
     """Return all agents' counters, summed up as ``totals`` and ``by_tier``."""
     of_agents = {key: counts for key, counts in rows.items() if key.agent}
     return {"totals": _sum(of_agents.values()), "by_tier": _by(of_agents, "tier")}
 
 
-def outages(events: Iterable[Event], until: float) -> list[Found]:
+def outages(events: Iterable[Event], until: float) -> list[Json]:
     """Return the outages of LiteLLM and of tiers, oldest first.
 
     An outage that lasts has ``until`` None, and ``seconds`` up to the given ``until``.
     """
-    all_outages: list[Found] = []
-    open_: dict[tuple[str, str], Found] = {}
+    all_outages: list[Json] = []
+    open_: dict[tuple[str, str], Json] = {}
     for event in events:
         kind, tier = event["kind"], event.get("tier", "")
         if kind in _DOWN and (kind, tier) not in open_:
             subject = "litellm" if kind == "upstream_down" else "tier"
-            begun: Found = {"what": subject, "tier": tier, "since": event["time"], "until": None}
+            begun: Json = {"what": subject, "tier": tier, "since": event["time"], "until": None}
             open_[kind, tier] = begun
             all_outages.append(begun)
         elif kind in _UP and (ended := open_.pop((_UP[kind], tier), None)) is not None:
@@ -93,9 +93,9 @@ def outages(events: Iterable[Event], until: float) -> list[Found]:
     return all_outages
 
 
-def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
+def failures(events: Iterable[Event], agent: str | None) -> list[Json]:
     """Return requests that ended with an error: of each type the newest, in order of time."""
-    by_type: dict[str, list[Found]] = defaultdict(list)
+    by_type: dict[str, list[Json]] = defaultdict(list)
     for event in events:
         if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
             entry = _failure(event)
@@ -104,7 +104,7 @@ def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
     return sorted(newest, key=lambda failure: failure["time"])
 
 
-def _failure(event: Event) -> Found:
+def _failure(event: Event) -> Json:
     detail = event.get("detail") or {}
     request = event.get("request_id", "")
     return {
@@ -120,14 +120,14 @@ def _failure(event: Event) -> Found:
     }
 
 
-def _by(rows: Mapping[HourKey, Counts], field: str) -> dict[str, Found]:
+def _by(rows: Mapping[HourKey, Counts], field: str) -> dict[str, Json]:
     groups: dict[str, list[Counts]] = defaultdict(list)
     for key, counts in rows.items():
         groups[getattr(key, field)].append(counts)
     return {name: _sum(groups[name]) for name in sorted(groups)}
 
 
-def _sum(rows: Iterable[Counts]) -> Found:
+def _sum(rows: Iterable[Counts]) -> Json:
     sums: dict[str, float] = defaultdict(float)
     for counts in rows:
         for name, number in counts.items():
@@ -135,7 +135,7 @@ def _sum(rows: Iterable[Counts]) -> Found:
     return _plain(sums)
 
 
-def _plain(counts: Counts) -> Found:
+def _plain(counts: Counts) -> Json:
     """Return counters by name: whole numbers as ints, others to the millisecond, no zeros."""
     return {
         name: int(number) if number == int(number) else round(number, 3)

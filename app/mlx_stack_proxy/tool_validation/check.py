@@ -53,10 +53,10 @@ class Checked:
     """One call, or a reply's text, after its check; it may be delivered if nothing failed."""
 
     name: str
-    arguments: str  # the text as it came, unless `repairs` names what changed it
+    arguments: str  # the text as it came, unless `repairs` names the rules that changed it
     repairs: tuple[str, ...] = ()  # names of the rules that were applied
     failures: tuple[CallFailure, ...] = ()  # each names the tool as the model wrote it
-    unchecked: bool = False  # accepted as it came, for its schema would cost too much to check
+    unchecked: bool = False  # accepted as it came, for a check by its schema would cost too much
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -74,9 +74,9 @@ def check_call(
     """
     name = name if isinstance(name, str) else ""
     if isinstance(arguments, str) and (name in tools or not options.validate_tool_names):
-        came = Checked(name, arguments)
-        if (found := _as_it_came(came, name, tools.compiled(name), options)) is not None:
-            return found
+        unchanged = Checked(name, arguments)
+        if (checked := _as_it_came(unchanged, name, tools.compiled(name), options)) is not None:
+            return checked
     return _mended_call(name, arguments, tools, options)
 
 
@@ -88,14 +88,14 @@ def check_response_format(
     ``json_object`` asks for any object, ``json_schema`` for a value that fits its schema; other
     types are not checked. The result has the text as its ``arguments``. Never raises.
     """
-    wanted = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if wanted not in ("json_object", "json_schema") or not options.validate_json:
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if kind not in ("json_object", "json_schema") or not options.validate_json:
         return Checked(FORMAT, text)
-    given = response_format.get("json_schema") if wanted == "json_schema" else None
-    raw = given.get("schema") if isinstance(given, Mapping) else None
-    schema = reply_schema({"type": "object"} if wanted == "json_object" else raw)
-    if (found := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
-        return found
+    json_schema = response_format.get("json_schema") if kind == "json_schema" else None
+    raw = json_schema.get("schema") if isinstance(json_schema, Mapping) else None
+    schema = reply_schema({"type": "object"} if kind == "json_object" else raw)
+    if (checked := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
+        return checked
     check = _Check(FORMAT, None, schema, options)
     answer = behind_thoughts(text) if options.repair else text
     if answer is not text:
@@ -104,21 +104,21 @@ def check_response_format(
 
 
 def _as_it_came(
-    came: Checked, tool: str | None, schema: CompiledSchema, options: Options
+    unchanged: Checked, tool: str | None, schema: CompiledSchema, options: Options
 ) -> Checked | None:
     """Accept the text unchanged if it passes the checks that are switched on; else return None.
 
     ``tool`` is None for a reply's text.
     """
     try:
-        value = parse(came.arguments)
+        value = parse(unchanged.arguments)
     except Unreadable:
-        return None if options.validate_json else came
+        return None if options.validate_json else unchanged
     if tool is not None and not isinstance(value, dict):
-        return None if options.validate_json else came
+        return None if options.validate_json else unchanged
     if options.validate_schema and not schema.is_checkable(value):
-        return Checked(came.name, came.arguments, unchecked=True)
-    return came if _is_good(value, tool, schema, options) else None
+        return Checked(unchanged.name, unchanged.arguments, unchecked=True)
+    return unchanged if _is_good(value, tool, schema, options) else None
 
 
 def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Options) -> bool:
@@ -127,35 +127,35 @@ def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Opti
         return False
     if tool is None or not options.repair:
         return True
-    found = unwrap(value, tool, schema.declared)
-    return found is None or not found.sure
+    unwrapped = unwrap(value, tool, schema.declared)
+    return unwrapped is None or not unwrapped.sure
 
 
 def _mended_call(name: str, arguments: object, tools: ToolSet, options: Options) -> Checked:
     """Mend a call that failed the quick check, or say what is wrong with it."""
-    came = text = _as_text(arguments)
+    original = text = _as_text(arguments)
     rules = [] if isinstance(arguments, str) or not text else ["arguments_not_text"]
-    tool, known = name, name in tools or not options.validate_tool_names
-    if not known and options.repair:
+    tool, is_known = name, name in tools or not options.validate_tool_names
+    if not is_known and options.repair:
         if (call := _written_in_the_name(name, text, tools)) is not None:
             tool, text = call.name, call.arguments
             rules.append("name_markup")
         elif (resolved := tools.resolve(name)) is not None:
             tool = resolved[0]
             rules += resolved[1]
-        known = tool in tools
+        is_known = tool in tools
     check = _Check(name, tool, tools.compiled(tool), options, rules)
-    if not known:
+    if not is_known:
         check.fail("unknown_tool", explain.unknown_tool(name, tools.names))
-    return check.checked(tool, came, check.mended(text))
+    return check.checked(tool, original, check.mended(text))
 
 
 def _written_in_the_name(name: str, text: str, tools: ToolSet) -> FoundCall | None:
     """Read a call in GLM's tags that a server has put into the name as a whole."""
     if "<arg_key>" not in name or text.strip() not in ("", "{}"):
         return None
-    found = rescue(f"<tool_call>{name}", tools)
-    return found.calls[0] if len(found.calls) == 1 and not found.content.strip() else None
+    rescued = rescue(f"<tool_call>{name}", tools)
+    return rescued.calls[0] if len(rescued.calls) == 1 and not rescued.content.strip() else None
 
 
 def _as_text(arguments: object) -> str:
@@ -182,10 +182,10 @@ class _Check:
     def fail(self, kind: str, error: str) -> None:
         self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error))
 
-    def checked(self, name: str, came: str, mended: str | None) -> Checked:
+    def checked(self, name: str, original: str, mended: str | None) -> Checked:
         """Return the call of ``name`` with ``mended`` arguments, or as it came with failures."""
         if mended is None or self.failures or not self.options.off.isdisjoint(self.rules):
-            return Checked(self.name, came, (), tuple(self.failures[:MAX_FAILURES]))
+            return Checked(self.name, original, (), tuple(self.failures[:MAX_FAILURES]))
         return Checked(name, mended, tuple(dict.fromkeys(self.rules)))
 
     def mended(self, text: str) -> str | None:
@@ -204,8 +204,8 @@ class _Check:
             if not self.options.validate_json:
                 return text
             tool = explain.shortened(self.tool or "")
-            given = f'arguments of function "{tool}"' if tool else "reply's contents"
-            self.fail(error.kind, f"the {given} {error.message}")
+            subject = f'arguments of function "{tool}"' if tool else "reply's contents"
+            self.fail(error.kind, f"the {subject} {error.message}")
             return None
 
     def _repaired(self, text: str) -> str | None:
@@ -222,10 +222,10 @@ class _Check:
     def _reshaped(self, value: Any) -> Any:
         """Unwrap ``value`` and mend it along its schema."""
         if self.tool is not None:
-            found = unwrap(value, self.tool, self.schema.declared)
-            if found is not None and (found.sure or not self.schema.accepts(value)):
+            unwrapped = unwrap(value, self.tool, self.schema.declared)
+            if unwrapped is not None and (unwrapped.sure or not self.schema.accepts(value)):
                 self.rules.append("wrapped_arguments")
-                value = found.inner
+                value = unwrapped.inner
         if not self.options.validate_schema:
             return value
         mender = Mender()
@@ -248,9 +248,9 @@ class _Check:
     def _explain(self, value: Any, text: str) -> None:
         """Note a failure for each schema error of a readable value; none if it passes."""
         if self.options.validate_schema:
-            most = MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1
+            limit = MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1
             tool = explain.shortened(self.tool or "")
-            for error in self.schema.errors(value, most):
+            for error in self.schema.errors(value, limit):
                 self.fail(*explain.schema_error(error, tool, self.schema.declared))
 
 
@@ -271,12 +271,14 @@ def _holds(value: Any, lacking: frozenset[str]) -> bool:
     ``{"a": {"x": 1, "b": 2}`` may have been meant as ``{"a": {"x": 1}, "b": 2}``.
     """
     if isinstance(value, dict):
-        return not lacking.isdisjoint(value) or any(_holds(one, lacking) for one in value.values())
-    return isinstance(value, list) and any(_holds(one, lacking) for one in value)
+        return not lacking.isdisjoint(value) or any(
+            _holds(item, lacking) for item in value.values()
+        )
+    return isinstance(value, list) and any(_holds(item, lacking) for item in value)
 
 
 def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:
-    """Whether the words before an object name the parameter it is for: ``filter: {"a": 1}``."""
+    """Whether the words before an object name its parameter: ``filter: {"a": 1}``."""
     if value and value.keys() <= schema.declared:
         return False
     return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))

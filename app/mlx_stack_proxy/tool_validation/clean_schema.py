@@ -29,7 +29,8 @@ from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 5_000
-# References followed inside each other: the first of these with which the result is small enough.
+# How many references are followed inside each other: the first number with which the result is
+# small enough.
 LEVELS: Final = (6, 3, 1, 0)
 MAX_PATTERN: Final = 1_000  # characters
 _REGEX_BYTES: Final = 1_000_000  # limit on one compiled pattern
@@ -89,8 +90,8 @@ def _types(value: object) -> str | list[str] | None:
     if isinstance(value, str):
         return value if value in JSON_TYPES else TYPE_ALIASES.get(value.lower())
     kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
-    known = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
-    return known if kinds and None not in kinds else None
+    names = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
+    return names if kinds and None not in kinds else None
 
 
 # Constraints without subschemas.
@@ -151,8 +152,8 @@ class _Cleaner:
             return {}
         out: dict[str, Any] = {}
         lost: list[str] = []
-        for given, value in schema.items():
-            keyword = "anyOf" if self.distrust and given == "oneOf" else given
+        for raw_keyword, value in schema.items():
+            keyword = "anyOf" if self.distrust and raw_keyword == "oneOf" else raw_keyword
             if keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
                 continue
             elif _is_checkable(keyword, value):
@@ -193,7 +194,7 @@ class _Cleaner:
         """Drop ``enum`` and ``type`` that contradict each other; apply OpenAPI's ``nullable``."""
         kinds = [out["type"]] if isinstance(out.get("type"), str) else out.get("type", [])
         options = out.get("enum", []) if kinds else []
-        if options and not any(is_of_type(one, kind) for one in options for kind in kinds):
+        if options and not any(is_of_type(option, kind) for option in options for kind in kinds):
             # `{"type": "integer", "enum": ["1", "2"]}`: no value could ever be valid.
             del out["type"], out["enum"]
             self.loosened = True
@@ -204,19 +205,19 @@ class _Cleaner:
                 out["enum"] = [*out["enum"], None]
 
 
-def look_up(whole: object, reference: str) -> dict[str, Any] | bool | None:
+def look_up(root: object, reference: str) -> dict[str, Any] | bool | None:
     """Return the subschema at which a reference into the schema itself points; else None."""
     base, _, pointer = reference.partition("#")
-    own = str(whole.get("$id", "")) if isinstance(whole, dict) else ""
-    if (base and base != own.partition("#")[0]) or (pointer and not pointer.startswith("/")):
+    own_id = str(root.get("$id", "")) if isinstance(root, dict) else ""
+    if (base and base != own_id.partition("#")[0]) or (pointer and not pointer.startswith("/")):
         return None
-    found: object = whole
+    target: object = root
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = found.get(key)
-        elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
-            found = found[int(key[:9])]
+        if isinstance(target, dict):
+            target = target.get(key)
+        elif isinstance(target, list) and key.isdecimal() and int(key[:9]) < len(target):
+            target = target[int(key[:9])]
         else:
             return None
-    return found if isinstance(found, bool | dict) else None
+    return target if isinstance(target, bool | dict) else None

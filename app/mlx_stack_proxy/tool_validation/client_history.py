@@ -20,7 +20,9 @@ _KNOWN: Final[Known[bool]] = Known()
 
 def is_readable(blocks: Blocks) -> bool:
     """Whether the arguments of all calls in a client's messages are a JSON object."""
-    return _KNOWN.read(blocks, True, lambda before, more: before and readable(more)[1] == 0)
+    return _KNOWN.read(
+        blocks, True, lambda all_readable, messages: all_readable and readable(messages)[1] == 0
+    )
 
 
 def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
@@ -32,10 +34,12 @@ def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
     mended, count = list(messages), 0
     for position, message in enumerate(messages):
         if calls := message.get("tool_calls"):
-            new = [_readable_call(call) for call in calls]
-            changed = sum([one is not call for one, call in zip(new, calls, strict=True)])
+            new_calls = [_readable_call(call) for call in calls]
+            changed = sum(
+                [new_call is not call for new_call, call in zip(new_calls, calls, strict=True)]
+            )
             if changed:
-                mended[position] = {**message, "tool_calls": new}
+                mended[position] = {**message, "tool_calls": new_calls}
                 count += changed
     return mended, count
 
@@ -50,6 +54,6 @@ def _readable_call(call: Any) -> Any:
     if not arguments:
         text = "{}"
     else:
-        said = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-        text = orjson.dumps({"_unparsed": said[:MAX_KEPT]}).decode()
+        original = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+        text = orjson.dumps({"_unparsed": original[:MAX_KEPT]}).decode()
     return {**call, "function": {**function, "arguments": text}}

@@ -13,7 +13,7 @@ MAX_CHARS: Final = 4_000_000  # of a longer conversation, only the last characte
 
 
 class Conversation:
-    """The client's messages before a reply, in OpenAI's form; the doubts ask it what was said.
+    """The client's messages before a reply, in OpenAI's form; the doubts look values up in them.
 
     Pass the client's own messages, not a retry's: those quote the doubted call, and its value
     would then count as said.
@@ -25,12 +25,12 @@ class Conversation:
     @cached_property
     def given(self) -> str:
         """What the users, the tools and the system said."""
-        return "\n".join(text for own, text in self._texts() if not own)[-MAX_CHARS:]
+        return "\n".join(text for is_own, text in self._texts() if not is_own)[-MAX_CHARS:]
 
     @cached_property
     def own(self) -> str:
         """What the model said, and the arguments of its calls."""
-        return "\n".join(text for own, text in self._texts() if own)[-MAX_CHARS:]
+        return "\n".join(text for is_own, text in self._texts() if is_own)[-MAX_CHARS:]
 
     @cached_property
     def _folded(self) -> str:
@@ -44,10 +44,10 @@ class Conversation:
         """Yield all texts and arguments: (is the model's own, text)."""
         for message in self._messages:
             if isinstance(message, Mapping):
-                own = message.get("role") == "assistant"
-                yield from ((own, text) for text in _texts_of(message.get("content")))
+                is_own = message.get("role") == "assistant"
+                yield from ((is_own, text) for text in _texts_of(message.get("content")))
                 arguments = (call.get("arguments") for call in calls(message))
-                yield from ((own, text) for text in arguments if isinstance(text, str))
+                yield from ((is_own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
@@ -60,8 +60,8 @@ class Conversation:
 
 def calls(message: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the ``function`` object (``name``, ``arguments``) of each tool call in a message."""
-    given = message.get("tool_calls") if isinstance(message, Mapping) else None
-    for call in given if isinstance(given, list) else ():
+    tool_calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    for call in tool_calls if isinstance(tool_calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             yield function
@@ -80,8 +80,8 @@ def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
 
 def _stands_in(value: str, text: str) -> bool:
     """Whether ``text`` holds ``value`` from a word's start on: "wait..." does not hold "..."."""
-    begin = "" if value[:1] in ("<", "[") else r"(?<![^\W_])"
-    return bool(value) and re.search(begin + re.escape(value), text) is not None
+    boundary = "" if value[:1] in ("<", "[") else r"(?<![^\W_])"
+    return bool(value) and re.search(boundary + re.escape(value), text) is not None
 
 
 def _texts_of(content: Any) -> Iterator[str]:

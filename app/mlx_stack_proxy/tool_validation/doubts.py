@@ -1,7 +1,7 @@
 """Doubt valid calls whose values are probably not what the model meant.
 
-A doubted call gets a second opinion: the model is asked once more, and unless the new reply is no
-answer to the doubt, it is delivered. So a doubt may be wrong, and structure alone decides it. Each
+A doubted call gets a second opinion: the model is asked once more, and the new reply is delivered
+unless it doesn't answer the doubt. So a doubt may be wrong, and structure alone decides it. Each
 doubt is a row of ``DOUBTS``, under the kind that metrics name; a row can be switched off.
 """
 
@@ -24,14 +24,14 @@ MAX_LEAVES: Final = 2_000  # single values examined in a call
 MAX_PLACEHOLDER: Final = 80  # characters; a longer value is not a placeholder
 MAX_MARKED: Final = 400  # characters; a longer value may be a text about markup
 _TAIL: Final = 100  # characters at the end of a value that are searched for an end mark
-MAX_AROUND: Final = 2  # words that a placeholder may have beside the parameter's own name
+MAX_AROUND: Final = 2  # words that a placeholder may have beside the parameter's name
 
 _DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
 _BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\{\{[^{}]*\}\}|\[[^\[\]\d\"',]*\]")
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")
 _TYPE: Final = "string"  # the schema's type name, which models copy as a placeholder
-# Marks of calls and ends of turns, as a server leaves them; `_END_MARK` ones only at the very end.
+# Marks of calls and ends of turns that a server leaves; `_END_MARK` counts only at a value's end.
 _MARK: Final = re.compile(
     r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
 )
@@ -40,7 +40,7 @@ _END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|<\|(?:im_end|eot_id|end)\|>)\s
 
 @frozen
 class Valid:
-    """A valid call, and what is needed to doubt it."""
+    """A valid call, and the facts by which it may be doubted."""
 
     tool: str
     arguments: dict[str, Any]
@@ -83,41 +83,43 @@ def _stands_for_a_value(text: str, parameter: str) -> bool:
         return True
     if not _WORDS_ONLY.fullmatch(text):
         return False
-    name, given = words(parameter), _APART.split(text.lower())
-    if not name or not 0 <= len(given) - len(name) <= MAX_AROUND:
+    name, text_words = words(parameter), _APART.split(text.lower())
+    if not name or not 0 <= len(text_words) - len(name) <= MAX_AROUND:
         return False
-    if given == name:
+    if text_words == name:
         return len(name) > 1  # a single word may be a real value: `password`, `app`
     size = len(name)
-    return any(given[at : at + size] == name for at in range(len(given) - size + 1))
+    return any(
+        text_words[index : index + size] == name for index in range(len(text_words) - size + 1)
+    )
 
 
 def _leaked(call: Valid) -> Iterator[str]:
     """Doubt a format's mark in a parameter's name or a short value, or at a value's end."""
     for path, keys, value, _ in _strings(call):
-        marked = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
-        if marked is None and len(value) <= MAX_MARKED:
-            marked = _MARK.search(value)
-        if marked and not call.said(marked[0].strip()):
-            yield explain.implausible("leaked_markup", path, marked[0], call.tool)
+        mark = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
+        if mark is None and len(value) <= MAX_MARKED:
+            mark = _MARK.search(value)
+        if mark and not call.said(mark[0].strip()):
+            yield explain.implausible("leaked_markup", path, mark[0], call.tool)
 
 
 def _miscopied(call: Valid) -> Iterator[str]:
     """Doubt an id that nobody said and that is one slip away from an id in the conversation."""
-    found = call.ids.miscopied(
+    slip = call.ids.miscopied(
         (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
     )
-    if found is not None:
-        yield explain.miscopied(*found, call.tool)
+    if slip is not None:
+        yield explain.miscopied(*slip, call.tool)
 
 
 def _unframed(call: Valid) -> Iterator[str]:
     """Doubt a text, such as a patch, that doesn't begin and end as its tool's grammar says."""
-    for name, (begin, end) in call.schema.frames.items():
+    for name, (opening, closing) in call.schema.frames.items():
         value = call.arguments.get(name)
         text = value.strip() if isinstance(value, str) else ""
-        if text and not (text.startswith(begin) and text.endswith(end)):
-            yield explain.unframed(name, begin, end, call.tool)
+        if text and not (text.startswith(opening) and text.endswith(closing)):
+            yield explain.unframed(name, opening, closing, call.tool)
 
 
 DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
@@ -136,8 +138,8 @@ def _strings(call: Valid) -> Iterator[Leaf]:
     """Yield the texts of a call; the schema only if it requires a string."""
     for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
         if isinstance(value, str):
-            wanted = schema is not None and schema.get("type") == "string"
-            yield path, keys, value, schema if wanted else None
+            is_required = schema is not None and schema.get("type") == "string"
+            yield path, keys, value, schema if is_required else None
 
 
 def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
@@ -151,12 +153,12 @@ def _leaves(
     schema = schema if isinstance(schema, dict) else {}
     if isinstance(value, dict):
         properties, needed = schema.get("properties", {}), schema.get("required", ())
-        for key, one in value.items():
+        for key, item in value.items():
             place = f"{path}.{key}" if path else key
             inner = (*keys, key)
-            yield from _leaves(one, properties.get(key), place, inner, required=key in needed)
+            yield from _leaves(item, properties.get(key), place, inner, required=key in needed)
     elif isinstance(value, list):
-        for at, one in enumerate(value):
-            yield from _leaves(one, schema.get("items"), f"{path}[{at}]", keys, required=False)
+        for index, item in enumerate(value):
+            yield from _leaves(item, schema.get("items"), f"{path}[{index}]", keys, required=False)
     else:
         yield path, keys, value, schema if required else None

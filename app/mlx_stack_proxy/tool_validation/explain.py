@@ -12,7 +12,7 @@ from typing import Any, Final
 from .names import MAX_NAME, nearest
 
 MAX_VALUE: Final = 80  # characters of a value in a sentence
-MAX_REASON: Final = 400  # characters of what the validator says
+MAX_REASON: Final = 400  # characters of the validator's message
 MAX_LISTED: Final = 12  # names or options in a sentence
 KINDS: Final = {"type": "wrong_type", "enum": "not_in_enum", "const": "not_in_enum"}
 UNEXPLAINED: Final = object()  # stands for errors that would cost too much to collect
@@ -33,28 +33,28 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     ``tool``: the function's name, "" for a reply under ``response_format``. ``declared``: names of
     the root's parameters, to be listed if a field is unknown.
     """
-    whole = "the arguments" if tool else "the JSON"
+    subject = "the arguments" if tool else "the JSON"
     place = f'in function "{tool}"' if tool else "in the reply"
     if error is UNEXPLAINED:
-        return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
+        return "schema", f"{subject} {place} must fit its schema, and some deeper part does not"
     kind = error.kind
-    where = f"field {_field(error.instance_path)}" if error.instance_path else whole
+    part = f"field {_field(error.instance_path)}" if error.instance_path else subject
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])
             return "missing_required", f"missing required field {name} {place}"
         case "additionalProperties" | "unevaluatedProperties":
             names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
-            known = sorted(declared) if not error.instance_path else []
-            allowed = f"; allowed are {listed(known)}" if known else ""
+            known_names = sorted(declared) if not error.instance_path else []
+            allowed = f"; allowed are {listed(known_names)}" if known_names else ""
             return "unknown_parameter", f"unknown field {names} {place}{allowed}"
     # The validator's own words, such as: it is not of type "integer".
     branches = getattr(kind, "context", ())  # of `anyOf` and `oneOf`: the errors of each form
     firsts = [branch[0].message for branch in branches if branch]
     forms = f"it fits none of the allowed forms ({'; or '.join(dict.fromkeys(firsts))})"
     wrong = forms if firsts else error.message
-    came = f"came as {described(error.instance)}"
-    return KINDS.get(kind.name, "schema"), f"{where} {place} {came}: {shortened(wrong, MAX_REASON)}"
+    value = f"came as {described(error.instance)}"
+    return KINDS.get(kind.name, "schema"), f"{part} {place} {value}: {shortened(wrong, MAX_REASON)}"
 
 
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
@@ -71,17 +71,17 @@ def unread(tool: str) -> str:
     return f'a call of "{shortened(tool)}" stands in the text, and none was made'
 
 
-def miscopied(path: str, value: str, meant: str, tool: str) -> str:
-    """Say that an id is probably a slip of ``meant``."""
+def miscopied(path: str, value: str, original: str, tool: str) -> str:
+    """Say that an id is probably a slip of ``original``."""
     return (
         f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
-        f"conversation, where {_quoted(meant)} does"
+        f"conversation, where {_quoted(original)} does"
     )
 
 
-def unframed(path: str, begin: str, end: str, tool: str) -> str:
+def unframed(path: str, opening: str, closing: str, tool: str) -> str:
     """Say that a text lacks the words with which it must begin and end."""
-    words = f"{_quoted(begin)} and ends with {_quoted(end)}"
+    words = f"{_quoted(opening)} and ends with {_quoted(closing)}"
     return f'field "{path}" in function "{tool}" is not a text that begins with {words}'
 
 
@@ -100,9 +100,9 @@ def described(value: Any) -> str:
 
 def listed(values: Iterable[Any]) -> str:
     """Join values as ``"a", "b", "c"``; of a long list, count the rest."""
-    every = list(values)
-    shown = ", ".join(_quoted(value) for value in every[:MAX_LISTED])
-    return shown if len(every) <= MAX_LISTED else f"{shown} and {len(every) - MAX_LISTED} more"
+    items = list(values)
+    quoted = ", ".join(_quoted(value) for value in items[:MAX_LISTED])
+    return quoted if len(items) <= MAX_LISTED else f"{quoted} and {len(items) - MAX_LISTED} more"
 
 
 def one_of(names: Sequence[str]) -> str:

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from .conversation import Conversation
 
-MAX_CHARS: Final = 200_000  # searched of what was given, and of the model's own: the newest
+# The newest characters that are searched, of the model's texts and of the others' texts each.
+MAX_CHARS: Final = 200_000
 MAX_VALUES: Final = 8  # ids compared for one reply
 LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
@@ -35,52 +36,55 @@ Miscopied = tuple[str, str, str]
 class Ids:
     """Compares the ids in one reply's calls with the conversation before it.
 
-    ``tools``: the request's, for they may name an id, too. Both are read if a call holds an id.
+    ``tools``: the request's, which may name an id, too. Conversation and tools are read only if a
+    call holds an id.
     """
 
     def __init__(self, conversation: Conversation, tools: Any = None) -> None:
         self._conversation = conversation
         self._tools = tools
-        self._left = MAX_VALUES  # ids that may still be compared
+        self._ids_left = MAX_VALUES  # ids that may still be compared
 
     def miscopied(self, values: Iterable[tuple[str, object]]) -> Miscopied | None:
         """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
         ids = ((path, text) for path, value in values if _is_id(text := str(value)))
-        for path, value in itertools.islice(ids, self._left):
-            self._left -= 1
-            wanted = value.lower()
+        for path, value in itertools.islice(ids, self._ids_left):
+            self._ids_left -= 1
+            lowered = value.lower()
             # An id that occurs in any message or call stands; earlier calls were checked then.
-            near = None if _holds(self._all_told, wanted) else self._near(wanted)
+            near = None if _holds(self._conversation_text, lowered) else self._near(lowered)
             if near is not None:
                 return path, value, near
         return None
 
     @cached_property
-    def _given(self) -> dict[str, str]:
-        """Map each id-like word of the user and the tools from its lower case to its spelling."""
-        tokens = _ID.findall(_newest(self._conversation.given))
-        return {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
+    def _known_ids(self) -> dict[str, str]:
+        """The words of the user and the tools that may be ids: lower case → spelling."""
+        id_words = _ID.findall(_newest(self._conversation.given))
+        return {word.lower(): word for word in id_words if LEAST <= len(word) <= _MOST}
 
     @cached_property
-    def _all_told(self) -> str:
-        told = (self._conversation.given, self._conversation.own)
-        return "\n".join(map(_newest, told)).lower()
+    def _conversation_text(self) -> str:
+        texts = (self._conversation.given, self._conversation.own)
+        return "\n".join(map(_newest, texts)).lower()
 
-    def _near(self, wanted: str) -> str | None:
-        """Return the one given id of which ``wanted`` is a slip; None if there is no such id.
+    def _near(self, candidate: str) -> str | None:
+        """Return the one known id of which ``candidate`` is a slip; None if there is no such id.
 
-        If several given ids are as near, ``wanted`` may be one more of that series. An id that the
-        tools name is meant.
+        If several known ids are as near, ``candidate`` may be one more of their series. An id that
+        the tools name is meant.
         """
-        half = len(wanted) // 2
-        begin, end = wanted[:half], wanted[half:]  # one edit leaves one of the halves unchanged
-        found = [
-            one
-            for one in self._given
-            if (one.startswith(begin) or one.endswith(end)) and is_slip(wanted, one)
+        half = len(candidate) // 2
+        # One edit leaves one of the halves unchanged.
+        head, tail = candidate[:half], candidate[half:]
+        similar = [
+            known_id
+            for known_id in self._known_ids
+            if (known_id.startswith(head) or known_id.endswith(tail))
+            and is_slip(candidate, known_id)
         ]
-        named = len(found) == 1 and _holds(str(self._tools).lower(), wanted)
-        return self._given[found[0]] if len(found) == 1 and not named else None
+        named = len(similar) == 1 and _holds(str(self._tools).lower(), candidate)
+        return self._known_ids[similar[0]] if len(similar) == 1 and not named else None
 
 
 def _is_id(text: str) -> bool:
@@ -93,34 +97,36 @@ def _newest(text: str) -> str:
     return _GLUE.sub(" ", text[-MAX_CHARS:])
 
 
-def _holds(text: str, wanted: str) -> bool:
-    """Whether ``text`` holds ``wanted`` with no letter or digit right before or behind it."""
-    return re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9])", text) is not None
+def _holds(text: str, id: str) -> bool:
+    """Whether ``text`` holds ``id`` with no letter or digit right before or behind it."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(id)}(?![A-Za-z0-9])", text) is not None
 
 
-def is_slip(one: str, other: str) -> bool:
+def is_slip(first: str, second: str) -> bool:
     """Whether two ids in lower case are one edit apart, by an edit that is hardly ever meant.
 
     These edits count as meant: one digit for another, which may be the next id of a series;
     another last character of a segment; one zero more or less; and any other character more or
     less at a segment's edge, unless it doubles its neighbour.
     """
-    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    same_size = len(one) == len(other)
-    alike = (i for i, (a, b) in enumerate(zip(longer, shorter, strict=False)) if a != b)
-    at = next(alike, len(shorter))
-    if one == other or longer[at + 1 :] != shorter[at + same_size :]:
+    longer, shorter = (first, second) if len(first) > len(second) else (second, first)
+    same_size = len(first) == len(second)
+    alike = (
+        position for position, (a, b) in enumerate(zip(longer, shorter, strict=False)) if a != b
+    )
+    index = next(alike, len(shorter))
+    if first == second or longer[index + 1 :] != shorter[index + same_size :]:
         return False
-    begin = max(longer.rfind("-", 0, at), longer.rfind("_", 0, at)) + 1
-    segment, place = re.split("[-_]", longer[begin:])[0], at - begin
+    segment_start = max(longer.rfind("-", 0, index), longer.rfind("_", 0, index)) + 1
+    segment, place = re.split("[-_]", longer[segment_start:])[0], index - segment_start
     if same_size:
-        rest = segment[:place] + segment[place + 1 :]
-        is_letter = shorter[at].isalnum() and not (longer[at] + shorter[at]).isdigit()
-        return is_letter and place < len(rest) >= _READ and _is_mixed(rest)
-    neighbours = (longer[at - 1 : at], longer[at + 1 : at + 2])
-    amid = 0 < place < len(segment) - 1 or longer[at] in neighbours
+        others = segment[:place] + segment[place + 1 :]
+        is_letter = shorter[index].isalnum() and not (longer[index] + shorter[index]).isdigit()
+        return is_letter and place < len(others) >= _READ and _is_mixed(others)
+    neighbours = (longer[index - 1 : index], longer[index + 1 : index + 2])
+    amid = 0 < place < len(segment) - 1 or longer[index] in neighbours
     long = len(segment) >= (LEAST if segment.isdigit() else _MIXED)
-    return amid and long and longer[at] != "0" and any(map(str.isdigit, segment))
+    return amid and long and longer[index] != "0" and any(map(str.isdigit, segment))
 
 
 def _is_mixed(segment: str) -> bool:

@@ -28,7 +28,7 @@ MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each ti
 # Limit on the schema's characters times the value's: a validator holds each part of the value
 # against each part of the schema at most once, and an error copies its part of the value.
 MAX_WORK: Final = 1_000_000_000
-# What the validator raises for a value that it can't take, such as a lone surrogate.
+# The validator raises one of these for a value that it can't take, such as a lone surrogate.
 _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 
 
@@ -113,8 +113,8 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
     properties = raw.get("properties") if isinstance(raw, dict) else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         match schema:
-            case {shared.FRAME: [str(begin), str(end)]}:
-                yield name, (begin, end)
+            case {shared.FRAME: [str(opening), str(closing)]}:
+                yield name, (opening, closing)
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:

@@ -113,12 +113,16 @@ class _State(StageState):
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
-        mended = {index: self._mended(index, choice) for index, choice in reply.choices.items()}
-        self._failures = [failure for new in mended.values() for failure in new.failures]
+        mended_choices = {
+            index: self._mended(index, choice) for index, choice in reply.choices.items()
+        }
+        self._failures = [
+            failure for mended in mended_choices.values() for failure in mended.failures
+        ]
         if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
-        for index, new in mended.items():
-            self._apply(reply, index, new)
+        for index, mended in mended_choices.items():
+            self._apply(reply, index, mended)
 
     def judge(self, reply: Reply) -> InvalidToolCall | None:
         failures, doubt = self._failures, False
@@ -151,30 +155,30 @@ class _State(StageState):
         If the doubt was about an id, the second reply may neither have a slip nor lack a call. If
         the first reply's text is at the client already, the second reply must have a call.
         """
-        asked = self._exchange.second_opinion_on
-        if not isinstance(asked, InvalidToolCall):
+        doubt = self._exchange.second_opinion_on
+        if not isinstance(doubt, InvalidToolCall):
             return []
-        about_id = asked.failures[0].kind == MISCOPIED
+        about_id = doubt.failures[0].kind == MISCOPIED
         if choice.tool_calls and about_id:
-            return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
+            return [failure for failure in self._doubted_calls(choice) if failure.kind == MISCOPIED]
         silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
-        return list(asked.failures) if silent else []
+        return list(doubt.failures) if silent else []
 
     def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
-        said = Conversation(self._body["messages"])
-        ids = Ids(said, self._tools)
-        found: list[CallFailure] = []
+        conversation = Conversation(self._body["messages"])
+        ids = Ids(conversation, self._tools)
+        doubts: list[CallFailure] = []
         for position, call in enumerate(choice.tool_calls):
             arguments = json_object(call.arguments)
             if arguments and call.name in self._tool_set:
                 schema = self._tool_set.compiled(call.name)
-                valid = Valid(call.name, arguments, schema, said, ids)
-                found += (
+                valid = Valid(call.name, arguments, schema, conversation, ids)
+                doubts += (
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._stage.off)
                 )
         # A doubt about an id is asked alone and first: the next tier answers it.
-        return [one for one in found if one.kind != MISCOPIED] or found[:1]
+        return [doubt for doubt in doubts if doubt.kind != MISCOPIED] or doubts[:1]
 
     def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
         """Doubt a text that may hold a call which no format reads."""
@@ -188,51 +192,53 @@ class _State(StageState):
     # Mending one choice
 
     def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
-        new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
-        if new.calls:
-            if _is_cut(new):
-                _drop_half_calls(new)
-        elif new.text and self._rescues and not self._is_wanted_json(new.text):
-            self._rescue(index, new)
-        if new.calls:
-            self._check_calls(index, new)
-        self._check_tool_choice(index, new)
-        if not new.calls and not new.failures:
-            self._check_format(index, new)
-        return new
+        mended = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+        if mended.calls:
+            if _is_cut(mended):
+                _drop_half_calls(mended)
+        elif mended.text and self._rescues and not self._is_wanted_json(mended.text):
+            self._rescue(index, mended)
+        if mended.calls:
+            self._check_calls(index, mended)
+        self._check_tool_choice(index, mended)
+        if not mended.calls and not mended.failures:
+            self._check_format(index, mended)
+        return mended
 
     def _is_wanted_json(self, text: str) -> bool:
         """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
-        wanted = self._format
-        if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        response_format = self._format
+        if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
             return False
-        given = wanted.get("json_schema")
-        if not isinstance(given, dict) or not given.get("schema"):
+        json_schema = response_format.get("json_schema")
+        if not isinstance(json_schema, dict) or not json_schema.get("schema"):
             return False
         options = replace(self._stage.options, repair=False)
-        return not check_response_format(behind_thoughts(text), wanted, options).failures
+        return not check_response_format(behind_thoughts(text), response_format, options).failures
 
-    def _rescue(self, index: int, new: _Mended) -> None:
-        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._tool_set, self._stage.off)
-        new.failures += self._unknown_calls(index, new.text, found)
-        new.text = found.content
-        if not found.calls:
+    def _rescue(self, index: int, mended: _Mended) -> None:
+        rescued = (rescue_cut if _is_cut(mended) else rescue)(
+            mended.text, self._tool_set, self._stage.off
+        )
+        mended.failures += self._unknown_calls(index, mended.text, rescued)
+        mended.text = rescued.content
+        if not rescued.calls:
             return
-        new.calls = [ToolCall(call_id(), call.name, call.arguments) for call in found.calls]
-        new.rescued = [call.format for call in found.calls]
-        if not _is_cut(new):
-            new.finish_reason = "tool_calls"
+        mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
+        mended.rescued = [call.format for call in rescued.calls]
+        if not _is_cut(mended):
+            mended.finish_reason = "tool_calls"
 
-    def _unknown_calls(self, index: int, text: str, found: Rescued) -> Iterable[CallFailure]:
+    def _unknown_calls(self, index: int, text: str, rescued: Rescued) -> Iterable[CallFailure]:
         """Yield a failure for each call in the text of a tool that the request doesn't offer.
 
         If prose surrounds such calls and no other was found, note a doubt instead.
         """
-        names = found.unknown
+        names = rescued.unknown
         if not names or not self._stage.options.validate_tool_names:
             return
         offered = self._tool_set.names
-        if not found.calls:
+        if not rescued.calls:
             everything = ToolSet(dict.fromkeys((*offered, *names)))
             if rescue(text, everything).content.strip():
                 self._unoffered = names[0]  # a doubt: the prose may only speak of a call
@@ -241,89 +247,98 @@ class _State(StageState):
             error = explain.unknown_tool(name, offered)
             yield CallFailure(name, "unknown_tool", error, index)
 
-    def _check_calls(self, index: int, new: _Mended) -> None:
-        if len(new.calls) > MAX_CALLS:
-            error = f"{len(new.calls)} calls in one response; at most {MAX_CALLS} are allowed"
-            new.failures.append(CallFailure("", "too_many_calls", error, index))
+    def _check_calls(self, index: int, mended: _Mended) -> None:
+        if len(mended.calls) > MAX_CALLS:
+            error = f"{len(mended.calls)} calls in one response; at most {MAX_CALLS} are allowed"
+            mended.failures.append(CallFailure("", "too_many_calls", error, index))
             return
-        if self._body.get("parallel_tool_calls") is False and len(new.calls) > 1:
-            new.calls, new.rescued = new.calls[:1], new.rescued[:1]
-            new.repairs.append("parallel_calls")
+        if self._body.get("parallel_tool_calls") is False and len(mended.calls) > 1:
+            mended.calls, mended.rescued = mended.calls[:1], mended.rescued[:1]
+            mended.repairs.append("parallel_calls")
         tools = self._tool_set
         seen: set[str] = set()
-        for position, call in enumerate(new.calls):
+        for position, call in enumerate(mended.calls):
             checked = check_call(call.name, call.arguments, tools, self._stage.options)
             if call.was_object:
-                new.repairs.append("arguments_not_text")
+                mended.repairs.append("arguments_not_text")
             if call.odd:
-                new.repairs.append("call_pieces")
-            self._take(checked, index, position, new)
+                mended.repairs.append("call_pieces")
+            self._take(checked, index, position, mended)
             identity = call.id
             if (not identity and self._needs_ids) or (identity and identity in seen):
                 kind = "duplicate_id" if identity else "missing_id"
                 if self._stage.options.repair:
-                    new.repairs.append(kind)
+                    mended.repairs.append(kind)
                     identity = call_id()
                 elif identity:
                     error = f'two calls have the same id "{identity[:64]}"'
-                    new.failures.append(CallFailure(call.name, kind, error, index, position))
+                    mended.failures.append(CallFailure(call.name, kind, error, index, position))
             seen.add(identity)
-            new.calls[position] = ToolCall(identity, checked.name, checked.arguments)
-        if new.finish_reason == "function_call" and self._needs_ids:
-            new.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
+            mended.calls[position] = ToolCall(identity, checked.name, checked.arguments)
+        if mended.finish_reason == "function_call" and self._needs_ids:
+            mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
-    def _check_tool_choice(self, index: int, new: _Mended) -> None:
+    def _check_tool_choice(self, index: int, mended: _Mended) -> None:
         """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be."""
         by_name = self._tools and self._stage.options.validate_tool_names
-        names = [call.name for call in new.calls]
+        names = [call.name for call in mended.calls]
         # A reply that was cut may have gone on to call; a failed one is reported already.
-        excused = bool(new.failures) or _is_cut(new)
-        lost = not names and self._stage.options.validate_json and self._is_lost_call(new)
-        wanted = self._choice if by_name else NOTHING
-        found = breach(wanted, names, lost=lost, excused=excused)
-        if found is not None:
-            new.failures.append(replace(found, choice=index))
+        excused = bool(mended.failures) or _is_cut(mended)
+        lost = not names and self._stage.options.validate_json and self._is_lost_call(mended)
+        choice = self._choice if by_name else NOTHING
+        failure = breach(choice, names, lost=lost, excused=excused)
+        if failure is not None:
+            mended.failures.append(replace(failure, choice=index))
 
-    def _is_lost_call(self, new: _Mended) -> bool:
+    def _is_lost_call(self, mended: _Mended) -> bool:
         """Whether a choice without calls claims calls, or its text is a call that can't be read."""
-        if _speaks_of_calls(new):
+        if _speaks_of_calls(mended):
             return True
-        return self._rescues and broken_call(new.text, self._tool_set)
+        return self._rescues and broken_call(mended.text, self._tool_set)
 
-    def _check_format(self, index: int, new: _Mended) -> None:
-        wanted = self._format
-        if not wanted or not self._stage.rules.response_format or _is_cut(new) or not new.text:
-            return
-        checked = check_response_format(new.text, wanted, self._stage.options)
-        new.text = checked.arguments
-        self._take(checked, index, -1, new)
-
-    def _take(self, checked: Checked, index: int, position: int, new: _Mended) -> None:
-        """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
-        new.repairs += checked.repairs
-        if checked.unchecked:
-            self._note("tool_call_unchecked", ())
-        new.failures += (replace(one, choice=index, position=position) for one in checked.failures)
-
-    def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
-        choice = reply.choices[index]
-        calls_changed = new.calls != choice.tool_calls
-        if not (
-            calls_changed or new.text != choice.text or new.finish_reason != choice.finish_reason
+    def _check_format(self, index: int, mended: _Mended) -> None:
+        response_format = self._format
+        if (
+            not response_format
+            or not self._stage.rules.response_format
+            or _is_cut(mended)
+            or not mended.text
         ):
             return
-        choice.text = new.text
-        choice.tool_calls = new.calls
-        choice.finish_reason = new.finish_reason
+        checked = check_response_format(mended.text, response_format, self._stage.options)
+        mended.text = checked.arguments
+        self._take(checked, index, -1, mended)
+
+    def _take(self, checked: Checked, index: int, position: int, mended: _Mended) -> None:
+        """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
+        mended.repairs += checked.repairs
+        if checked.unchecked:
+            self._note("tool_call_unchecked", ())
+        mended.failures += (
+            replace(failure, choice=index, position=position) for failure in checked.failures
+        )
+
+    def _apply(self, reply: Reply, index: int, mended: _Mended) -> None:
+        choice = reply.choices[index]
+        calls_changed = mended.calls != choice.tool_calls
+        if not (
+            calls_changed
+            or mended.text != choice.text
+            or mended.finish_reason != choice.finish_reason
+        ):
+            return
+        choice.text = mended.text
+        choice.tool_calls = mended.calls
+        choice.finish_reason = mended.finish_reason
         reply.mended.add(index)
-        for kind in dict.fromkeys(new.repairs):
+        for kind in dict.fromkeys(mended.repairs):
             self._note("tool_call_repaired", (kind,))
-        for format_name in new.rescued:
+        for format_name in mended.rescued:
             self._note("tool_call_rescued", (format_name,))
-        done = [*dict.fromkeys(new.repairs), *(["rescued"] if new.rescued else [])]
-        if done:
-            said = self.remarks.reply_notes.get("Repairs", "")
-            parts = [*(said.split(",") if said else []), *done]
+        names = [*dict.fromkeys(mended.repairs), *(["rescued"] if mended.rescued else [])]
+        if names:
+            note = self.remarks.reply_notes.get("Repairs", "")
+            parts = [*(note.split(",") if note else []), *names]
             self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
 
     # What the request says
@@ -336,24 +351,24 @@ class _State(StageState):
         self.remarks.incidents.append(Incident(kind, labels, detail))
 
 
-def _is_cut(new: _Mended) -> bool:
-    return new.finish_reason in ("length", "max_tokens")
+def _is_cut(mended: _Mended) -> bool:
+    return mended.finish_reason in ("length", "max_tokens")
 
 
-def _speaks_of_calls(new: _Mended) -> bool:
-    return new.finish_reason in ("tool_calls", "function_call")
+def _speaks_of_calls(mended: _Mended) -> bool:
+    return mended.finish_reason in ("tool_calls", "function_call")
 
 
-def _drop_half_calls(new: _Mended) -> None:
+def _drop_half_calls(mended: _Mended) -> None:
     """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
 
     Half a call is never repaired: if its arguments were closed by force, half a file would be
     written.
     """
     try:
-        orjson.loads(new.calls[-1].arguments)
+        orjson.loads(mended.calls[-1].arguments)
     except orjson.JSONDecodeError:
-        new.calls.pop()
+        mended.calls.pop()
 
 
 def _as_message(reply: Reply, index: int) -> dict[str, Any]:

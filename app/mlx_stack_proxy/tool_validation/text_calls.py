@@ -26,7 +26,7 @@ from .formats.table import SPECIAL
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
-# undecided, all text waits for the reply's end instead; as many blank ones at the beginning flow.
+# undecided, all text waits for the reply's end; more blanks at the reply's beginning flow instead.
 PATIENCE = 1_024
 NONE: frozenset[str] = frozenset()
 
@@ -45,8 +45,8 @@ class Rescued:
     """The calls of a text, in order, and the text around them."""
 
     calls: tuple[FoundCall, ...]
-    # Without calls, the whole text, unchanged. With calls, the pieces before, between and behind
-    # them, without the blank ones.
+    # The whole text, unchanged, if there are no calls; else the pieces before, between and behind
+    # the calls, without blank pieces.
     content: str
     # Names of calls, in a marked format or beside known calls, that no tool of the request has.
     # A block with a known call is taken out of `content` whole, any other block stays in it.
@@ -54,43 +54,43 @@ class Rescued:
 
 
 def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Split ``text`` into its calls and the rest of it; ``off`` names formats to leave out.
+    """Split ``text`` into its calls and the text around them; ``off``: formats to leave out.
 
     Never raises.
     """
     holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
-    rest = holdback.finish()
-    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
+    held = holdback.finish()
+    return Rescued(held.calls, flowed + held.content, held.unknown)
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Like ``rescue``, for a text that a length limit cut: leave out what may be half a call.
+    """Like ``rescue``, for a text that a length limit cut: leave out text that may be half a call.
 
     The last call counts as whole only if its arguments are a JSON object that the model closed
     itself: after tags or keywords more might have come, and half a file must not be written.
     """
-    found = rescue(text, tools, off)
-    content = found.content
+    rescued = rescue(text, tools, off)
+    content = rescued.content
     half = Scanner(content, tools, off=off).advance(final=True) if tools else None
     if half is not None and all(row.where is Where.MARK for row in half.rows):
         content = content[: half.start]
-    return Rescued(whole_calls(found, text), content, found.unknown)
+    return Rescued(whole_calls(rescued, text), content, rescued.unknown)
 
 
-def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
+def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:
     """Return the calls of a text that was cut, without a last one that may be half a call."""
-    if not found.calls:
+    if not rescued.calls:
         return ()
-    before, last = found.calls[:-1], found.calls[-1]
-    behind = 0  # index behind the arguments of the earlier calls
-    for call in before:
-        at = text.find(call.arguments, behind)
-        behind = at + len(call.arguments) if at >= 0 else behind
-    if last.arguments == "{}":  # the formats also make `{}` of no arguments at all
-        behind = max(behind, text.find(last.name, behind))
-    written = text.find(last.arguments, behind) >= 0
-    return found.calls if written and json_object(last.arguments) is not None else before
+    earlier, last_call = rescued.calls[:-1], rescued.calls[-1]
+    end = 0  # index behind the arguments of the earlier calls
+    for call in earlier:
+        index = text.find(call.arguments, end)
+        end = index + len(call.arguments) if index >= 0 else end
+    if last_call.arguments == "{}":  # the formats also make `{}` of no arguments at all
+        end = max(end, text.find(last_call.name, end))
+    written = text.find(last_call.arguments, end) >= 0
+    return rescued.calls if written and json_object(last_call.arguments) is not None else earlier
 
 
 class Holdback:
@@ -104,12 +104,12 @@ class Holdback:
     up ``rescue(text).content``, and the calls are the same.
     """
 
-    __slots__ = ("_blank", "_held", "_off", "_scanner", "_waits")
+    __slots__ = ("_held", "_nothing_flowed", "_off", "_scanner", "_waits")
 
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
         self._off = not tools
-        self._blank = True  # no text has flowed yet: at most whitespace is decided
+        self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
         self._waits = False  # all text waits for the end of the reply
         self._held: list[str] = []  # deltas waiting for the end, not yet in the scanner's text
 
@@ -121,7 +121,7 @@ class Holdback:
             self._held.append(delta)
             return ""
         scanner = self._scanner
-        if not self._blank and scanner.idle and SPECIAL.search(delta) is None:
+        if not self._nothing_flowed and scanner.idle and SPECIAL.search(delta) is None:
             # The usual case, plain prose: no mark can begin in this delta.
             scanner.extend(delta)
             scanner.pos = len(scanner.text)
@@ -132,14 +132,16 @@ class Holdback:
         scanner.advance(final=False)
         self._waits = len(scanner.text) - scanner.pos > PATIENCE
         flowing = scanner.text[start : scanner.pos]
-        if self._blank and (not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)):
+        if self._nothing_flowed and (
+            not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)
+        ):
             return ""
-        self._blank = False
+        self._nothing_flowed = False
         self._trim()
         return flowing
 
     def finish(self) -> Rescued:
-        """Return the calls in the text that is still held, and the rest of it as content."""
+        """Return the calls in the text that is still held, and the text around them."""
         if self._off:
             return Rescued((), "")
         scanner = self._scanner
@@ -147,14 +149,15 @@ class Holdback:
         scanner.extend("".join(self._held))
         self._held.clear()
         self._off = True
-        return _Collector(scanner, start, self._blank).collect()
+        return _Collector(scanner, start, self._nothing_flowed).collect()
 
     def _start(self) -> int:
         """Return the index of the first character that has not flowed."""
-        return 0 if self._blank else self._scanner.pos
+        return 0 if self._nothing_flowed else self._scanner.pos
 
     def _trim(self) -> None:
-        # Keep as much as a later decision looks back at. Cutting copies the text, so cut rarely.
+        # Keep the characters that a later decision looks back at. A cut copies the text, so cut
+        # rarely.
         if self._scanner.pos > 4 * WINDOW:
             self._scanner.trim(WINDOW)
 
@@ -172,26 +175,26 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
         return None, [], []
     if block is None or block.end <= start:
         return None, [], []
-    known: list[FoundCall] = []
-    unknown: list[str] = []
+    known_calls: list[FoundCall] = []
+    unknown_names: list[str] = []
     for call in block.calls:
         name = src.tools.tool_named(call.name)
         if name is None:
-            unknown.append(call.name)
+            unknown_names.append(call.name)
         else:
-            known.append(FoundCall(name, call.arguments, row.name))
-    return block, known, unknown
+            known_calls.append(FoundCall(name, call.arguments, row.name))
+    return block, known_calls, unknown_names
 
 
 class _Collector:
     """Reads all calls of a text that is complete."""
 
-    def __init__(self, scanner: Scanner, start: int, blank: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int, nothing_flowed: bool) -> None:
         self._scanner = scanner
         self._src = Source(scanner.text, scanner.tools)
         self._start = start  # index of the first character that has not flowed
-        self._blank = blank  # no text has flowed
-        self._last = start  # index behind the last call
+        self._nothing_flowed = nothing_flowed
+        self._last_end = start  # index behind the last call
         self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[FoundCall] = []
         self._unknown: list[str] = []
@@ -208,15 +211,15 @@ class _Collector:
                 self._take(candidate)
         except Exhausted:
             pass
-        whole = scanner.text[self._start :]
+        text = scanner.text[self._start :]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._calls:
-            return Rescued((), whole, unknown)
-        self._pieces.append(scanner.text[self._last :])
-        first, *others = self._pieces
-        if self._blank and not first.strip():
-            first = ""
-        content = first + "".join(piece for piece in others if piece.strip())
+            return Rescued((), text, unknown)
+        self._pieces.append(scanner.text[self._last_end :])
+        first_piece, *others = self._pieces
+        if self._nothing_flowed and not first_piece.strip():
+            first_piece = ""
+        content = first_piece + "".join(piece for piece in others if piece.strip())
         return Rescued(tuple(self._calls), content, unknown)
 
     def _forget_reasoning(self) -> None:
@@ -225,28 +228,28 @@ class _Collector:
         Only a tag that ends reasoning without a tag that began it gets here: the chat template
         had opened it.
         """
-        if self._scanner.reasoning_end > self._last and self._pieces:
+        if self._scanner.reasoning_end > self._last_end and self._pieces:
             self._pieces.clear()
             self._calls.clear()
             self._unknown.clear()
-            self._last = self._start
+            self._last_end = self._start
         self._scanner.reasoning_end = -1
 
     def _take(self, candidate: Candidate) -> None:
         scanner = self._scanner
         for row in candidate.rows:
-            block, known, unknown = _calls(self._src, row, candidate.start)
+            block, known_calls, unknown_names = _calls(self._src, row, candidate.start)
             if block is None:
                 continue
-            if known or row.where is Where.MARK:
-                self._unknown += unknown
-            if known:
-                self._pieces.append(scanner.text[self._last : candidate.start])
+            if known_calls or row.where is Where.MARK:
+                self._unknown += unknown_names
+            if known_calls:
+                self._pieces.append(scanner.text[self._last_end : candidate.start])
                 if block.text:
                     self._pieces.append(block.text)
-                self._calls += known
+                self._calls += known_calls
                 scanner.pos = scanner.floor = behind_tail(scanner.text, block.end)
-                self._last = scanner.pos
+                self._last_end = scanner.pos
             else:
                 scanner.reject(candidate)
                 scanner.pos = max(scanner.pos, block.end)

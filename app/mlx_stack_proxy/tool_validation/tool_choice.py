@@ -41,43 +41,43 @@ def breach(
     was cut or failed otherwise.
     """
     if choice.none:
-        said = "no function may be called now; answer with text"
+        error = "no function may be called now; answer with text"
         tool = names[0] if names else ""
-        return CallFailure(tool, "tool_choice", said) if names or lost else None
+        return CallFailure(tool, "tool_choice", error) if names or lost else None
     missing = not names and not excused
     wrong = [name for name in names if choice.allowed and name not in choice.allowed]
     if choice.allowed and (wrong or (choice.required and missing)):
-        came = f', not "{wrong[0]}"' if wrong else ""
-        must = "must" if choice.required else "alone may"
-        only = explain.one_of(choice.allowed)
-        said = f"function {only} {must} be called{came}"
-        return CallFailure(choice.allowed[0], "tool_choice", said)
+        instead = f', not "{wrong[0]}"' if wrong else ""
+        verb = "must" if choice.required else "alone may"
+        functions = explain.one_of(choice.allowed)
+        error = f"function {functions} {verb} be called{instead}"
+        return CallFailure(choice.allowed[0], "tool_choice", error)
     if choice.required and missing:
         return CallFailure("", "tool_choice", "a function must be called, and none was")
     return LOST if lost and missing else None
 
 
-def read_choice(given: Any) -> ToolChoice:
+def read_choice(choice: Any) -> ToolChoice:
     """Read a ``tool_choice``: a word, one tool (OpenAI's two forms, Anthropic's), or allowed tools.
 
     An unknown form demands nothing.
     """
-    if isinstance(given, str):
-        return ToolChoice(none=given == "none", required=given in _REQUIRED)
-    if not isinstance(given, dict):
+    if isinstance(choice, str):
+        return ToolChoice(none=choice == "none", required=choice in _REQUIRED)
+    if not isinstance(choice, dict):
         return NOTHING
-    kind = given.get("type")
+    kind = choice.get("type")
     if kind == "allowed_tools":
-        return _allowed(given)
-    name = _name(given)
+        return _allowed(choice)
+    name = _name(choice)
     if name:
         return ToolChoice(required=True, allowed=(name,))
     return ToolChoice(none=kind == "none", required=kind in _REQUIRED)
 
 
-def _allowed(given: dict[str, Any]) -> ToolChoice:
-    holder = given.get("allowed_tools")
-    holder = holder if isinstance(holder, dict) else given
+def _allowed(choice: dict[str, Any]) -> ToolChoice:
+    holder = choice.get("allowed_tools")
+    holder = holder if isinstance(holder, dict) else choice
     tools = holder.get("tools")
     names = [_name(tool) for tool in tools] if isinstance(tools, list) else []
     allowed = tuple(name for name in names if name)

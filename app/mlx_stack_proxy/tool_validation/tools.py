@@ -1,7 +1,7 @@
 """The tools of a request: find a tool by its name or by a misspelling of it.
 
-A model's name is tried as it is, then without what a template left around it, each time also by its
-letters and digits alone. A misspelling counts only if exactly one tool has these.
+A model's name is tried as it is, then without the marks that a template left around it, each time
+also by its letters and digits alone. A misspelling counts only if exactly one tool has these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from .names import MAX_NAME, squash
 from .schemas import CompiledSchema, compile_schema
 
-# What servers and chat templates leave around a tool's name: Kimi's call id, and a namespace
+# Servers and chat templates leave these around a tool's name: Kimi's call id, and a namespace
 # (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key is the name of the repair rule.
 DRESSINGS: Final = {
     "name_call_id": re.compile(r":\d{1,6}$"),
@@ -43,7 +43,7 @@ class ToolSet:
         return self._compiled[name]
 
     def resolve(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Find the one tool that ``name`` spells: its name and the rules applied; None if none.
+        """Return the one tool that ``name`` spells, and the rules applied; None if none fits.
 
         Rules: ``name_marker`` (cuts a template's marker behind the name off), ``name_prefix``
         (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators).
@@ -55,31 +55,31 @@ class ToolSet:
         bare, marker, _ = name.partition("<|")
         trimmed = bare.strip().strip("`\"'").removesuffix("()")
         rules = ["name_marker"] if marker else ["name_spelling"] if trimmed != bare else []
-        found = self._spelled(trimmed)
+        tool = self._spelled(trimmed)
         for rule, dressing in DRESSINGS.items():
-            if found is None and dressing.search(trimmed):
+            if tool is None and dressing.search(trimmed):
                 rules.append(rule)
                 trimmed = dressing.sub("", trimmed)
-                found = self._spelled(trimmed)
-        if found is None:
+                tool = self._spelled(trimmed)
+        if tool is None:
             return None
-        if found != trimmed and "name_spelling" not in rules:
+        if tool != trimmed and "name_spelling" not in rules:
             rules.append("name_spelling")
-        return found, tuple(rules)
+        return tool, tuple(rules)
 
     def tool_named(self, name: str) -> str | None:
-        """Return the name of the tool that ``name`` spells; None if none."""
-        found = self.resolve(name)
-        return found and found[0]
+        """Return the name of the tool that ``name`` spells; None if there is none."""
+        resolved = self.resolve(name)
+        return resolved and resolved[0]
 
     def schema_of(self, name: str) -> CompiledSchema:
-        """Return the schema of the tool that ``name`` spells; if none, one for anything."""
+        """Return the schema of the tool that ``name`` spells; without a tool, one for anything."""
         return self.compiled(self.tool_named(name) or "")
 
     def takes(self, name: str, keys: Collection[str]) -> bool:
         """Whether the tool declares all these keys, and requires no other."""
-        schema, given = self.schema_of(name), set(keys)
-        return set(schema.required) <= given <= schema.properties.keys()
+        schema, given_names = self.schema_of(name), set(keys)
+        return set(schema.required) <= given_names <= schema.properties.keys()
 
     def _spelled(self, name: str) -> str | None:
         return name if name in self._schemas else self._by_spelling.get(squash(name))
@@ -87,11 +87,11 @@ class ToolSet:
     @cached_property
     def _by_spelling(self) -> dict[str, str | None]:
         """Map squashed names to tools; to None if two tools share the squashed name."""
-        found: dict[str, str | None] = {}
+        by_spelling: dict[str, str | None] = {}
         for name in self.names:
             key = squash(name)
-            found[key] = None if key in found or not key else name
-        return found
+            by_spelling[key] = None if key in by_spelling or not key else name
+        return by_spelling
 
 
 def tool_set(tools: object) -> ToolSet:
@@ -114,7 +114,7 @@ def _entries(tools: object) -> Iterator[tuple[str, Any]]:
         if not isinstance(entry, Mapping):
             continue
         inner = (entry.get(key) for key in ("function", "custom"))
-        body = next((one for one in inner if isinstance(one, Mapping)), entry)
+        body = next((part for part in inner if isinstance(part, Mapping)), entry)
         name = body.get("name")
         if isinstance(name, str) and name:
             yield name, body.get("parameters", body.get("input_schema"))

@@ -55,9 +55,9 @@ def _marked(text: str, tools: ToolSet) -> str | None:
     """Return the first tool that is named near a mark."""
     openers = {*ROWS, *own_tags(tools.names)} - {*FENCES}
     marks = (
-        one
-        for one in _MARK.finditer(text)
-        if one[0] in openers or (one[0][:2] == "</" and one[0] not in REASONING_ENDS)
+        mark
+        for mark in _MARK.finditer(text)
+        if mark[0] in openers or (mark[0][:2] == "</" and mark[0] not in REASONING_ENDS)
     )
     quoted = 0  # index of the last quote's end
     for mark in itertools.islice(marks, MAX_TRIED):
@@ -66,8 +66,8 @@ def _marked(text: str, tools: ToolSet) -> str | None:
         if closer := closer_at(text, mark.start(), final=True):
             quoted = text.find(closer, mark.end())
         else:
-            before = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
-            if name := _named(text, max(0, before), mark.end() + NEARBY, tools):
+            start = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
+            if name := _named(text, max(0, start), mark.end() + NEARBY, tools):
                 return name
     return None
 
@@ -81,13 +81,13 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
     """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
     src = Source(text, tools)
     calls: list[Call] = []
-    for place in itertools.islice(_CODE.finditer(text), MAX_TRIED):
-        at = place.start()
-        if closer_at(text, at, final=True) is not None:
+    for match in itertools.islice(_CODE.finditer(text), MAX_TRIED):
+        index = match.start()
+        if closer_at(text, index, final=True) is not None:
             continue
-        python = None if text[at] == "{" else python_calls.read_calls(src, at)
-        found = python or read_calls(src, at)
-        calls += found[0] if found else _behind_name(src, at)
+        python = None if text[index] == "{" else python_calls.read_calls(src, index)
+        reading = python or read_calls(src, index)
+        calls += reading[0] if reading else _behind_name(src, index)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
@@ -95,12 +95,12 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
     return None
 
 
-def _behind_name(src: Source, at: int) -> list[Call]:
-    """Return the call whose arguments begin at ``at``, behind a tool's name."""
-    words = _NAME.findall(src.text, max(0, at - CLOSE), at)
-    name = next((one for one in reversed(words) if one in src.tools), None)
-    found = json_members(src, at) if name else None
-    return [Call(name, dumps(found[0]))] if name and found and found[0] else []
+def _behind_name(src: Source, index: int) -> list[Call]:
+    """Return the call whose arguments begin at ``index``, behind a tool's name."""
+    words = _NAME.findall(src.text, max(0, index - CLOSE), index)
+    name = next((word for word in reversed(words) if word in src.tools), None)
+    reading = json_members(src, index) if name else None
+    return [Call(name, dumps(reading[0]))] if name and reading and reading[0] else []
 
 
 def _as_object(text: str, tools: ToolSet) -> str | None:
@@ -110,11 +110,11 @@ def _as_object(text: str, tools: ToolSet) -> str | None:
     ``name`` beside it is no tool's.
     """
     fenced = _FENCED.fullmatch(text)
-    given = json_object(fenced[1] if fenced else text)
-    if given is None:
+    members = json_object(fenced[1] if fenced else text)
+    if members is None:
         return None
-    names = [one for one in given.values() if isinstance(one, str) and one in tools]
-    arguments = given.get("arguments", given.get("parameters"))
-    if not names and "name" in given and len(given) == 2 and isinstance(arguments, dict):
-        names = [one for one in tools.names if arguments and tools.takes(one, arguments)]
+    names = [tool for tool in members.values() if isinstance(tool, str) and tool in tools]
+    arguments = members.get("arguments", members.get("parameters"))
+    if not names and "name" in members and len(members) == 2 and isinstance(arguments, dict):
+        names = [tool for tool in tools.names if arguments and tools.takes(tool, arguments)]
     return names[0] if names else None

@@ -17,7 +17,7 @@ import orjson
 from ..recent import Recent
 
 BLOCK: Final = 16  # messages
-MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: those of 160 runs of 400 messages
+MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: enough for 160 runs of 400 messages
 _SYSTEM: Final = ("system", "developer")
 
 _V = TypeVar("_V")
@@ -26,7 +26,7 @@ _V = TypeVar("_V")
 class Blocks:
     """The messages of one request in blocks.
 
-    The system messages at the head belong to none, for some agents write the time into them.
+    The system messages at the head belong to no block, for some agents write the time into them.
     """
 
     __slots__ = ("head", "messages", "names")
@@ -37,8 +37,8 @@ class Blocks:
             lead += 1
         self.head = messages[:lead]
         self.messages = messages[lead:] if lead else messages  # those after the head
-        # For each full block: a hash of it, of all before it and of how many are at the head. Valid
-        # in this process only.
+        # For each full block: a hash of this block, of all blocks before it, and of the number of
+        # messages at the head. Valid in this process only.
         self.names: list[int] = []
         name = lead
         for end in range(BLOCK, len(self.messages) + 1, BLOCK):
@@ -47,27 +47,27 @@ class Blocks:
 
 
 class Known(Generic[_V]):
-    """What one reader has made of the beginnings of transcripts: of each, up to its last block."""
+    """The values that one reader has made of transcripts' beginnings, each up to a block's end."""
 
     __slots__ = ("_values",)
 
     def __init__(self, most: int = MAX_KNOWN) -> None:
         self._values: Recent[int, _V] = Recent(most)
 
-    def read(self, blocks: Blocks, begin: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
+    def read(self, blocks: Blocks, initial: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
         """Return what ``read`` makes of all messages behind the head.
 
-        ``read`` gets what it made of the messages before, at first ``begin``, and the next
-        messages. It must not change what it gets, nor return None.
+        ``read`` gets the value that it made of the messages before, at first ``initial``, and the
+        next messages. It must not change this value, nor return None.
         """
         names, messages = blocks.names, blocks.messages
-        known, found = len(names), None
-        while known and (found := self._values.get(names[known - 1])) is None:
-            known -= 1
-        value = begin if found is None else found
+        known_blocks, cached = len(names), None
+        while known_blocks and (cached := self._values.get(names[known_blocks - 1])) is None:
+            known_blocks -= 1
+        value = initial if cached is None else cached
         end = len(names) * BLOCK
-        if known < len(names):
-            value = read(value, messages[known * BLOCK : end])
+        if known_blocks < len(names):
+            value = read(value, messages[known_blocks * BLOCK : end])
         if names:
             self._values[names[-1]] = value
         return read(value, messages[end:])
@@ -79,8 +79,8 @@ def _is_systems(message: Any) -> bool:
 
 def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | None:
     """Return a request's messages; None if the field is not a list."""
-    found = body.get(field)
-    return found if isinstance(found, list) else None
+    messages = body.get(field)
+    return messages if isinstance(messages, list) else None
 
 
 def dumped(value: Any) -> bytes:
@@ -97,16 +97,16 @@ def walked(value: Any) -> bytes:
     Equal values give equal bytes. The bytes are not JSON.
     """
     parts: list[str] = []
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            parts.append(f"{{{len(one)}")
-            for key in sorted(one, key=str, reverse=True):
-                left += (one[key], key)
-        elif isinstance(one, (list, tuple)):
-            parts.append(f"[{len(one)}")
-            left += reversed(one)
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Mapping):
+            parts.append(f"{{{len(item)}")
+            for key in sorted(item, key=str, reverse=True):
+                pending += (item[key], key)
+        elif isinstance(item, (list, tuple)):
+            parts.append(f"[{len(item)}")
+            pending += reversed(item)
         else:
-            parts.append(repr(one))
+            parts.append(repr(item))
     return " ".join(parts).encode("utf-8", "surrogatepass")

@@ -3,7 +3,7 @@
 OpenAI's SDKs, and the frameworks on them, take the form of a chunk on trust: one without
 ``choices``, a ``message`` in place of a ``delta`` or a role in every chunk ends an agent, or spoils
 its history. ``ChunkForm`` spells a field as OpenAI does where another spelling can mean only one
-thing, and drops a chunk that says nothing in any spelling. A chunk that has its form comes out
+thing, and drops a chunk that says nothing in any spelling. A chunk in OpenAI's form comes out
 equal, the order of its fields included, so the relay can send the bytes that came.
 """
 
@@ -18,7 +18,7 @@ from .field_forms import BROKEN, OBJECT_OR_NONE
 
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
-MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further ones are left out
+MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more; further choices are left out
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
@@ -31,16 +31,16 @@ def choices_of(payload: Mapping[str, Any]) -> list[Any]:
 
 def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
     """Return a choice's delta, its message, or the text of an older completion as a message."""
-    for said in (choice.get("delta"), choice.get("message")):
-        if isinstance(said, dict):
-            return said
+    for message in (choice.get("delta"), choice.get("message")):
+        if isinstance(message, dict):
+            return message
     text = choice.get("text")
     return {"content": text} if isinstance(text, str) else {}
 
 
-def index_of(one: Mapping[str, Any], position: int) -> int:
+def index_of(item: Mapping[str, Any], position: int) -> int:
     """Return the index that a choice or a call gives itself, else its position in the list."""
-    index = one.get("index")
+    index = item.get("index")
     return index if type(index) is int else position
 
 
@@ -49,9 +49,9 @@ def _always(usage: Mapping[str, Any]) -> bool:
 
 
 class TextChunks:
-    """Knows a chunk that differs only in its text from an earlier one, which had its form.
+    """Recognises a chunk that differs only in its text from an earlier chunk that was in form.
 
-    Nearly all chunks of a stream are like that, and to form each of them anew is the costliest step
+    Nearly all chunks of a stream do, and to bring each of them into form anew is the costliest step
     of a stream.
     """
 
@@ -80,7 +80,7 @@ class TextChunks:
         return self._event(self._index, text) if is_like else None
 
     def note(self, payload: dict[str, Any], events: Sequence[Event]) -> None:
-        """Note a chunk that had its form, if a text is all that it brings."""
+        """Note a chunk that was in form, if it brings nothing but one text."""
         if len(events) != 1 or not isinstance(event := events[0], (TextDelta, ReasoningDelta)):
             return
         choice = payload["choices"][0]
@@ -102,7 +102,7 @@ class ChunkForm:
 
     def __init__(self, id: str, model: str, believes: Believes = _always) -> None:
         self._believes = believes
-        # The fields that all chunks of a reply share. `created` is 0 until a chunk has a time.
+        # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self.halves = surrogates.Halves()  # joins characters that the server cut in two
         self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
@@ -110,13 +110,13 @@ class ChunkForm:
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         """Return the chunk in form, unchanged if it was in form; None if it says nothing."""
-        given = choices_of(payload)
-        if error := _error_in(payload, given):
+        raw_choices = choices_of(payload)
+        if error := _error_in(payload, raw_choices):
             return {"error": error}
         choices = [
-            self._choice(one, index)
-            for position, one in enumerate(given)
-            if isinstance(one, dict) and (index := index_of(one, position)) < MAX_CHOICES
+            self._choice(choice, index)
+            for position, choice in enumerate(raw_choices)
+            if isinstance(choice, dict) and (index := index_of(choice, position)) < MAX_CHOICES
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
         formed.pop("error", None)  # some clients take `"error": null` for an error
@@ -125,13 +125,13 @@ class ChunkForm:
         says_something = choices or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
 
-    def _usage(self, said: Any) -> dict[str, Any] | None:
-        """Return the usage with all its counts; None if it has none, or can't be true."""
-        usage = field_forms.usage(said)
-        return usage if usage is None or self._believes(said) else None
+    def _usage(self, raw_usage: Any) -> dict[str, Any] | None:
+        """Return the usage with all its counts; None if it has no count, or can't be true."""
+        usage = field_forms.usage(raw_usage)
+        return usage if usage is None or self._believes(raw_usage) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the shared fields: the chunk's own, and the last known ones that it lacks."""
+        """Return the shared fields: the chunk's own, else the values of earlier chunks."""
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":

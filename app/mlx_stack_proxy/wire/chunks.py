@@ -61,7 +61,7 @@ def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
         payload = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if data.isspace() or not data:
-            return _NOTHING  # the SDKs take it for broken JSON
+            return _NOTHING  # the SDKs take blank data for broken JSON
         if data.strip() == sse.DONE:
             return Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
         try:
@@ -102,10 +102,10 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def reasoning_of(said: Mapping[str, Any]) -> str:
+def reasoning_of(message: Mapping[str, Any]) -> str:
     """Return the reasoning in a delta or a message, from the first field that has any."""
     for field in REASONING_FIELDS:
-        reasoning = said.get(field)
+        reasoning = message.get(field)
         if reasoning and isinstance(reasoning, str):
             return reasoning
     return ""
@@ -119,26 +119,26 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
         events.append(TextDelta(index, text))
     if refusal := delta.get("refusal"):
         events.append(RefusalDelta(index, refusal))
-    for place, call in enumerate(delta.get("tool_calls") or ()):
-        events.append(_read_call(index, place, call))
+    for position, call in enumerate(delta.get("tool_calls") or ()):
+        events.append(_read_call(index, position, call))
     if legacy := delta.get("function_call"):
-        whole = {"index": 0, "type": "function", "function": legacy}
-        events.append(_read_call(index, 0, whole))
+        legacy_call = {"index": 0, "type": "function", "function": legacy}
+        events.append(_read_call(index, 0, legacy_call))
     if delta.get("audio") or delta.get("images") or (content and not text):
         events.append(OtherDelta(index))
 
 
-def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
+def _read_call(choice: int, position: int, call: dict[str, Any]) -> ToolCallDelta:
     function = call.get("function") or {}
     arguments = function.get("arguments")
     was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
     if was_object:
         arguments = orjson.dumps(arguments).decode()
     name = string_of(function.get("name"))
-    at = index_of(call, place)
-    odd = at is not call.get("index") or not _is_whole(call, name)
+    index = index_of(call, position)
+    odd = index is not call.get("index") or not _is_whole(call, name)
     return ToolCallDelta(
-        choice, at, string_of(call.get("id")), name, string_of(arguments), was_object, odd
+        choice, index, string_of(call.get("id")), name, string_of(arguments), was_object, odd
     )
 
 
@@ -176,13 +176,13 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        parts = (p.get("text") if isinstance(p, dict) else p for p in content)
-        return "".join(p for p in parts if isinstance(p, str))
+        parts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return "".join(text for text in parts if isinstance(text, str))
     return ""
 
 
 def string_of(value: Any) -> str:
-    """Return a string as it came; "" for what is none."""
+    """Return a string as it came; "" for any other value."""
     return value if isinstance(value, str) else ""
 
 
@@ -210,10 +210,13 @@ def chunks_of_completion(completion: Mapping[str, Any], form: ChunkForm) -> Iter
 
 
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    top = {k: v for k, v in completion.items() if k not in ("choices", "usage")}
-    choices = [one for one in choices_of(completion) if isinstance(one, dict)]
-    yield {**top, "choices": [{**one, "finish_reason": None} for one in map(_as_piece, choices)]}
-    ends = [_end_of(one, position) for position, one in enumerate(choices)]
+    top = {key: value for key, value in completion.items() if key not in ("choices", "usage")}
+    choices = [choice for choice in choices_of(completion) if isinstance(choice, dict)]
+    yield {
+        **top,
+        "choices": [{**choice, "finish_reason": None} for choice in map(_as_piece, choices)],
+    }
+    ends = [_end_of(choice, position) for position, choice in enumerate(choices)]
     yield {**top, "choices": ends}
     if completion.get("usage"):
         yield {**top, "choices": [], "usage": completion["usage"]}
@@ -224,10 +227,13 @@ def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
     delta = dict(said_in(choice))
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
-            {"index": place, **call} if isinstance(call, dict) else call
-            for place, call in enumerate(calls)
+            {"index": position, **call} if isinstance(call, dict) else call
+            for position, call in enumerate(calls)
         ]
-    return {**{k: choice[k] for k in choice if k not in ("message", "text")}, "delta": delta}
+    return {
+        **{key: choice[key] for key in choice if key not in ("message", "text")},
+        "delta": delta,
+    }
 
 
 def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
@@ -237,16 +243,20 @@ def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
     return {"index": index_of(choice, position), "delta": {}, "finish_reason": finish}
 
 
-def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
-    """Split a chunk of one choice's text in two, after ``at`` characters of the text.
+def split_text(chunk: Chunk, length: int) -> tuple[Chunk, Chunk]:
+    """Split a chunk of one choice's text in two, after ``length`` characters of the text.
 
     The first half keeps whatever else the chunk carries.
     """
     payload = chunk.payload or {}
     choice = payload["choices"][0]
     text = text_of(choice["delta"]["content"])
-    head = {**choice, "delta": {**choice["delta"], "content": text[:at]}}
-    tail = {"index": choice.get("index", 0), "delta": {"content": text[at:]}, "finish_reason": None}
+    head = {**choice, "delta": {**choice["delta"], "content": text[:length]}}
+    tail = {
+        "index": choice.get("index", 0),
+        "delta": {"content": text[length:]},
+        "finish_reason": None,
+    }
     return made({**payload, "choices": [head]}), made({**payload, "choices": [tail]})
 
 

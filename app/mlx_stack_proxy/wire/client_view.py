@@ -41,32 +41,32 @@ class ClientView:
             return self._encoder.chunk(chunk.payload) if chunk.payload is not None else b""
         return self._as_chat(chunk)
 
-    def end(self, done: bytes) -> bytes:
-        """Return the bytes that end a stream. ``done``: the frame of its ``[DONE]``."""
-        return done if self._encoder is None else self._encoder.end()
+    def end(self, done_frame: bytes) -> bytes:
+        """Return the bytes that end a stream. ``done_frame``: the frame of its ``[DONE]``."""
+        return done_frame if self._encoder is None else self._encoder.end()
 
     def _as_chat(self, chunk: Chunk) -> bytes:
         payload = chunk.payload
         if payload is None:
             return chunk.raw
-        shown = {**payload, **self._identity} if self._identity else payload
+        visible = {**payload, **self._identity} if self._identity else payload
         if self._strip_usage and payload.get("usage"):
             if _says_nothing(payload.get("choices") or ()):
                 return b""
-            shown = {key: value for key, value in shown.items() if key != "usage"}
+            visible = {key: value for key, value in visible.items() if key != "usage"}
         if self._legacy:
-            shown = legacy.to_functions(shown, "delta")
-        return chunk.raw if shown == payload else render(shown)
+            visible = legacy.to_functions(visible, "delta")
+        return chunk.raw if visible == payload else render(visible)
 
     def shows(self, chunk: Chunk) -> bool:
         """Whether a chunk says anything to this client."""
         return chunk.payload is not None and bool(self._as_chat(chunk))
 
-    def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
+    def completion(self, completion: dict[str, Any]) -> dict[str, Any]:
         """Return a whole reply for a client that does not stream."""
-        return legacy.to_functions(whole, "message") if self._legacy else whole
+        return legacy.to_functions(completion, "message") if self._legacy else completion
 
 
 def _says_nothing(choices: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a chunk has only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
+    """Whether a chunk has only its usage: OpenAI sends no choice then, LiteLLM an empty one."""
     return not any(choice[key] for choice in choices for key in choice if key != "index")

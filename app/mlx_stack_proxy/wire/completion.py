@@ -45,11 +45,13 @@ class CompletionBuilder:
     def build(self) -> dict[str, Any]:
         """Return the ``chat.completion`` object."""
         top = {key: self._top[key] for key in self._top if key not in _TOP_SKIPPED}
-        whole: dict[str, Any] = {"object": "chat.completion", **top}
-        whole["choices"] = [_finished(merged(self._choices[i])) for i in sorted(self._choices)]
+        completion: dict[str, Any] = {"object": "chat.completion", **top}
+        completion["choices"] = [
+            _finished(merged(self._choices[index])) for index in sorted(self._choices)
+        ]
         if self._usage is not None:
-            whole["usage"] = self._usage
-        return whole
+            completion["usage"] = self._usage
+        return completion
 
 
 def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -57,26 +59,26 @@ def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     values: dict[str, list[Any]] = {}
     for piece in pieces:
         for key, value in piece.items():
-            said = values.setdefault(key, [])
+            present = values.setdefault(key, [])
             if value is not None:
-                said.append(value)
-    return {key: _joined(key, said) for key, said in values.items()}
+                present.append(value)
+    return {key: _joined(key, present) for key, present in values.items()}
 
 
 def _joined(key: str, values: list[Any]) -> Any:
-    """Join the values of a field; only those of the last value's type count."""
+    """Join the values of a field; only values of the last value's type count."""
     if not values:
         return None
     kind = type(values[-1])
-    same = [value for value in values if type(value) is kind]
+    alike = [value for value in values if type(value) is kind]
     if kind is str:
-        return next(filter(None, reversed(same)), "") if key in _WHOLE_STRINGS else "".join(same)
+        return next(filter(None, reversed(alike)), "") if key in _WHOLE_STRINGS else "".join(alike)
     if kind is dict:
-        return merged(same)
+        return merged(alike)
     if kind is list:
-        listed = [item for value in same for item in value]
-        of_calls = key == "tool_calls" and all(isinstance(item, dict) for item in listed)
-        return _calls(same) if of_calls else listed
+        items = [item for value in alike for item in value]
+        of_calls = key == "tool_calls" and all(isinstance(item, dict) for item in items)
+        return _calls(alike) if of_calls else items
     return values[-1]
 
 
@@ -84,14 +86,14 @@ def _calls(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Merge the pieces of calls by their index."""
     by_index: dict[int, list[dict[str, Any]]] = {}
     for pieces in lists:
-        for place, piece in enumerate(pieces):
-            by_index.setdefault(index_of(piece, place), []).append(piece)
+        for position, piece in enumerate(pieces):
+            by_index.setdefault(index_of(piece, position), []).append(piece)
     return [merged(by_index[index]) for index in sorted(by_index)]
 
 
-def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
+def apply_mended(completion: dict[str, Any], reply: Reply) -> None:
     """Replace text, calls and finish reason of each choice that stages mended."""
-    for choice in whole["choices"]:
+    for choice in completion["choices"]:
         if choice["index"] not in reply.mended:
             continue
         mended = reply.choices[choice["index"]]
@@ -116,7 +118,9 @@ def _finished(choice: dict[str, Any]) -> dict[str, Any]:
     message = choice.pop("delta")
     calls = message.pop("tool_calls", None)
     if calls:
-        message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
+        message["tool_calls"] = [
+            {key: value for key, value in call.items() if key != "index"} for call in calls
+        ]
     message.setdefault("role", "assistant")
     if not message.get("content"):
         # OpenAI sends null beside calls.

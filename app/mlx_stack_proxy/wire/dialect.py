@@ -33,9 +33,9 @@ class SessionName:
 class Translated:
     """A request, translated into one for a chat completion."""
 
-    body: dict[str, Any]  # a new dict, which may share parts with the given one
-    echo: Any = None  # what the dialect's encoder has to know about the request
-    left_out: tuple[str, ...] = ()  # tools that the model isn't offered: ``X-MLX-Stack-Left-Out``
+    body: dict[str, Any]  # a new dict, which may share parts with the client's body
+    echo: Any = None  # the facts about the request that the dialect's encoder needs
+    left_out: tuple[str, ...] = ()  # tools not offered to the model: ``X-MLX-Stack-Left-Out``
     session: SessionName | None = None  # None: the client names none in the dialect's own way
     # Ids of the calls whose results are errors, by a flag of the dialect's own.
     failed: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class Translated:
 
 @frozen
 class Context:
-    """What an encoder has to know about the request that its reply answers."""
+    """The facts about a request that the encoder of its reply needs."""
 
     request_id: str  # as in ``X-MLX-Stack-Request-Id``
     model: str  # the name that the client asked for
@@ -93,18 +93,18 @@ class Dialect:
 
     name: str  # a bounded word for logs
     paths: frozenset[str]  # where the protocol is served, for POST
-    # Of a body and the headers, whose names are in lower case.
+    # Translates a body; takes also the headers, whose names are in lower case.
     to_chat: Callable[[dict[str, Any], Mapping[str, str]], Translated]
     encoder: Callable[[Context], Encoder]  # makes a new encoder for each stream
     # Turns a ``chat.completion`` into the dialect's own object.
     whole: Callable[[dict[str, Any], Context], dict[str, Any]]
-    error: Callable[[ProxyError, str], ErrorReply]  # of an error and the request's id
-    # Seconds before which no sign of life goes out, unless the operator has set
-    # ``stream.keepalive_seconds``: the first sign forces out the stream's beginning, and the status
-    # with it. None: as that setting says.
+    error: Callable[[ProxyError, str], ErrorReply]  # writes an error; takes also the request's id
+    # No sign of life goes out before this many seconds, unless the operator has set
+    # ``stream.keepalive_seconds``: the first sign forces out the stream's beginning and the status.
+    # None: that setting alone decides.
     first_keepalive: float | None = None
     count_paths: frozenset[str] = frozenset()  # where a prompt's tokens are counted, for POST
-    count: Callable[[dict[str, Any]], dict[str, Any]] = dict  # counts a body's; refuses nothing
+    count: Callable[[dict[str, Any]], dict[str, Any]] = dict  # counts a body's tokens; refuses none
     websocket_status: int = 400  # refuses a WebSocket at ``paths``, so that clients use HTTP
     own_headers: tuple[bytes, ...] = ()  # prefixes of request headers that LiteLLM can't use
     # A client that sends this header wants ``GET /v1/models`` as ``models(names)`` returns it,

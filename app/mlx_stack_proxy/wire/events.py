@@ -35,7 +35,7 @@ class RefusalDelta:
 
 @frozen
 class ToolCallDelta:
-    """A piece of one tool call; parts that were not sent are empty."""
+    """A piece of one tool call; fields that the server did not send are empty."""
 
     choice: int
     index: int  # the call's place in the reply
@@ -60,7 +60,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
-    counted_by_litellm: bool = False  # the counts look like LiteLLM's own, for want of a server's
+    counted_by_litellm: bool = False  # the counts look like LiteLLM's own: the server sent none
 
 
 @frozen

@@ -32,17 +32,17 @@ def finish_reason(reason: Any) -> str | None:
     return _BY_NAME.get(str(reason).lower(), "stop")
 
 
-def delta(said: Mapping[str, Any]) -> dict[str, Any]:
+def delta(raw_delta: Mapping[str, Any]) -> dict[str, Any]:
     """Return a delta with its fields in form, without those that can't be brought into form.
 
     Reasoning among the parts of the content becomes ``reasoning_content``.
     """
     formed = {}
-    for key, value in said.items():
-        new = _FIELDS[key](value) if key in _FIELDS and value is not None else value
-        if new is not None or value is None:
-            formed[key] = new
-    content = said.get("content")
+    for key, value in raw_delta.items():
+        formed_value = _FIELDS[key](value) if key in _FIELDS and value is not None else value
+        if formed_value is not None or value is None:
+            formed[key] = formed_value
+    content = raw_delta.get("content")
     if content is None or isinstance(content, str):
         return formed
     _, thoughts, _ = _parts(content)
@@ -51,19 +51,19 @@ def delta(said: Mapping[str, Any]) -> dict[str, Any]:
     return formed
 
 
-def usage(said: Any) -> dict[str, Any] | None:
+def usage(raw_usage: Any) -> dict[str, Any] | None:
     """Return a usage with all its counts; None if it has no count at all."""
-    if not isinstance(said, dict):
+    if not isinstance(raw_usage, dict):
         return None
-    prompt = whole_number(said.get("prompt_tokens", said.get("input_tokens")))
-    output = whole_number(said.get("completion_tokens", said.get("output_tokens")))
-    total = whole_number(said.get("total_tokens"))
+    prompt = whole_number(raw_usage.get("prompt_tokens", raw_usage.get("input_tokens")))
+    output = whole_number(raw_usage.get("completion_tokens", raw_usage.get("output_tokens")))
+    total = whole_number(raw_usage.get("total_tokens"))
     if prompt is output is total is None:
         return None
     prompt, output = prompt or 0, output or 0
-    odd = {key for key in _DETAILS if type(said.get(key)) not in OBJECT_OR_NONE}
+    odd = {key for key in _DETAILS if type(raw_usage.get(key)) not in OBJECT_OR_NONE}
     counts = (prompt, output, prompt + output if total is None else total)
-    return {key: said[key] for key in said if key not in odd} | dict(
+    return {key: raw_usage[key] for key in raw_usage if key not in odd} | dict(
         zip(_COUNTS, counts, strict=True)
     )
 
@@ -83,17 +83,17 @@ def _text(value: Any) -> Any:
     """Return a content as text; parts that hold more than text stay as they are."""
     if isinstance(value, (str, bool)):
         return value if isinstance(value, str) else None
-    text, _, more = _parts(value)
-    if more:
+    text, _, has_more = _parts(value)
+    if has_more:
         return value
     is_part = isinstance(value, list) or (isinstance(value, dict) and "type" in value)
-    # Else it is a number, or an object that the client asked for, parsed by a server on the way.
+    # Any other value is a number, or the JSON that the client asked for, which a server has parsed.
     return text if is_part else orjson.dumps(value).decode()
 
 
 def _parts(content: Any) -> tuple[str, str, bool]:
     """Return the text and the reasoning in a content's parts, and whether the parts hold more."""
-    text, thoughts, more = "", "", False
+    text, thoughts, has_more = "", "", False
     parts = [content] if isinstance(content, dict) and "type" in content else content
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, str):
@@ -104,8 +104,8 @@ def _parts(content: Any) -> tuple[str, str, bool]:
             thought = part.get("thinking")
             thoughts += thought if isinstance(thought, str) else _parts(thought)[0]
         elif part is not None:
-            more = True
-    return text, thoughts, more
+            has_more = True
+    return text, thoughts, has_more
 
 
 def _string(value: Any) -> str | None:
@@ -133,8 +133,8 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     if isinstance(call.get("function"), dict):
         return call
     function = {key: call[key] for key in ("name", "arguments") if key in call}
-    rest = {key: call[key] for key in call if key not in function}
-    return {**rest, "function": function if "name" in function else None}
+    fields = {key: call[key] for key in call if key not in function}
+    return {**fields, "function": function if "name" in function else None}
 
 
 _FIELDS: Final = {

@@ -8,23 +8,23 @@ from typing import Any, TypeGuard
 from ..errors import invalid
 
 
-def string(given: Mapping[str, Any], key: str, where: str) -> str:
+def string(mapping: Mapping[str, Any], key: str, path: str) -> str:
     """Return a required string. Raises :class:`ProxyError` (400)."""
-    value = given.get(key)
+    value = mapping.get(key)
     if not isinstance(value, str):
-        raise invalid(f"`{where}.{key}` must be a string", f"{where}.{key}")
+        raise invalid(f"`{path}.{key}` must be a string", f"{path}.{key}")
     return value
 
 
-def objects(value: Any, where: str) -> list[dict[str, Any]]:
+def objects(value: Any, path: str) -> list[dict[str, Any]]:
     """Return a list of objects, empty for None. Raises :class:`ProxyError` (400)."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise invalid(f"`{where}` must be an array", where)
-    for position, one in enumerate(value):
-        if not isinstance(one, dict):
-            raise invalid(f"`{where}[{position}]` must be an object", f"{where}[{position}]")
+        raise invalid(f"`{path}` must be an array", path)
+    for position, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise invalid(f"`{path}[{position}]` must be an object", f"{path}[{position}]")
     return value
 
 

@@ -39,32 +39,32 @@ class Field:
 
 def fields_of(content_type: str, body: bytes) -> list[Field]:
     """Return the fields of a form, in order. Raises :class:`BadForm`."""
-    found = _TYPE.fullmatch(content_type.strip())
-    if found is None:
+    match = _TYPE.fullmatch(content_type.strip())
+    if match is None:
         raise BadForm("its content type names no boundary, or more than that")
-    delimiter = b"--" + found["boundary"].encode()
+    delimiter = b"--" + match["boundary"].encode()
     if not body.startswith(delimiter + b"\r\n"):
         raise BadForm("it does not begin with its boundary")
     fields = []
-    start, at = 0, len(delimiter)
-    while (end := body.find(b"\r\n" + delimiter, at)) != -1:
-        fields.append(_field(body, at, end, start))
-        start, at = end + 2, end + 2 + len(delimiter)
-        if body.startswith(b"--", at):
-            if body[at + 2 :] not in (b"", b"\r\n"):
+    start, index = 0, len(delimiter)
+    while (end := body.find(b"\r\n" + delimiter, index)) != -1:
+        fields.append(_field(body, index, end, start))
+        start, index = end + 2, end + 2 + len(delimiter)
+        if body.startswith(b"--", index):
+            if body[index + 2 :] not in (b"", b"\r\n"):
                 raise BadForm("something follows its end")
             return fields
     raise BadForm("it does not end")
 
 
-def _field(body: bytes, at: int, end: int, start: int) -> Field:
+def _field(body: bytes, index: int, end: int, start: int) -> Field:
     """Read the part between two delimiters: headers, an empty line, content."""
-    if not body.startswith(b"\r\n", at):
+    if not body.startswith(b"\r\n", index):
         raise BadForm("something follows a boundary")
-    blank = body.find(b"\r\n\r\n", at, end + 2)
+    blank = body.find(b"\r\n\r\n", index, end + 2)
     if blank == -1:
         raise BadForm("a part has no end of its headers")
-    name, is_file = _named(body[at + 2 : blank])
+    name, is_file = _named(body[index + 2 : blank])
     content = body[blank + 4 : end]
     try:
         value = None if is_file else content.decode()
@@ -77,12 +77,12 @@ def _named(head: bytes) -> tuple[str, bool]:
     """Return the field's name from a part's headers, and whether the part is a file."""
     dispositions = []
     for line in head.split(b"\r\n"):
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise BadForm("a part has a header that is none")
-        if found[1].lower() == b"content-disposition":
-            dispositions.append(found[2])
-    given = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
-    if given is None:
+        if match[1].lower() == b"content-disposition":
+            dispositions.append(match[2])
+    disposition = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
+    if disposition is None:
         raise BadForm("a part has no plain name")
-    return given[1].decode(), given[2] is not None
+    return disposition[1].decode(), disposition[2] is not None

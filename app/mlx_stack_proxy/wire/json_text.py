@@ -100,11 +100,12 @@ def _explained(text: str, message: str, position: int) -> Unreadable:
     return not_json(text, message[:1].lower() + message[1:], position)
 
 
-def not_json(text: str, what: str, position: int) -> Unreadable:
-    """Make the error that says what is wrong at an index of the text."""
+def not_json(text: str, problem: str, position: int) -> Unreadable:
+    """Make the error for a problem at an index of the text."""
     around = text[max(0, position - 20) : position + 20]
     return Unreadable(
-        "invalid_json", f"are not valid JSON: {what} at character {position + 1}, near `{around}`"
+        "invalid_json",
+        f"are not valid JSON: {problem} at character {position + 1}, near `{around}`",
     )
 
 
@@ -140,9 +141,9 @@ def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(joined) < len(pairs):
         for key, value in pairs:
             if joined[key] != value or isinstance(joined[key], bool) is not isinstance(value, bool):
-                shown = key[:80].encode("utf-8", "replace").decode()
+                name = key[:80].encode("utf-8", "replace").decode()
                 raise Unreadable(
-                    "duplicate_key", f'give the field "{shown}" twice, with different values'
+                    "duplicate_key", f'give the field "{name}" twice, with different values'
                 )
     return joined
 

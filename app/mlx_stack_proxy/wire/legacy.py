@@ -19,15 +19,19 @@ def is_used(body: Mapping[str, Any]) -> bool:
 
 def to_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request with ``tools``, ``tool_choice`` and ``tool`` messages instead."""
-    new = {k: v for k, v in body.items() if k not in ("functions", "function_call")}
-    new["tools"] = [{"type": "function", "function": f} for f in body["functions"]]
+    converted = {
+        key: value for key, value in body.items() if key not in ("functions", "function_call")
+    }
+    converted["tools"] = [
+        {"type": "function", "function": function} for function in body["functions"]
+    ]
     choice = body.get("function_call")
     if isinstance(choice, str):
-        new["tool_choice"] = choice
+        converted["tool_choice"] = choice
     elif isinstance(choice, dict):
-        new["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    new["messages"] = _messages_to_tools(body["messages"])
-    return new
+        converted["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+    converted["messages"] = _messages_to_tools(body["messages"])
+    return converted
 
 
 def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
@@ -36,16 +40,16 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
     for message in messages:
         if isinstance(message.get("function_call"), dict):
             calls += 1
-            rest = {k: v for k, v in message.items() if k != "function_call"}
+            fields = {key: value for key, value in message.items() if key != "function_call"}
             call = {
                 "id": _ID.format(calls),
                 "type": "function",
                 "function": message["function_call"],
             }
-            converted.append({**rest, "tool_calls": [call]})
+            converted.append({**fields, "tool_calls": [call]})
         elif message.get("role") == "function":
-            rest = {k: v for k, v in message.items() if k != "name"}
-            converted.append({**rest, "role": "tool", "tool_call_id": _ID.format(calls or 1)})
+            fields = {key: value for key, value in message.items() if key != "name"}
+            converted.append({**fields, "role": "tool", "tool_call_id": _ID.format(calls or 1)})
         else:
             converted.append(message)
     return converted
@@ -53,18 +57,20 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
 
 def to_functions(payload: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a chunk (``place`` "delta") or completion (``place`` "message") in the older form."""
-    choices = [_to_function(one, place) for one in payload.get("choices") or ()]
+    choices = [_to_function(choice, place) for choice in payload.get("choices") or ()]
     return {**payload, "choices": choices} if choices else payload
 
 
 def _to_function(choice: dict[str, Any], place: str) -> dict[str, Any]:
-    said = {key: value for key, value in choice[place].items() if key != "tool_calls"}
+    message = {key: value for key, value in choice[place].items() if key != "tool_calls"}
     for call in choice[place].get("tool_calls") or ():
         if not call.get("index"):
             function = call.get("function") or {}
-            said["function_call"] = {k: v for k, v in function.items() if v is not None}
+            message["function_call"] = {
+                key: value for key, value in function.items() if value is not None
+            }
             break
-    new = {**choice, place: said}
+    converted = {**choice, place: message}
     if choice.get("finish_reason") == "tool_calls":
-        new["finish_reason"] = "function_call"
-    return new
+        converted["finish_reason"] = "function_call"
+    return converted

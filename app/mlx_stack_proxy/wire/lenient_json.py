@@ -3,7 +3,7 @@
 ``Reader`` is a recursive-descent parser that goes through the text once and notes, by name, each
 leniency that it needed. It raises ``Unreadable`` rather than guess: it never invents the end of a
 string or number, never takes an unquoted word for a string, never drops a member. It knows no
-schema; the caller holds the value against one.
+schema; the caller checks the value by a schema.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
@@ -147,8 +147,8 @@ class Reader:
         return key, self.value()
 
     def _ends(self, closer: str) -> bool:
-        """After a member, step over the comma (False) or leave the container (True)."""
-        other, opener = ("]", "[") if closer == "}" else ("}", "{")
+        """Step over the comma behind a member; return whether the container ends instead."""
+        other_closer, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
@@ -165,11 +165,11 @@ class Reader:
             if char == closer:
                 self.position += 1
                 break
-            if char == "" or (char == other and opener in self._open):
-                # The text ends, or a container around this one does: this one was never closed.
+            if char == "" or (char == other_closer and opener in self._open):
+                # The text or an outer container ends here, so this container was never closed.
                 self.used["missing_closer"] = None
                 break
-            if char != other:
+            if char != other_closer:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # no open bracket matches it
             self.position += 1
@@ -199,8 +199,8 @@ class Reader:
             self.used["single_quotes"] = None
         start = self.position + 1
         closing = _CLOSING[opening]
-        found = _BODY[closing].match(self.text, start)
-        body = found[0] if found is not None else ""
+        match = _BODY[closing].match(self.text, start)
+        body = match[0] if match is not None else ""
         self.position = start + len(body) + 1
         if self.text[self.position - 1 : self.position] != closing:
             raise Unreadable("truncated", "break off inside a string")
@@ -260,20 +260,20 @@ class Reader:
         """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways."""
         # Single quotes anywhere in the text mean that Python wrote it: use Python's escapes.
         in_json = opening == '"' and "single_quotes" not in self.used and not self._python
-        meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
-        known = {one[1] for one, said in meant.items() if said != one}
-        literal = any(one == said for one, said in meant.items())
-        if literal and not _WOULD_BE_ESCAPED.isdisjoint(known):
+        characters = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
+        letters = {escape[1] for escape, character in characters.items() if character != escape}
+        literal = any(escape == character for escape, character in characters.items())
+        if literal and not _WOULD_BE_ESCAPED.isdisjoint(letters):
             raise Unreadable(
                 "invalid_json", "mix backslashes that are escapes with some that are not"
             )
-        apostrophes = in_json and "\\'" in meant
+        apostrophes = in_json and "\\'" in characters
         if apostrophes and _BARE_QUOTE.search(body):
             # In code with quotes, `\'` may mean both characters: 'It'\''s', print('it\'s').
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
         if literal or apostrophes:
             self.used["invalid_escape"] = None
-        return _ESCAPE.sub(lambda found: meant[found[0]], body)
+        return _ESCAPE.sub(lambda match: characters[match[0]], body)
 
 
 def _meant(escape: str, in_json: bool) -> str:

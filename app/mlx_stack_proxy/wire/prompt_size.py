@@ -36,7 +36,7 @@ def estimate_prompt_tokens(body: Mapping[str, Any], blocks: Blocks | None = None
 
 
 def _and_messages(size: float, messages: Sequence[Any]) -> float:
-    """Add messages to a size in bytes. What they cost besides text counts as that many bytes."""
+    """Return a size in bytes with these messages added; images and marks count as bytes, too."""
     size += TOKENS_PER_MESSAGE * BYTES_PER_TOKEN * len(messages)
     for message in messages:
         if not isinstance(message, dict):

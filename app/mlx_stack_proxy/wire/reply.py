@@ -28,12 +28,12 @@ class ToolCall:
     arguments: str  # as the model wrote them, meant to be a JSON object
     was_object: bool = False  # upstream sent an object, but clients need its text
     odd: bool = False  # a client that joins the pieces itself might get another call
-    # Set if a piece without an id named this tool when the call was complete: arguments that follow
-    # begin another call of that tool.
+    # The tool that a piece without an id named when this call was complete: arguments that follow
+    # begin another call of this tool. "": no such piece has come.
     again: str = ""
 
     def ends_before(self, delta: ToolCallDelta) -> bool:
-        """Whether a piece with this call's index begins another one.
+        """Whether a piece with this call's index begins another call.
 
         Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
         """
@@ -42,17 +42,17 @@ class ToolCall:
             return False
         if delta.id and self.id:
             return delta.id != self.id
-        more, own = delta.arguments.strip(), self.arguments.strip()
+        new_arguments, arguments = delta.arguments.strip(), self.arguments.strip()
         if name != self.name:
-            return not own or is_object(own)
+            return not arguments or is_object(arguments)
         # The server sent the same call twice if name and arguments are equal.
-        return bool(more) and more != own and is_object(own)
+        return bool(new_arguments) and new_arguments != arguments and is_object(arguments)
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
         # A repeated id or name is odd: many clients append it, as they append arguments.
-        again = (self.id and delta.id) or (self.name and delta.name)
-        self.odd = self.odd or delta.odd or bool(again)
+        repeated = (self.id and delta.id) or (self.name and delta.name)
+        self.odd = self.odd or delta.odd or bool(repeated)
         if delta.name and not delta.id and is_object(self.arguments.strip()):
             self.again = delta.name
         self.id = self.id or delta.id
@@ -149,15 +149,15 @@ class Reply:
         return any(choice.tool_calls for choice in self.choices.values())
 
     def choice(self, index: int) -> ChoiceReply:
-        found = self.choices.get(index)
-        if found is None:
-            found = self.choices[index] = ChoiceReply()
+        choice = self.choices.get(index)
+        if choice is None:
+            choice = self.choices[index] = ChoiceReply()
             self._unfinished.add(index)
             self.finished = False
-        return found
+        return choice
 
     def _finish(self, event: Finish) -> None:
-        """Take in a finish. If a choice finishes twice, it is written anew, with one finish.
+        """Take in a finish. A choice that finishes twice is written anew, with one finish.
 
         The first reason stays if nothing came in between: some servers send `tool_calls`, then
         `stop`.

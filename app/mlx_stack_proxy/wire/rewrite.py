@@ -31,7 +31,7 @@ def rewritten(held: Sequence[Chunk], reply: Reply, flowed: int) -> list[Chunk]:
 
 
 def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
-    """Return the chunks without reasoning and role: the client has those of another attempt."""
+    """Return the chunks without reasoning and role, which the client has from another attempt."""
     dropped = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
     chunks = []
     for chunk in held:
@@ -41,7 +41,7 @@ def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
             continue
         choices = []
         for choice in payload["choices"]:
-            kept = {k: v for k, v in choice["delta"].items() if k not in dropped}
+            kept = {key: value for key, value in choice["delta"].items() if key not in dropped}
             if choice.get("finish_reason") or any(kept.values()):
                 choices.append({**choice, "delta": kept})
         if choices:
@@ -58,37 +58,39 @@ class _Writer:
     def write(self, chunk: Chunk) -> list[Chunk]:
         payload = chunk.payload
         choices = payload.get("choices") if payload else None
-        if payload is None or not any(one["index"] in self._reply.mended for one in choices or ()):
+        if payload is None or not any(
+            choice["index"] in self._reply.mended for choice in choices or ()
+        ):
             return [chunk]
         top = {key: payload[key] for key in payload if key not in ("choices", "usage")}
-        before: list[Chunk] = []
+        inserted: list[Chunk] = []
         kept = []
         for choice in payload["choices"]:
             index = choice["index"]
             if index not in self._reply.mended:
                 kept.append(choice)
                 continue
-            delta = {k: v for k, v in choice["delta"].items() if k not in _REPLACED}
-            new = {**choice, "delta": delta}
+            delta = {key: value for key, value in choice["delta"].items() if key not in _REPLACED}
+            new_choice = {**choice, "delta": delta}
             if choice.get("finish_reason") and index not in self._written:
                 self._written.add(index)
                 mended = self._reply.choices[index]
-                before += self._content(top, index, mended)
-                kept.append({**new, "finish_reason": mended.finish_reason})
+                inserted += self._content(top, index, mended)
+                kept.append({**new_choice, "finish_reason": mended.finish_reason})
             elif index not in self._written and any(delta.values()):
-                kept.append(new)
+                kept.append(new_choice)
         if kept or payload.get("usage"):
-            return [*before, made({**payload, "choices": kept})]
-        return before
+            return [*inserted, made({**payload, "choices": kept})]
+        return inserted
 
     def _content(self, top: dict[str, Any], index: int, choice: ChoiceReply) -> list[Chunk]:
         deltas: list[dict[str, Any]] = []
         if text := choice.text[self._flowed :]:
             deltas.append({"content": text})
-        for place, call in enumerate(choice.tool_calls):
+        for position, call in enumerate(choice.tool_calls):
             function = {"name": call.name, "arguments": call.arguments}
-            one = {"index": place, "id": call.id, "type": "function", "function": function}
-            deltas.append({"tool_calls": [one]})
+            piece = {"index": position, "id": call.id, "type": "function", "function": function}
+            deltas.append({"tool_calls": [piece]})
         return [
             made({**top, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
             for delta in deltas

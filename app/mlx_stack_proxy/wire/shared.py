@@ -56,8 +56,8 @@ class ReplyReader:
                 continue
             self.finish = choice.get("finish_reason") or self.finish
             delta = choice.get("delta") or {}
-            for place, piece in enumerate(delta.get("tool_calls") or ()):
-                self._calls.setdefault(index_of(piece, place), Call()).add(piece)
+            for position, piece in enumerate(delta.get("tool_calls") or ()):
+                self._calls.setdefault(index_of(piece, position), Call()).add(piece)
             yield from _texts(delta)
 
     def calls(self) -> list[tuple[int, Call]]:
@@ -66,15 +66,17 @@ class ReplyReader:
 
 
 def _texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    said = {
+    texts = {
         "reasoning": reasoning_of(delta),
         "text": text_of(delta.get("content")),
         "refusal": text_of(delta.get("refusal")),
     }
-    return ((kind, text) for kind, text in said.items() if text)
+    return ((kind, text) for kind, text in texts.items() if text)
 
 
 def as_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
     """Turn a whole chat completion into one chunk."""
-    choices = [{**one, "delta": one.get("message")} for one in completion.get("choices") or ()]
+    choices = [
+        {**choice, "delta": choice.get("message")} for choice in completion.get("choices") or ()
+    ]
     return {**completion, "choices": choices}

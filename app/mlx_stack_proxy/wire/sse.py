@@ -14,7 +14,7 @@ from ..frozen import frozen
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
-# A blank line: two line ends in a row. CR at the very end may be half of CR LF, so it has to wait.
+# A blank line: two line ends in a row. A CR at the buffer's end may be half a CR LF, so it waits.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}\Z")
@@ -63,10 +63,10 @@ class FrameReader:
 
     def finish(self) -> Frame | None:
         """Return the frame that the stream's end left without its blank line; None if none."""
-        rest = bytes(self._buffer)
+        raw = bytes(self._buffer)
         self._buffer.clear()
         self._scanned = 0
-        return _frame(rest) if rest.strip() else None
+        return _frame(raw) if raw.strip() else None
 
     def _skip_bom(self, data: bytes) -> bytes:
         self._buffer += data
@@ -113,7 +113,7 @@ def _frame(raw: bytes) -> Frame:
 
 
 def ended(frame: Frame) -> Frame:
-    """Return a last event, with a blank line added if it lacks one."""
+    """Return a stream's last event, with a blank line added if the event lacks one."""
     raw = frame.raw
     if _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None:
         return frame  # also after a last CR, which `feed` held back as half of a CR LF

@@ -64,14 +64,14 @@ class Halves:
     """Joins characters that one stream's events cut in two. At most one half waits at a time."""
 
     def __init__(self) -> None:
-        self._first = ""
+        self._first_half = ""
 
     def join(self, text: str) -> str:
         """Put the waiting half before its second half, and keep the text's own first half back."""
-        if self._first and (second := _SECOND_HALF.search(text)):
-            text = f"{text[: second.start(1)]}{self._first}{text[second.start(1) :]}"
-            self._first = ""
+        if self._first_half and (second := _SECOND_HALF.search(text)):
+            text = f"{text[: second.start(1)]}{self._first_half}{text[second.start(1) :]}"
+            self._first_half = ""
         if first := _FIRST_HALF.search(text):
-            self._first = first[1]
+            self._first_half = first[1]
             text = text[: first.start()] + text[first.end(1) :]
         return text

@@ -19,5 +19,5 @@ def spoken_by(headers: Mapping[str, str]) -> Dialect | None:
 
     None: the headers name no dialect. ``headers``: with names in lower case.
     """
-    named = (d for d in DIALECTS if d.version_header)
-    return next((d for d in named if d.version_header in headers), None)
+    versioned = (dialect for dialect in DIALECTS if dialect.version_header)
+    return next((dialect for dialect in versioned if dialect.version_header in headers), None)

@@ -24,8 +24,8 @@ REASONING: dict[str, str] = {
     "<|think|>": "<|end|>",
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",
 }
-# A prompt may open the reasoning, and then only its end is in the text. These ends close other
-# things, too, so they don't show on their own that reasoning came before.
+# A prompt may open the reasoning, and then only its end is in the text. The following ends close
+# other things, too, so they don't show on their own that reasoning came before.
 _CLOSE_MORE = ("<|end_message|>", "<channel|>", "<|end|>")
 REASONING_ENDS: tuple[str, ...] = tuple(end for end in REASONING.values() if end not in _CLOSE_MORE)
 
@@ -42,18 +42,18 @@ def behind_thoughts(text: str) -> str:
     the text; this is assumed of no text that begins with JSON or a fence.
     """
     start = _behind_space(text, 0)
-    at = start
-    while opener := next((one for one in REASONING if text.startswith(one, at)), None):
+    index = start
+    while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
         closer = REASONING[opener]
-        end = text.find(closer, at + len(opener))
+        end = text.find(closer, index + len(opener))
         if end < 0:
             return ""
-        at = _behind_space(text, end + len(closer))
-    if at == start and not text.startswith(("{", "[", "`"), at):
-        end, closer = max((text.rfind(one), one) for one in REASONING_ENDS)
+        index = _behind_space(text, end + len(closer))
+    if index == start and not text.startswith(("{", "[", "`"), index):
+        end, closer = max((text.rfind(mark), mark) for mark in REASONING_ENDS)
         if end >= 0 and _ANSWER.match(text, end + len(closer)):
-            at = _behind_space(text, end + len(closer))
-    return text[at:] if at > start else text
+            index = _behind_space(text, end + len(closer))
+    return text[index:] if index > start else text
 
 
 def are_all(text: str) -> bool:
@@ -61,6 +61,6 @@ def are_all(text: str) -> bool:
     return text.startswith(_BEGINS) and text.endswith(_ENDS) and not behind_thoughts(text)
 
 
-def _behind_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+def _behind_space(text: str, index: int) -> int:
+    match = _SPACE.match(text, index)
+    return match.end() if match else index

@@ -33,7 +33,7 @@ class Transcript:
     def __init__(self) -> None:
         self._head: list[str] = []  # system texts before any other piece
         self._messages: list[Json] = []
-        self._said: list[Part] = []  # the user's pieces that are in no message yet
+        self._user_parts: list[Part] = []  # the user's pieces that are in no message yet
         # The assistant's pieces that are in no message yet.
         self._texts: list[str] = []
         self._thoughts: list[str] = []
@@ -42,7 +42,9 @@ class Transcript:
     @property
     def has_begun(self) -> bool:
         """Whether anybody but the system has spoken."""
-        return bool(self._messages or self._said or self._texts or self._thoughts or self._calls)
+        return bool(
+            self._messages or self._user_parts or self._texts or self._thoughts or self._calls
+        )
 
     def system(self, texts: Iterable[str]) -> None:
         if not self.has_begun:
@@ -52,12 +54,12 @@ class Transcript:
 
     def user(self, parts: Iterable[Part]) -> None:
         self._end_of_assistant()
-        self._said += parts
+        self._user_parts += parts
 
     def result(self, call_id: str, text: str, images: Iterable[Json] = ()) -> None:
         self._end_of_assistant()
         self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
-        self._said += images
+        self._user_parts += images
 
     def assistant(self, text: str | None = None, thought: str = "") -> None:
         """Take the assistant's text, its thought, or both.
@@ -83,9 +85,9 @@ class Transcript:
         return [{"role": "system", "content": BETWEEN.join(self._head)}, *self._messages]
 
     def _end_of_user(self) -> None:
-        if self._said:
-            self._messages.append({"role": "user", "content": _joined(self._said)})
-            self._said = []
+        if self._user_parts:
+            self._messages.append({"role": "user", "content": _joined(self._user_parts)})
+            self._user_parts = []
 
     def _end_of_assistant(self) -> None:
         texts, thoughts, calls = self._texts, self._thoughts, self._calls

@@ -14,7 +14,8 @@ from ..settings import Settings, TierSettings
 from .field_forms import whole_number
 from .reply import Reply
 
-SLACK = 64  # tokens that a choice may exceed its limit by: some servers count marks, or drafts
+# By this many tokens a choice may exceed its limit: some servers count marks, or drafts.
+SLACK = 64
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
 _CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
 _OUTPUT: Final = ("completion_tokens", "output_tokens")
@@ -30,39 +31,47 @@ class Bounds(NamedTuple):
     output: int  # of all choices
 
 
-def is_believable(usage: Mapping[str, Any], most: Bounds) -> bool:
+def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     """Whether each count of a usage is a whole number from 0 up to its bound."""
-    if not _are_counts(usage, (*_PROMPT, *_CACHED), most.prompt):
+    if not _are_counts(usage, (*_PROMPT, *_CACHED), bounds.prompt):
         return False
-    if not _are_counts(usage, _OUTPUT, most.output):
+    if not _are_counts(usage, _OUTPUT, bounds.output):
         return False
-    if not _are_counts(usage, ("total_tokens",), most.prompt + most.output):
+    if not _are_counts(usage, ("total_tokens",), bounds.prompt + bounds.output):
         return False
-    written = [one for name in _OF_OUTPUT if isinstance(one := usage.get(name), dict)]
-    if not all(_are_counts(one, tuple(one), most.output) for one in written):
+    written = [detail for name in _OF_OUTPUT if isinstance(detail := usage.get(name), dict)]
+    if not all(_are_counts(detail, tuple(detail), bounds.output) for detail in written):
         return False
     details = [usage.get(name) for name in _DETAILS]
-    return all(_are_counts(one, _CACHED, most.prompt) for one in details if isinstance(one, dict))
+    return all(
+        _are_counts(detail, _CACHED, bounds.prompt)
+        for detail in details
+        if isinstance(detail, dict)
+    )
 
 
-def _are_counts(holder: Mapping[str, Any], names: tuple[str, ...], most: int) -> bool:
-    return all(_is_count(holder[name], most) for name in names if holder.get(name) is not None)
+def _are_counts(holder: Mapping[str, Any], names: tuple[str, ...], limit: int) -> bool:
+    return all(_is_count(holder[name], limit) for name in names if holder.get(name) is not None)
 
 
-def _is_count(value: Any, most: int) -> bool:
+def _is_count(value: Any, limit: int) -> bool:
     if isinstance(value, float) and not value.is_integer():
         return False
     count = whole_number(value)
-    return count is not None and 0 <= count <= most
+    return count is not None and 0 <= count <= limit
 
 
 def window_of(tier: TierSettings | None, settings: Settings) -> int:
     """Return a tier's context window in tokens; for a model that is no tier, the widest one."""
-    return tier.context_window if tier else max(t.context_window for t in settings.tiers.values())
+    return (
+        tier.context_window
+        if tier
+        else max(any_tier.context_window for any_tier in settings.tiers.values())
+    )
 
 
 class UsageCheck:
-    """Tells whether a reply's usages can be true; after one that can't, it refuses all others."""
+    """Tells whether a reply's usages can be true; after a false usage it refuses all others."""
 
     __slots__ = ("_body", "_reply", "_window", "failed")
 
@@ -89,5 +98,5 @@ class UsageCheck:
         body, window = self._body, self._window
         choices = body.get("n") or 1
         limit = body.get("max_tokens") or body.get("max_completion_tokens")
-        most = window if limit is None else min(limit + SLACK, window)
-        return Bounds(window, max(most * choices, min(written, window * choices)))
+        output_limit = window if limit is None else min(limit + SLACK, window)
+        return Bounds(window, max(output_limit * choices, min(written, window * choices)))

@@ -1,6 +1,6 @@
 """Finds the usage in a reply that passes through unparsed; estimates one if there is none.
 
-Only the first and the last bytes of the body are kept, for servers send the usage there.
+Only the first and the last bytes of the body are kept, for servers send the usage in these.
 """
 
 from __future__ import annotations
@@ -37,20 +37,24 @@ class UsageTail:
         self._events += data.count(_EVENT)
         self._size += len(data)
 
-    def usage(self, most: Bounds, *, count_cached: bool = True) -> tuple[int, int] | None:
+    def usage(self, bounds: Bounds, *, count_cached: bool = True) -> tuple[int, int] | None:
         """Return input and output tokens by the body's last usage; None if it has no usage.
 
-        ``most``: a usage with higher counts gives None, too, and sets :attr:`disbelieved`.
+        ``bounds``: a usage with higher counts gives None, too, and sets :attr:`disbelieved`.
         ``count_cached``: whether the prompt's tokens that came from a cache count.
         """
-        first = _usage_in(self._head, last=False)
-        last = _usage_in(self._tail, last=True) or first
-        if last is None:
+        first_usage = _usage_in(self._head, last=False)
+        last_usage = _usage_in(self._tail, last=True) or first_usage
+        if last_usage is None:
             return None
         # Anthropic's streams begin with the input's tokens, and end with the output's.
-        usage = {**first, **last} if first is not None and "input_tokens" in first else last
-        written = Bounds(most.prompt, max(most.output, self._size))
-        self.disbelieved = not is_believable(usage, written)
+        usage = (
+            {**first_usage, **last_usage}
+            if first_usage is not None and "input_tokens" in first_usage
+            else last_usage
+        )
+        widened = Bounds(bounds.prompt, max(bounds.output, self._size))
+        self.disbelieved = not is_believable(usage, widened)
         return None if self.disbelieved else _counted(usage, count_cached)
 
     def estimated_output(self) -> int:
@@ -61,23 +65,23 @@ class UsageTail:
 def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
     """Return the first or the last usage in the body that counts any tokens."""
     text = body.decode("utf-8", "replace")
-    at = len(text) if last else -1
-    while (at := text.rfind(_NAME, 0, at) if last else text.find(_NAME, at + 1)) >= 0:
-        found = _object_after(text, at + len(_NAME))
-        if found is not None and any(found.get(name) for name in COUNTS):
-            return found
+    index = len(text) if last else -1
+    while (index := text.rfind(_NAME, 0, index) if last else text.find(_NAME, index + 1)) >= 0:
+        usage = _object_after(text, index + len(_NAME))
+        if usage is not None and any(usage.get(name) for name in COUNTS):
+            return usage
     return None
 
 
-def _object_after(text: str, at: int) -> dict[str, Any] | None:
-    rest = text[at:].lstrip()
-    if not rest.startswith(":"):
+def _object_after(text: str, index: int) -> dict[str, Any] | None:
+    tail = text[index:].lstrip()
+    if not tail.startswith(":"):
         return None
     try:
-        found, _ = _DECODER.raw_decode(rest[1:].lstrip())
+        value, _ = _DECODER.raw_decode(tail[1:].lstrip())
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
@@ -88,7 +92,7 @@ def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
     if isinstance(details, dict):
         cached = min(_count(details, "cached_tokens"), prompt)
         return prompt - (0 if count_cached else cached), output
-    if not openai:  # Anthropic's `input_tokens` leave out what the cache had or got
+    if not openai:  # Anthropic's `input_tokens` leave out tokens read from or written to the cache
         prompt += _count(usage, "cache_creation_input_tokens")
         prompt += _count(usage, "cache_read_input_tokens") if count_cached else 0
     if not prompt + output:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.loop_detection.generation.flow import DETECTORS, Flow
+from mlx_stack_proxy.loop_detection.generation.flow import RULES, Flow
 from mlx_stack_proxy.loop_detection.generation.limits import (
     KINDS_OF_SIGNS,
     TABLE,
-    Found,
+    Excess,
     Kind,
     RepeatedCall,
 )
@@ -221,7 +221,7 @@ def test_pieces_make_no_difference(
     whole = flowed(text, max(len(text), 1), kind=kind, late=2000, window_chars=window)
     assert flowed(text, 1, kind=kind, late=2000, window_chars=window) == whole
     flow, at = Flow(GenerationSettings(window_chars=window), kind, late=2000), 0
-    hit: Found | RepeatedCall | None = None
+    hit: Excess | RepeatedCall | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
             break
@@ -284,6 +284,6 @@ def test_each_rule_can_be_left_out(rule: str, text: str, monkeypatch: pytest.Mon
     hit = flowed(text)
     assert hit is not None
     assert hit.rule == rule
-    monkeypatch.delitem(DETECTORS, rule)  # type: ignore[misc]
+    monkeypatch.delitem(RULES, rule)  # type: ignore[misc]
     again = flowed(text)
     assert again is None or again.rule != rule

@@ -12,7 +12,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, Verdict
 from mlx_stack_proxy.loop_detection.generation import calls as repeated_calls
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
-from mlx_stack_proxy.loop_detection.generation.limits import Found
+from mlx_stack_proxy.loop_detection.generation.limits import Excess
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, GenerationSettings, Settings
 from mlx_stack_proxy.stages import build
@@ -247,7 +247,7 @@ def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
     flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), lambda: ToolSet({})))
     flow.waiting.append(text)
     flow.length += len(text)
-    assert isinstance(flow.look(), Found)
+    assert isinstance(flow.look(), Excess)
 
 
 def test_a_call_spoken_of_is_none() -> None:

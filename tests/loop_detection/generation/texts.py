@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
-from mlx_stack_proxy.loop_detection.generation.limits import Found, Kind, RepeatedCall
+from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind, RepeatedCall
 from mlx_stack_proxy.settings import GenerationSettings
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
@@ -61,7 +61,7 @@ def flowed(
     kind: Kind = "text",
     late: int = sys.maxsize,
     **rules: object,
-) -> Found | None:
+) -> Excess | None:
     """What all rules together say of a text that comes in pieces of this size."""
     flow = Flow(GenerationSettings(**rules), kind, late=late)  # type: ignore[arg-type]
     hits = (fed(flow, piece) for piece in pieces(text, size))
@@ -70,7 +70,7 @@ def flowed(
     return hit
 
 
-def fed(flow: Flow, piece: str) -> Found | RepeatedCall | None:
+def fed(flow: Flow, piece: str) -> Excess | RepeatedCall | None:
     """What the watch of a reply does with a piece."""
     flow.waiting.append(piece)
     flow.length += len(piece)

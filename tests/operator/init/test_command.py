@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mlx_stack_proxy.litellm.given import GivenInside
+from mlx_stack_proxy.litellm.settings_origin import OriginInside
 from mlx_stack_proxy.settings_source import load
 from tests.operator.conftest import Ran, Typed
 from tests.support.ports import free_port
@@ -75,7 +75,7 @@ async def test_for_a_layer_inside_litellm(init: Init, nobody: str) -> None:
         ran = await init.beside(litellm, "--inside")
     assert ran.code == 0
     file = init.home / "config.yaml"
-    settings = GivenInside(file).read()  # nothing in it is refused there
+    settings = OriginInside(file).read()  # nothing in it is refused there
     assert (settings.server.port, list(settings.tiers)) == (litellm.port, ["fast"])
     callback = "callbacks: [mlx_stack_proxy.litellm.reliability]"
     for text in (ran.err, file.read_text()):

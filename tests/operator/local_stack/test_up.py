@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 import yaml
 
-from mlx_stack_proxy.litellm.given import GivenInside
+from mlx_stack_proxy.litellm.settings_origin import OriginInside
 from mlx_stack_proxy.operator.local_stack import configs
 from tests.support.ports import free_port
 
@@ -116,7 +116,7 @@ def test_inside_there_is_no_proxy_and_clients_send_litellms_key(
     run = tmp_path / ".mlx-stack" / "run"
     litellm = yaml.safe_load((run / "litellm.yaml").read_text())
     assert litellm["litellm_settings"]["callbacks"] == [configs.CALLBACK]
-    given = GivenInside(run / "config.yaml").read()  # nothing in it is refused there
+    given = OriginInside(run / "config.yaml").read()  # nothing in it is refused there
     assert (given.server.port, list(given.tiers)) == (int(ports[1]), ["standard"])
     assert key[1] not in (run / "config.yaml").read_text() + str(litellm)
 

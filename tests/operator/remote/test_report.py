@@ -13,7 +13,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.hourly import HOUR, HourKey, hour_of
 from mlx_stack_proxy.telemetry.advice import RULES, advice
-from mlx_stack_proxy.telemetry.report import Asked, build
+from mlx_stack_proxy.telemetry.report import ReportScope, build
 from mlx_stack_proxy.telemetry.report_words import span
 
 NOW = 1_780_000_000.0
@@ -50,7 +50,7 @@ NIGHT = {
 
 
 def report(rows: dict[HourKey, dict[str, Any]], *events: dict[str, Any]) -> dict[str, Any]:
-    asked = Asked(NOW - HOUR, NOW)
+    asked = ReportScope(NOW - HOUR, NOW)
     return build(asked, rows, events, SETTINGS)
 
 
@@ -104,7 +104,7 @@ def test_outages() -> None:
 def test_an_agent_alone() -> None:
     rows = {FAST: {"requests": 1}, FAST._replace(agent="codex"): {"requests": 5}}
     rows[HourKey(FAST.hour, "", "")] = {"starts": 2, "kills": 1}
-    found = build(Asked(NOW - HOUR, NOW, "codex"), rows, [], SETTINGS)
+    found = build(ReportScope(NOW - HOUR, NOW, "codex"), rows, [], SETTINGS)
     assert found["totals"] == {"requests": 5}
     assert found["agents"] == ["claude-cli", "codex"]
     assert [one["agent"] for one in found["hours"]] == ["", "codex"]

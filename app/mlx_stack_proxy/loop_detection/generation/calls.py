@@ -17,19 +17,19 @@ from ...tool_validation.tools import ToolSet
 from ...wire.events import ToolCallDelta
 from ...wire.reply import ToolCall
 from ..call_keys import canonical
-from .limits import Found, RepeatedCall
+from .limits import Excess, RepeatedCall
 
 _GROWTH = 1.25  # a text that has grown by this factor is read for calls again
 Key = tuple[str, str]  # name, canonical arguments
 
 
-class Repeats:
-    """Counts equal calls. Those after the first ``most`` are surplus, except of exempt tools."""
+class CallCounter:
+    """Counts equal calls. Those after the first ``limit`` are surplus, except of exempt tools."""
 
-    __slots__ = ("_counts", "_exempt", "_most", "tool")
+    __slots__ = ("_counts", "_exempt", "_limit", "tool")
 
-    def __init__(self, most: int, exempt: Sequence[str]) -> None:
-        self._most = most
+    def __init__(self, limit: int, exempt: Sequence[str]) -> None:
+        self._limit = limit
         self._exempt = frozenset(exempt)
         self._counts: Counter[Key] = Counter()
         self.tool = ""  # the tool of the first surplus call; "": there is none
@@ -39,7 +39,7 @@ class Repeats:
         if key[0] in self._exempt:
             return False
         self._counts[key] += 1
-        if self._counts[key] <= self._most:
+        if self._counts[key] <= self._limit:
             return False
         self.tool = self.tool or key[0]
         return True
@@ -67,62 +67,62 @@ class NativeCalls:
     Pieces that come for a complete call are ignored; no server is known to send any.
     """
 
-    __slots__ = ("_coming", "_repeats", "_seen")
+    __slots__ = ("_counter", "_open_call", "_seen_indexes")
 
-    def __init__(self, repeats: Repeats) -> None:
-        self._repeats = repeats
-        self._coming: _Coming | None = None
-        self._seen: set[int] = set()
+    def __init__(self, counter: CallCounter) -> None:
+        self._counter = counter
+        self._open_call: _Coming | None = None
+        self._seen_indexes: set[int] = set()
 
     def add(self, delta: ToolCallDelta) -> bool:
         """Take in a piece. Return whether the call that it completes is surplus."""
-        coming = self._coming
-        if coming is not None and coming.index == delta.index:
-            coming.name = coming.name or delta.name
-            coming.pieces.append(delta.arguments)
+        call = self._open_call
+        if call is not None and call.index == delta.index:
+            call.name = call.name or delta.name
+            call.pieces.append(delta.arguments)
             return False
-        self._coming = None
-        if delta.index not in self._seen:
-            self._seen.add(delta.index)
-            self._coming = _Coming(delta.index, delta.name, [delta.arguments])
-        if coming is None:
+        self._open_call = None
+        if delta.index not in self._seen_indexes:
+            self._seen_indexes.add(delta.index)
+            self._open_call = _Coming(delta.index, delta.name, [delta.arguments])
+        if call is None:
             return False
-        return self._repeats.add((coming.name, canonical("".join(coming.pieces))))
+        return self._counter.add((call.name, canonical("".join(call.pieces))))
 
 
 class WrittenCalls:
     """Finds calls in one choice's text. ``tools()``: the tools whose calls are read out of text."""
 
-    __slots__ = ("_due", "_exempt", "_most", "_tools", "is_open")
+    __slots__ = ("_due", "_exempt", "_limit", "_tools", "is_open")
 
-    def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], ToolSet]) -> None:
-        self._most = most
+    def __init__(self, limit: int, exempt: Sequence[str], tools: Callable[[], ToolSet]) -> None:
+        self._limit = limit
         self._exempt = exempt
         self._tools = tools
-        self._due = 0  # the length of text at which it is read again
+        self._due = 0  # the length at which the text is read again
         self.is_open = False  # whether the last repetition lies inside a call, not between calls
 
-    def look(self, text: str, end: int, laps: int, found: Found | None) -> RepeatedCall | None:
+    def look(self, text: str, end: int, laps: int, excess: Excess | None) -> RepeatedCall | None:
         """Return a surplus call in ``text[:end]``, the end of which repeats itself ``laps`` times.
 
-        ``found``: a repetition that is long enough to end a text without calls, if there is one.
+        ``excess``: a repetition that is long enough to end a text without calls, if there is one.
         """
-        if end < self._due and (self.is_open or found is None):
+        if end < self._due and (self.is_open or excess is None):
             return None
-        if found is None and laps <= self._most:
+        if excess is None and laps <= self._limit:
             return None
         self._due = int(end * _GROWTH)
         text, tools = text[:end], self._tools()
-        least = self._most if found is None else 0
-        if not any(text.count(name) > least for name in tools.names):
+        threshold = self._limit if excess is None else 0
+        if not any(text.count(name) > threshold for name in tools.names):
             return None
-        read = rescue_cut(self.closed(text), tools)
-        if found is not None:
-            middle = (found.start + found.end) // 2
-            self.is_open = text[found.start : middle] not in read.content
-        repeats = Repeats(self._most, self._exempt)
-        repeats.kept([ToolCall("", call.name, call.arguments) for call in read.calls])
-        return RepeatedCall(repeats.tool) if repeats.tool else None
+        rescued = rescue_cut(self.closed(text), tools)
+        if excess is not None:
+            middle = (excess.start + excess.end) // 2
+            self.is_open = text[excess.start : middle] not in rescued.content
+        counter = CallCounter(self._limit, self._exempt)
+        counter.kept([ToolCall("", call.name, call.arguments) for call in rescued.calls])
+        return RepeatedCall(counter.tool) if counter.tool else None
 
     def before(self, text: str) -> str:
         """Return the part of a text before its first call."""

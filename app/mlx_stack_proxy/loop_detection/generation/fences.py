@@ -13,30 +13,30 @@ _LINE = 80  # characters after which a fence in an unfinished line is decided
 class Fences:
     """Reads the fences of a growing text."""
 
-    __slots__ = ("_at", "_mark", "_turned")
+    __slots__ = ("_mark", "_read_to", "_toggled_at")
 
     def __init__(self) -> None:
-        self._at = 0  # the length that has been read
+        self._read_to = 0  # the length that has been read
         self._mark = ""  # the marks that opened the fence; "": no fence is open
-        self._turned = 0  # where a fence last opened or closed
+        self._toggled_at = 0  # where a fence last opened or closed
 
     def is_open(self, text: str, end: int, start: int) -> bool:
         """Whether ``text[start:end]`` lies in one fence. Reads on in the text, up to ``end``."""
         self._read(text, end)
-        return bool(self._mark) and self._turned <= start
+        return bool(self._mark) and self._toggled_at <= start
 
     def _read(self, text: str, end: int) -> None:
-        at = self._at
-        unread = max(text.rfind("\n", at, end) + 1, end - _LINE, at)  # the line may go on
-        for found in _FENCE.finditer(text, at, end):
-            mark, rest = found[1], found[2]
-            if found.end() == end and len(rest) < _LINE and (not self._mark or not rest):
-                unread = found.start()
+        start = self._read_to
+        unread = max(text.rfind("\n", start, end) + 1, end - _LINE, start)  # the line may go on
+        for fence in _FENCE.finditer(text, start, end):
+            mark, info = fence[1], fence[2]
+            if fence.end() == end and len(info) < _LINE and (not self._mark or not info):
+                unread = fence.start()
                 break
             if not self._mark:
-                self._mark = "" if mark[0] in rest else mark  # else it is inline code
+                self._mark = "" if mark[0] in info else mark  # else it is inline code
             elif mark.startswith(self._mark):
                 self._mark = ""
-            self._turned = found.start()
-            unread = max(unread, found.end())
-        self._at = unread
+            self._toggled_at = fence.start()
+            unread = max(unread, fence.end())
+        self._read_to = unread

@@ -1,7 +1,7 @@
 """Watches one growing text: a reply's text, its reasoning, or the arguments of one call.
 
 Pieces wait in :class:`Flow` until the text has reached a set length: 64 characters after the last
-look, or earlier where a repetition becomes too long. Then each rule of ``DETECTORS`` looks at the
+look, or earlier where a repetition becomes too long. Then each rule of ``RULES`` looks at the
 text up to that length alone, so the result doesn't depend on how chunks cut the text.
 """
 
@@ -16,7 +16,7 @@ from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
 from .fences import Fences
-from .limits import About, Found, Kind, RepeatedCall, Rule, characters
+from .limits import About, Excess, Kind, RepeatedCall, Rule, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
@@ -28,44 +28,44 @@ _OPENERS = tuple(REASONING)
 class Thinking:
     """Finds reasoning that is too long, as a text of its own or behind an answer's first tag."""
 
-    __slots__ = ("_closer", "_most", "_read", "_size", "_state")
+    __slots__ = ("_closer", "_max_bytes", "_read_to", "_size", "_state")
 
     def __init__(self, about: About) -> None:
-        self._most = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
+        self._max_bytes = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._closer = ""  # the tag that ends the reasoning; "": the text's end does
         self._state = "inside" if about.kind == "reasoning" else "before"
-        self._read = 0
+        self._read_to = 0
         self._size = 0  # UTF-8 bytes of reasoning
 
-    def look(self, text: str, end: int) -> Found | None:
+    def look(self, text: str, end: int) -> Excess | None:
         if self._state == "before":
             self._begin(text[:end].lstrip())
         if self._state != "inside":
             return None
-        start = max(self._read - len(self._closer), 0)
+        start = max(self._read_to - len(self._closer), 0)
         closed = text.find(self._closer, start, end) if self._closer else -1
         if closed >= 0:
             self._state, end = "after", closed
-        self._size += len(text[self._read : end].encode("utf-8", "surrogatepass"))
-        self._read = end
-        return Found("reasoning", 0, self._read) if self._size > self._most else None
+        self._size += len(text[self._read_to : end].encode("utf-8", "surrogatepass"))
+        self._read_to = end
+        return Excess("reasoning", 0, self._read_to) if self._size > self._max_bytes else None
 
     def _begin(self, text: str) -> None:
-        opener = next((word for word in _OPENERS if text.startswith(word)), "")
+        opener = next((tag for tag in _OPENERS if text.startswith(tag)), "")
         if opener:
             self._state, self._closer = "inside", REASONING[opener]
-        elif not any(word.startswith(text) for word in _OPENERS):
+        elif not any(tag.startswith(text) for tag in _OPENERS):
             self._state = "after"
 
 
-class Detector(Protocol):
+class TextRule(Protocol):
     """One rule, applied to one text."""
 
-    def look(self, text: str, end: int) -> Found | None: ...  # reads only ``text[:end]``
+    def look(self, text: str, end: int) -> Excess | None: ...  # reads only ``text[:end]``
 
 
 # The rules, in the order in which they are asked. Each can be left out by itself.
-DETECTORS: Final[dict[Rule, Callable[[About], Detector]]] = {
+RULES: Final[dict[Rule, Callable[[About], TextRule]]] = {
     "period": Periods,
     "phrase": Phrases,
     "sentences": Sentences,
@@ -84,9 +84,9 @@ class Flow:
     __slots__ = (
         "_about",
         "_calls",
-        "_detectors",
         "_periods",
         "_text",
+        "_text_rules",
         "due",
         "length",
         "size",
@@ -103,19 +103,21 @@ class Flow:
     ) -> None:
         self._about = About(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
-        self._detectors = [
-            make(self._about)
-            for rule, make in DETECTORS.items()
+        self._text_rules = [
+            rule_class(self._about)
+            for rule, rule_class in RULES.items()
             if kind != "arguments" or rule in IN_ARGUMENTS
         ]
-        self._periods = next((one for one in self._detectors if isinstance(one, Periods)), None)
+        self._periods = next(
+            (text_rule for text_rule in self._text_rules if isinstance(text_rule, Periods)), None
+        )
         self._text = ""
         self.waiting: list[str] = []  # pieces that are not in `_text` yet
         self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
         self.length = 0  # characters of the text, waiting pieces included
         self.size = 0  # UTF-8 bytes of the text, without waiting pieces
 
-    def look(self) -> Found | RepeatedCall | None:
+    def look(self) -> Excess | RepeatedCall | None:
         """Take in the waiting pieces. Return the first finding, which ends this text's watch."""
         piece = "".join(self.waiting)
         self.waiting.clear()
@@ -124,40 +126,40 @@ class Flow:
         text += piece  # no copy: Python extends a string that nothing else holds
         self._text = text
         del text
-        found: Found | RepeatedCall | None = None
-        while found is None and self.due <= self.length:
-            found = self._decide(self.due)
-        return found
+        finding: Excess | RepeatedCall | None = None
+        while finding is None and self.due <= self.length:
+            finding = self._decide(self.due)
+        return finding
 
-    def _decide(self, upto: int) -> Found | RepeatedCall | None:
+    def _decide(self, upto: int) -> Excess | RepeatedCall | None:
         """Return what the rules find in the first ``upto`` characters, and set ``due``."""
-        found = None
-        for detector in self._detectors:
-            found = found or detector.look(self._text, upto)
+        excess = None
+        for text_rule in self._text_rules:
+            excess = excess or text_rule.look(self._text, upto)
         self.due = upto - upto % BLOCK + BLOCK
         periods = self._periods
         if periods is None:
-            return found
+            return excess
         if periods.due > upto:
             self.due = min(self.due, periods.due)
-        return found if self._calls is None else self._beside_calls(found, upto, periods.laps)
+        return excess if self._calls is None else self._beside_calls(excess, upto, periods.laps)
 
     def _beside_calls(
-        self, found: Found | None, upto: int, laps: int
-    ) -> Found | RepeatedCall | None:
-        """Return the finding for a text that may hold calls. ``found``: without regard to calls.
+        self, excess: Excess | None, upto: int, laps: int
+    ) -> Excess | RepeatedCall | None:
+        """Return the finding for a text that may hold calls. ``excess``: without regard to calls.
 
         Repeated calls are a repeating text, too, but the first of them can be delivered, so they
         take precedence. A repetition inside a call is held to the limits for arguments.
         """
         assert self._calls is not None
-        repeated = self._calls.look(self._text, upto, laps, found)
-        if repeated is not None or found is None or not self._calls.is_open:
-            return repeated or found
-        return found if self._is_too_much_written(found) else None
+        repeated = self._calls.look(self._text, upto, laps, excess)
+        if repeated is not None or excess is None or not self._calls.is_open:
+            return repeated or excess
+        return excess if self._is_too_much_written(excess) else None
 
-    def _is_too_much_written(self, found: Found) -> bool:
-        if found.rule != "period":
-            return found.rule == "reasoning"
-        enough = characters(self._about.rules, "arguments", len(found.lap), late=False)
-        return found.end - found.start >= enough
+    def _is_too_much_written(self, excess: Excess) -> bool:
+        if excess.rule != "period":
+            return excess.rule == "reasoning"
+        enough = characters(self._about.rules, "arguments", len(excess.lap), late=False)
+        return excess.end - excess.start >= enough

@@ -24,7 +24,7 @@ Kind = Literal["text", "reasoning", "arguments"]
 
 @frozen
 class About:
-    """What all rules know about one text."""
+    """The settings and the state that all rules share about one text."""
 
     rules: GenerationSettings
     kind: Kind
@@ -41,7 +41,7 @@ class Enough:
 
 
 @frozen
-class Found:
+class Excess:
     """A rule's finding: ``text[start:end]`` is too much."""
 
     rule: Rule
@@ -83,7 +83,7 @@ PHRASE_A_LAP: Final = 2.5  # ten times for the default ``min_laps`` of 4; others
 SENTENCES: Final = Enough(4, 1000)
 LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
-# A lap is signs if it has one word alone, or a smaller share of letters and marks of prose.
+# A lap counts as signs if it has one word alone, or a smaller share of letters and prose marks.
 LETTERS: Final = 0.85
 KINDS_OF_SIGNS: Final = 7  # different characters from which on a lap of signs is not a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
@@ -93,7 +93,7 @@ _WORD = re.compile(r"\w++")
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
     """Return from how many characters on a repetition with this period is too long."""
-    text = _of_text(rules, period)
+    text = _text_limit(rules, period)
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
@@ -105,7 +105,7 @@ def said(rules: GenerationSettings, *, late: bool) -> int:
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 
 
-def _of_text(rules: GenerationSettings, period: int) -> int:
+def _text_limit(rules: GenerationSettings, period: int) -> int:
     if period > LONG_PERIOD:
         return LONG.laps * period
     laps = rules.min_laps * period

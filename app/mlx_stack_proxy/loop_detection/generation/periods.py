@@ -11,7 +11,7 @@ so on. So all looks together take linear time, and a lap is found before it has 
 
 from __future__ import annotations
 
-from .limits import KINDS_OF_SIGNS, About, Found, Place, characters, is_signs
+from .limits import KINDS_OF_SIGNS, About, Excess, Place, characters, is_signs
 
 BLOCK = 64  # characters between two looks
 PROBE = 32  # the least number of characters to search for,
@@ -30,10 +30,10 @@ class Periods:
         self._about = about
         self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has
-        self.due = 0  # the length at which the first of these runs gets too long; 0: no runs
+        self.due = 0  # the length at which the first run of these periods is too long; 0: no runs
         self.laps = 0  # the laps at the text's end
 
-    def look(self, text: str, end: int) -> Found | None:
+    def look(self, text: str, end: int) -> Excess | None:
         """Return a repetition at the end of ``text[:end]`` that is too long."""
         runs = self._runs(text, end)
         self._periods = tuple(runs)
@@ -41,7 +41,7 @@ class Periods:
         for period, start in runs.items():
             enough = self._enough(text, start, end, period)
             if end - start >= enough:
-                return Found("period", start, end, text[end - period : end])
+                return Excess("period", start, end, text[end - period : end])
             due = start + enough
             self.due = min(self.due or due, due)
             self.laps = max(self.laps, (end - start) // period)
@@ -49,10 +49,10 @@ class Periods:
 
     def _runs(self, text: str, end: int) -> dict[int, int]:
         """Return the periods that the text's end has, each with the index where its run begins."""
-        begin = max(end - self._rules.window_chars, 0)
+        window_start = max(end - self._rules.window_chars, 0)
         runs: dict[int, int] = {}
         for period in self._periods:
-            start = _start(text, begin, end, period)
+            start = _start(text, window_start, end, period)
             if end - start >= 2 * period:
                 runs[period] = start
         if end % BLOCK:
@@ -60,14 +60,14 @@ class Periods:
         reach = min(_REACH * (end & -end), self._rules.window_chars // 3)
         size = max(PROBE, reach // _REACH_OF_PROBE)
         probe, stop = text[end - size : end], end - 1
-        first = max(end - size - reach, begin)
+        search_start = max(end - size - reach, window_start)
         for _ in range(_MOST_PLACES):
-            at = text.rfind(probe, first, stop)
-            if at < 0:
+            place = text.rfind(probe, search_start, stop)
+            if place < 0:
                 break
-            stop = at + size - 1
-            period = end - size - at
-            start = _start(text, begin, end, period)
+            stop = place + size - 1
+            period = end - size - place
+            start = _start(text, window_start, end, period)
             if end - start >= 2 * period:
                 runs.setdefault(period, start)
                 stop = min(stop, start + size)  # occurrences behind `start` are in this run
@@ -104,21 +104,24 @@ def _is_blank(lap: str) -> bool:
     return len(laps.strip()) <= 2
 
 
-def _start(text: str, begin: int, end: int, period: int) -> int:
-    """Return the lowest index from ``begin`` on from which ``text[:end]`` has the period.
+def _start(text: str, window_start: int, end: int, period: int) -> int:
+    """Return the lowest index, at least ``window_start``, where the period's run to ``end`` begins.
 
     The steps double while the text matches, then halve.
     """
-    left = end
+    matched_from = end
     step, growing = BLOCK, True
     while step:
-        step = min(step, left - period - begin)
-        fits = text[left - step : left] == text[left - period - step : left - period]
-        if fits:
-            left -= step
-        growing = growing and fits
+        step = min(step, matched_from - period - window_start)
+        matches = (
+            text[matched_from - step : matched_from]
+            == text[matched_from - period - step : matched_from - period]
+        )
+        if matches:
+            matched_from -= step
+        growing = growing and matches
         if growing:
             step *= 2
         else:
             step = (step + 1) // 2 if step > 1 else 0
-    return left - period
+    return matched_from - period

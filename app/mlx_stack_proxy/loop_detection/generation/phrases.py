@@ -23,7 +23,7 @@ from .limits import (
     PHRASE_LENGTH,
     SENTENCES,
     About,
-    Found,
+    Excess,
     is_signs,
     phrase_times,
     said,
@@ -44,28 +44,28 @@ class Phrases:
         self._times = phrase_times(about.rules)
         self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
 
-    def look(self, text: str, end: int) -> Found | None:
+    def look(self, text: str, end: int) -> Excess | None:
         """Return what the rule finds at the end of ``text[:end]``."""
-        first = max(end - self._reach, 0)
+        search_start = max(end - self._reach, 0)
         phrase = text[end - PHRASE_LENGTH : end]
         # Occurrences may overlap, and `count` misses those.
-        if 3 * text.count(phrase, first, end) < self._times or is_signs(phrase):
+        if 3 * text.count(phrase, search_start, end) < self._times or is_signs(phrase):
             return None
-        places = _places(text, phrase, first, end)[-self._times :]
-        laps = [text[a:b] for a, b in pairwise(places)]
+        places = _places(text, phrase, search_start, end)[-self._times :]
+        laps = [text[start:stop] for start, stop in pairwise(places)]
         if len(places) < self._times or len(set(laps)) > PHRASE_KINDS:
             return None
         if is_signs(laps[-1]) or self._fences.is_open(text, end, places[0]):
             return None
-        return Found("phrase", places[0], end, laps[-1])
+        return Excess("phrase", places[0], end, laps[-1])
 
 
-def _places(text: str, phrase: str, first: int, end: int) -> list[int]:
+def _places(text: str, phrase: str, search_start: int, end: int) -> list[int]:
     places = []
-    at = text.find(phrase, first, end)
-    while at >= 0:
-        places.append(at)
-        at = text.find(phrase, at + 1, end)
+    place = text.find(phrase, search_start, end)
+    while place >= 0:
+        places.append(place)
+        place = text.find(phrase, place + 1, end)
     return places
 
 
@@ -77,21 +77,21 @@ class Sentences:
     def __init__(self, about: About) -> None:
         self._about = about
 
-    def look(self, text: str, end: int) -> Found | None:
+    def look(self, text: str, end: int) -> Excess | None:
         """Return what the rule finds at the end of ``text[:end]``."""
         enough = said(self._about.rules, late=end > self._about.late)
-        begin = max(end - 2 * enough, 0)
-        if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
+        window_start = max(end - 2 * enough, 0)
+        if text.count(text[end - _PROBE : end], window_start, end) < SENTENCES.laps:
             return None
-        words = list(_WORD.finditer(text, begin, end))
-        said_words = [word[0] for word in words]
-        for period, laps in _laps(said_words):
-            start, last = words[-period * laps].start(), words[-period].start()
-            lap = text[last : words[-1].end() + 1]
+        matches = list(_WORD.finditer(text, window_start, end))
+        words = [word[0] for word in matches]
+        for period, laps in _laps(words):
+            start, lap_start = matches[-period * laps].start(), matches[-period].start()
+            lap = text[lap_start : matches[-1].end() + 1]
             if end - start < enough or _END.search(lap) is None or is_signs(lap):
                 continue
             if not self._about.fences.is_open(text, end, start):
-                return Found("sentences", start, end, lap)
+                return Excess("sentences", start, end, lap)
         return None
 
 
@@ -110,5 +110,5 @@ def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
     end = len(words) - laps * period
     if end < period:
         return False
-    one, other = words[end - period : end], words[end : end + period]
-    return sum([a != b for a, b in zip(one, other, strict=True)]) <= 1
+    lap, next_lap = words[end - period : end], words[end : end + period]
+    return sum([a != b for a, b in zip(lap, next_lap, strict=True)]) <= 1

@@ -22,9 +22,9 @@ from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDel
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
-from .calls import NativeCalls, Repeats, WrittenCalls
+from .calls import CallCounter, NativeCalls, WrittenCalls
 from .flow import Flow
-from .limits import Found, RepeatedCall
+from .limits import Excess, RepeatedCall
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
@@ -99,9 +99,9 @@ class ReplyWatch:
         piece = event.text  # type: ignore[union-attr]
         flow.waiting.append(piece)
         flow.length += len(piece)
-        if flow.length < flow.due or (found := flow.look()) is None:
+        if flow.length < flow.due or (finding := flow.look()) is None:
             return None
-        return self._verdict(found, event.choice, reasoning=kind is ReasoningDelta)  # type: ignore[union-attr]
+        return self._verdict(finding, event.choice, unseen=kind is ReasoningDelta)  # type: ignore[union-attr]
 
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
@@ -122,19 +122,21 @@ class ReplyWatch:
             if is_cut and choice.tool_calls:
                 choice.finish_reason = "tool_calls"
                 choice.text = choice.text if self._prose is None else self._prose
-            repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
-            kept = repeats.kept(choice.tool_calls)
-            if repeats.tool:
+            counter = CallCounter(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+            kept = counter.kept(choice.tool_calls)
+            if counter.tool:
                 choice.tool_calls = kept
                 reply.mended.add(index)
-                self._note_truncated(repeats.tool, is_cut)
+                self._note_truncated(counter.tool, is_cut)
 
     # While the reply comes
 
     def _new_text(self, choice: int) -> Flow:
-        most = self._rules.in_response.max_repeats
-        written = self._written[choice] = WrittenCalls(most, self._rules.exempt_tools, self._tools)
-        flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written)
+        limit = self._rules.in_response.max_repeats
+        written_calls = self._written[choice] = WrittenCalls(
+            limit, self._rules.exempt_tools, self._tools
+        )
+        flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
         return flow
 
     def _new_reasoning(self, choice: int) -> Flow:
@@ -145,8 +147,8 @@ class ReplyWatch:
         calls = self._calls.get(delta.choice)
         if calls is None:
             rules = self._rules
-            repeats = Repeats(rules.in_response.max_repeats, rules.exempt_tools)
-            calls = self._calls[delta.choice] = NativeCalls(repeats)
+            counter = CallCounter(rules.in_response.max_repeats, rules.exempt_tools)
+            calls = self._calls[delta.choice] = NativeCalls(counter)
         if calls.add(delta):
             self._cut = delta.choice
             return Cut(REPEATED_CALLS, "tool_calls")
@@ -156,36 +158,36 @@ class ReplyWatch:
             flow = self._arguments[key] = Flow(self._generation, "arguments", late=self._late)
         flow.waiting.append(delta.arguments)
         flow.length += len(delta.arguments)
-        if flow.length < flow.due or (found := flow.look()) is None:
+        if flow.length < flow.due or (finding := flow.look()) is None:
             return None
-        return self._verdict(found, delta.choice, reasoning=True)
+        return self._verdict(finding, delta.choice, unseen=True)
 
     def _verdict(
-        self, found: Found | RepeatedCall, choice: int, *, reasoning: bool = False
+        self, finding: Excess | RepeatedCall, choice: int, *, unseen: bool = False
     ) -> Verdict:
-        """Return the verdict on a finding. ``reasoning``: the finding is outside the visible text.
+        """Return the verdict on a finding.
 
-        All visible text can then be kept.
+        ``unseen``: the text is reasoning or arguments, so all visible text can be kept.
         """
-        if isinstance(found, RepeatedCall):
+        if isinstance(finding, RepeatedCall):
             self._cut = choice
             return Cut(REPEATED_CALLS, "stop")
         self._note_saved()
-        if found.rule == "reasoning":
+        if finding.rule == "reasoning":
             return OutputTruncated("reasoning")
         if self._exchange.second_opinion_on is not None:
-            return _loop(found)  # the second opinion failed: the first reply is delivered
+            return _loop(finding)  # the second opinion failed: the first reply is delivered
         self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
-        said = f"circuit_break;detector={DETECTOR}"
+        note = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
-            kept = found.start + len(found.lap.strip() and found.lap)
-            if reasoning:
+            kept = finding.start + len(finding.lap.strip() and finding.lap)
+            if unseen:
                 kept = self._texts[choice].length if choice in self._texts else 0
             self._stopped = _Stopped(choice, kept)
-            self.remarks.reply_notes["Loop"] = said
+            self.remarks.reply_notes["Loop"] = note
             return Cut("loop_detected", "stop")
-        self.remarks.notes["Loop"] = said
-        return _loop(found)
+        self.remarks.notes["Loop"] = note
+        return _loop(finding)
 
     # At its end
 
@@ -195,31 +197,34 @@ class ReplyWatch:
             choice.finish_reason = "length"  # the choice is incomplete
         elif not choice.tool_calls and index in self._written and self._stopped is None:
             choice.finish_reason = "length"  # the last call in its text may be incomplete
-            written = self._written[index]
-            self._prose, choice.text = written.before(choice.text), written.closed(choice.text)
+            written_calls = self._written[index]
+            self._prose, choice.text = (
+                written_calls.before(choice.text),
+                written_calls.closed(choice.text),
+            )
         if index in self._calls:  # the last call may be incomplete
             choice.tool_calls = choice.tool_calls[:-1]
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
-        said = self.remarks
-        said.reply_notes["Truncated"] = REPEATED_CALLS
-        if "Loop" not in self._exchange.notes and "Loop" not in said.notes:
-            said.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+        remarks = self.remarks
+        remarks.reply_notes["Truncated"] = REPEATED_CALLS
+        if "Loop" not in self._exchange.notes and "Loop" not in remarks.notes:
+            remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
         detail = {"tool": tool[:64]}
-        said.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
+        remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
         if cut:
             self._note_saved()
 
     def _note_saved(self) -> None:
         """Note how many tokens the model could still have written, if the request has a limit."""
         body = self._request.body if self._request is not None else {}
-        limits = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
-        known = [limit for limit in limits if isinstance(limit, int)]
-        if not known:
+        values = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        limits = [limit for limit in values if isinstance(limit, int)]
+        if not limits:
             return
         flows = [*self._texts.values(), *self._reasonings.values()]
         written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
-        saved = max(min(known) - written, 0)
+        saved = max(min(limits) - written, 0)
         self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
 
@@ -243,17 +248,17 @@ def _late(exchange: Exchange, settings: Settings) -> int:
     return tokens * BYTES_PER_OUTPUT_TOKEN
 
 
-def _loop(found: Found) -> LoopDetected:
-    what = f"{found.laps}x"
-    if len(found.lap) > 1:
-        what += f", every {len(found.lap)} characters"
+def _loop(excess: Excess) -> LoopDetected:
+    extent = f"{excess.laps}x"
+    if len(excess.lap) > 1:
+        extent += f", every {len(excess.lap)} characters"
     return LoopDetected(
         DETECTOR,
-        found.laps,
-        f"Repetitive generation detected ({what}). Consider rephrasing the request or trying a "
+        excess.laps,
+        f"Repetitive generation detected ({extent}). Consider rephrasing the request or trying a "
         "different approach.",
         hint=HINT,
         # A lap may begin anywhere: sorted, its characters are always the same.
-        pattern=f"{DETECTOR}:{digest(''.join(sorted(found.lap))):x}",
+        pattern=f"{DETECTOR}:{digest(''.join(sorted(excess.lap))):x}",
         generated=True,
     )

@@ -77,7 +77,7 @@ class Client:
     name: str
     title: str
     protocol: str
-    start: str  # the command that runs the client; a format string, with a Setup as `given`
+    start: str  # the command that runs the client; a format string, with a Setup as `proxy`
     shell: Callable[[Setup], Mapping[str, str]] | None = None  # variables, if these are enough
     file: str = ""  # where the client reads its settings, relative to the home folder
     form: Form = "json"
@@ -181,7 +181,7 @@ def _openai_shell(proxy: Setup) -> Mapping[str, str]:
     return {"OPENAI_BASE_URL": f"{proxy.url}/v1", "OPENAI_API_KEY": proxy.shell_key}
 
 
-_CLINE = 'cline auth -p openai-compatible -k "{given.shell_key}" -b {given.url}/v1 -m {given.model}'
+_CLINE = 'cline auth -p openai-compatible -k "{proxy.shell_key}" -b {proxy.url}/v1 -m {proxy.model}'
 CLIENTS = (
     Client(
         name="claude-code",

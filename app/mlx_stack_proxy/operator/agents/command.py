@@ -71,7 +71,7 @@ def _print(client: Client, proxy: Setup) -> int:
             print(f"export {name}={_quoted(value)}")
     elif client.settings is not None:
         print(text_of(client.settings(proxy), client.form), end="")
-    start = client.start.format(given=proxy)
+    start = client.start.format(proxy=proxy)
     if client.file:
         _say(f"# Then: {start}")
     elif start:

@@ -23,7 +23,7 @@ from .proposal import Proposal, propose
 from .rendering import LITELLM_LINES, text_of
 
 if TYPE_CHECKING:
-    from .looking import Found
+    from .looking import Inventory
 
 _DEFAULT = UpstreamSettings()
 _HTTP_PORT = 80
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(inside: bool, proposal: Proposal, inventory: Found, base_url: str) -> str:
+def _text(inside: bool, proposal: Proposal, inventory: Inventory, base_url: str) -> str:
     """Return the file's text, having checked that it loads. Raises :class:`SettingsError`."""
     upstream = {"base_url": base_url, "api_key_env": inventory.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
@@ -120,7 +120,7 @@ def _show_next_inside(output: Path, base_url: str) -> None:
     _say(f"Agents go on asking LiteLLM, at {base_url}/v1.")
 
 
-def _report(inventory: Found, proposal: Proposal) -> None:
+def _report(inventory: Inventory, proposal: Proposal) -> None:
     for tier in proposal.tiers:
         _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
     _points("", [*inventory.remarks, *proposal.remarks])

@@ -31,7 +31,7 @@ _HEALTH_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Found:
+class Inventory:
     """The models and files that were found; :func:`look` fills the fields in step by step."""
 
     groups: Groups = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Found:
     key_variable: str = UpstreamSettings().api_key_env or ""  # the variable with LiteLLM's key
 
 
-async def look(base_url: str, litellm_config: str | None) -> Found:
+async def look(base_url: str, litellm_config: str | None) -> Inventory:
     """Look everywhere. Raises :class:`CommandError` if LiteLLM's file can't be used.
 
     ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
     """
-    inventory = Found()
+    inventory = Inventory()
     config = _litellm_file(litellm_config, inventory)
     in_file = from_entries(mapping(config).get("model_list"))
     in_stack = _stack(inventory)
@@ -64,7 +64,7 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
     return inventory
 
 
-def _litellm_file(path: str | None, inventory: Found) -> Any:
+def _litellm_file(path: str | None, inventory: Inventory) -> Any:
     """Parse LiteLLM's file (at ``path``, else mlx-stack's); return None if there is none."""
     file = Path(path or MLX_STACK / "litellm.yaml").expanduser()
     if path is None and not file.exists():
@@ -76,7 +76,7 @@ def _litellm_file(path: str | None, inventory: Found) -> Any:
     return config
 
 
-def _stack(inventory: Found) -> Groups:
+def _stack(inventory: Inventory) -> Groups:
     """Return the groups of mlx-stack's stack: the one called default, else the newest."""
     files = list((MLX_STACK / "stacks").expanduser().glob("*.yaml"))
     if not files:
@@ -101,7 +101,7 @@ def _parsed(file: Path) -> Any:
         raise CommandError(f"{file} is not valid YAML") from None
 
 
-def _key(inventory: Found, config: Any) -> str | None:
+def _key(inventory: Inventory, config: Any) -> str | None:
     """Return LiteLLM's key from the environment or from its file, for our own questions only."""
     variable, literal = advice.master_key(config)
     inventory.key_variable = variable or inventory.key_variable
@@ -115,7 +115,7 @@ def _key(inventory: Found, config: Any) -> str | None:
     return literal
 
 
-async def _live(upstream: Upstream, base_url: str, key: str | None, inventory: Found) -> Groups:
+async def _live(upstream: Upstream, base_url: str, key: str | None, inventory: Inventory) -> Groups:
     """Return the model groups that LiteLLM lists; none if it can't be asked."""
     litellm = f"LiteLLM at {base_url}"
     try:

@@ -19,7 +19,7 @@ LABEL: Final = 10  # columns of a part's label
 EVENING: Final = 20  # o'clock: a night begins then, and has twelve hours
 DEFAULT: Final = "12h"
 
-Found = dict[str, Any]  # the proxy's answer, or a part of it
+Json = dict[str, Any]  # the proxy's answer, or a part of it
 
 
 def add_arguments(report: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def night(now: float) -> tuple[float, float]:
     return start, min(now, start + 12 * 3600)
 
 
-def screen(report: Found) -> Iterator[str]:
+def screen(report: Json) -> Iterator[str]:
     """Yield the report's lines. ``report``: the JSON of ``/mlx-stack/report``."""
     yield _title(report)
     for part in report["said"]:
@@ -71,11 +71,11 @@ def _part(label: str, lines: list[str]) -> Iterator[str]:
         yield from wrapped(line, WIDTH, first, f"{margin}  ")
 
 
-def _advice(item: Found) -> list[str]:
+def _advice(item: Json) -> list[str]:
     return [item["says"], f"  {item['setting'].rpartition('.')[0]}: {item['line']}"]
 
 
-def markdown(report: Found) -> Iterator[str]:
+def markdown(report: Json) -> Iterator[str]:
     yield f"# {_title(report)}"
     for part in report["said"]:
         yield from ("", f"## {part['about'].capitalize()}", "")
@@ -87,7 +87,7 @@ def markdown(report: Found) -> Iterator[str]:
         yield f"- {item['says']} In `{item['setting'].rpartition('.')[0]}`: `{item['line']}`"
 
 
-def _title(report: Found) -> str:
+def _title(report: Json) -> str:
     start, end = time.localtime(report["since"]), time.localtime(report["until"])
     same_day = start[:3] == end[:3]
     until = time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", end)

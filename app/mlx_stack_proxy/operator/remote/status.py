@@ -22,7 +22,7 @@ NAME = 24  # characters of a budget's name, at most
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
 
-Found = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
+Json = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
 
 
 def add_arguments(status: argparse.ArgumentParser) -> None:
@@ -73,12 +73,12 @@ def _look(remote: Remote) -> Group | Text:
         return Text(f"{time.strftime('%H:%M:%S')} {error}", style="bold red")
 
 
-def screen(status: Found, url: str, now: float) -> Group:
+def screen(status: Json, url: str, now: float) -> Group:
     """Return the screen. ``status``: the whole status; ``now``: seconds since the epoch."""
     return Group(_head(status, url, now), Text(), _tiers(status, now), Text(), _totals(status))
 
 
-def _head(status: Found, url: str, now: float) -> Text:
+def _head(status: Json, url: str, now: float) -> Text:
     parts = [
         f"mlx-stack-proxy {status['version']} at {url}",
         "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
@@ -98,7 +98,7 @@ def _head(status: Found, url: str, now: float) -> Text:
     return line
 
 
-def _configuration(configuration: Found) -> tuple[str, str]:
+def _configuration(configuration: Json) -> tuple[str, str]:
     """Return the line and its style on settings that were refused or need a restart."""
     if configuration["refused"]:
         further = len(configuration["refused"]) - 1
@@ -107,7 +107,7 @@ def _configuration(configuration: Found) -> tuple[str, str]:
     return f"\nrestart due for: {', '.join(configuration['restart_due'])}", "yellow"
 
 
-def _pressure(memory: Found) -> tuple[str, str]:
+def _pressure(memory: Json) -> tuple[str, str]:
     level = str(memory["level"])
     text = level
     if level != "normal":
@@ -116,7 +116,7 @@ def _pressure(memory: Found) -> tuple[str, str]:
     return text, f"not bold {_STATES.get(level, 'bold red')}"
 
 
-def _tiers(status: Found, now: float) -> Table:
+def _tiers(status: Json, now: float) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("tier", max_width=12, no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
@@ -138,16 +138,16 @@ def _rate(tokens: float) -> str:
     return f"{tokens:.1f}" if tokens < 1000 else number(tokens)
 
 
-def _state(tier: Found, now: float) -> Text:
+def _state(tier: Json, now: float) -> Text:
     state = str(tier["state"])
     seconds = round((tier["degraded_until"] or 0) - now)
     label = f"down {_span(seconds)}" if seconds > 0 else "probing" if state == "degraded" else state
     return Text(label, style=_STATES.get(state, "bold red"))
 
 
-def _totals(status: Found) -> Table:
+def _totals(status: Json) -> Table:
     day = status["day"]
-    counts: Found = defaultdict(int, day["totals"] if day else {})
+    counts: Json = defaultdict(int, day["totals"] if day else {})
     totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
     totals |= {name: number(n) for name, n in counts.items()}
     for name, singular, plural in _NOUNS:
@@ -180,7 +180,7 @@ def counted(count: float, singular: str, plural: str) -> str:
     return f"{number(count)} {singular if count == 1 else plural}"
 
 
-def _bar(budget: Found) -> Text:
+def _bar(budget: Json) -> Text:
     share = budget["used"] / budget["limit"]
     filled = min(BAR, round(share * BAR))
     style = "bold red" if share >= 1 else "yellow" if share >= 0.8 else "green"

@@ -59,10 +59,10 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether an object that may be a call follows ``[`` or a fence's opening line."""
-    at = skip_space(text, pos)
-    while at < len(text) and text[at] == "[":
-        at = skip_space(text, at + 1)
-    return at == len(text) or (text[at] == "{" and follow(text, at + 1, tools))
+    index = skip_space(text, pos)
+    while index < len(text) and text[index] == "[":
+        index = skip_space(text, index + 1)
+    return index == len(text) or (text[index] == "{" and follow(text, index + 1, tools))
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -73,11 +73,11 @@ def read(src: Source, start: int) -> Block | None:
     calls: list[Call] = []
     end = start
     while len(calls) < MAX_CALLS:
-        found = read_calls(src, end, _STOP, bare_envelope)
-        if found is None or all(is_definition(src.tools, call) for call in found[0]):
+        reading = read_calls(src, end, _STOP, bare_envelope)
+        if reading is None or all(is_definition(src.tools, call) for call in reading[0]):
             break
-        calls += found[0]
-        end = behind(_CLOSER.match(src.text, found[1]), found[1])
+        calls += reading[0]
+        end = behind(_CLOSER.match(src.text, reading[1]), reading[1])
     marked = src.text.startswith(FENCES, start)
     if not calls or not (marked or _is_whole(src, start, end)):
         return None
@@ -85,14 +85,16 @@ def read(src: Source, start: int) -> Block | None:
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
-    """Whether these calls are the whole reply, or all of it but one more call that was cut off."""
+    """Whether these calls are the whole reply; one more call behind them may have been cut off."""
     begun = _BEGUN.match(src.text, end)
     if begun is None:
         return src.is_whole_reply(start, end)
-    judge = follow if begun[1] == "{" else follow_list
-    half = judge(src.text, begun.end(), src.tools)
+    follows = follow if begun[1] == "{" else follow_list
+    may_follow = follows(src.text, begun.end(), src.tools)
     return (
-        half and "```" not in src.text[begun.end() :] and begins_reply(src.text, start, src.floor)
+        may_follow
+        and "```" not in src.text[begun.end() :]
+        and begins_reply(src.text, start, src.floor)
     )
 
 

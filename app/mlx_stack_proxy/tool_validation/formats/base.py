@@ -24,7 +24,7 @@ from ..tools import ToolSet
 READING_BUDGET = 2_000_000
 # More calls than this in one reply are a loop, not a plan; the rest of the reply stays text.
 MAX_CALLS = 256
-# Characters before a place that decide about it, the same in a whole text and in a stream.
+# How many characters before a place decide about it, in a whole text and in a stream alike.
 WINDOW = 400
 
 # The tags that close a call or a value in the formats with tags; a pattern.
@@ -54,7 +54,7 @@ class Block:
     """A stretch of text that a reader has read."""
 
     end: int  # the index behind it
-    calls: tuple[Call, ...]  # without any, the scanner skips the stretch
+    calls: tuple[Call, ...]  # if there are none, the scanner skips the stretch
     text: str = ""  # prose inside the stretch, which stays in the reply's content
 
 
@@ -64,7 +64,7 @@ class Source:
     ``floor``: the index behind the last reasoning or call; no decision looks before it.
     """
 
-    __slots__ = ("_found", "budget", "floor", "text", "tools")
+    __slots__ = ("_searches", "budget", "floor", "text", "tools")
 
     def __init__(self, text: str, tools: ToolSet, floor: int = 0) -> None:
         self.text = text
@@ -72,22 +72,22 @@ class Source:
         self.floor = floor
         self.budget = READING_BUDGET  # characters that failed readings may still examine
         # Needle → where its last search began, and the index found (-1: none).
-        self._found: dict[str, tuple[int, int]] = {}
+        self._searches: dict[str, tuple[int, int]] = {}
 
     def find(self, needle: str, start: int) -> int:
         """Like ``text.find``; caches the last answer, so a missing closer is searched only once."""
-        known = self._found.get(needle)
-        if known is not None:
-            since, at = known
-            if since <= start and (at < 0 or start <= at):
-                return at
-        at = self.text.find(needle, start)
-        self._found[needle] = (start, at)
-        return at
+        cached = self._searches.get(needle)
+        if cached is not None:
+            searched_from, index = cached
+            if searched_from <= start and (index < 0 or start <= index):
+                return index
+        index = self.text.find(needle, start)
+        self._searches[needle] = (start, index)
+        return index
 
     def find_first(self, needles: tuple[str, ...], start: int) -> int:
         """Return the lowest index of any of ``needles``; the text's length if there is none."""
-        hits = [at for at in (self.find(needle, start) for needle in needles) if at >= 0]
+        hits = [index for index in (self.find(needle, start) for needle in needles) if index >= 0]
         return min(hits) if hits else len(self.text)
 
     def spend(self, characters: int) -> None:
@@ -98,8 +98,8 @@ class Source:
 
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
-        behind = behind_tail(self.text, end)
-        return begins_reply(self.text, start, self.floor) and not self.text[behind:].strip()
+        tail_end = behind_tail(self.text, end)
+        return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
 def behind_tail(text: str, pos: int) -> int:
@@ -139,35 +139,37 @@ class Format:
     follow: Follow | None = None
 
 
-def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> bool:
-    """Whether one of ``wanted`` stands at ``pos``, or may stand there once more text has come."""
-    if text.startswith(wanted, pos):
+def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
+    """Whether one of ``words`` stands at ``pos``, or may stand there once more text has come."""
+    if text.startswith(words, pos):
         return True
-    rest = text[pos : pos + max(map(len, wanted), default=0)]
-    return pos + len(rest) == len(text) and any(item.startswith(rest) for item in wanted)
+    tail = text[pos : pos + max(map(len, words), default=0)]
+    return pos + len(tail) == len(text) and any(item.startswith(tail) for item in words)
 
 
-def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
+def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
     """Make a reader for calls behind ``begin``, each followed by ``end``, all followed by ``last``.
 
-    The three are patterns; each may be missing in a text. ``one`` reads a single call.
+    The three are patterns; each may be missing in a text. ``read_one`` reads a single call.
     """
-    first, closer, finish = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
+    opening, call_end, block_end = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
 
     def read(src: Source, start: int) -> Block | None:
         calls: list[Call] = []
-        at = behind(first.match(src.text, start), start)
-        while len(calls) < MAX_CALLS and (found := one(src, at)) is not None:
-            calls += found[0]
-            at = behind(closer.match(src.text, found[1]), found[1])
-        return Block(behind(finish.match(src.text, at), at), tuple(calls)) if calls else None
+        index = behind(opening.match(src.text, start), start)
+        while len(calls) < MAX_CALLS and (reading := read_one(src, index)) is not None:
+            calls += reading[0]
+            index = behind(call_end.match(src.text, reading[1]), reading[1])
+        return (
+            Block(behind(block_end.match(src.text, index), index), tuple(calls)) if calls else None
+        )
 
     return read
 
 
-def behind(found: re.Match[str] | None, pos: int) -> int:
+def behind(match: re.Match[str] | None, pos: int) -> int:
     """Return the index behind a match at ``pos``; ``pos`` if there is no match."""
-    return found.end() if found else pos
+    return match.end() if match else pos
 
 
 # Single values: JSON as models write it, and objects' JSON text
@@ -202,8 +204,8 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
     """Read the JSON object at ``pos``: its members and the index behind it; None if none."""
-    found = json_value(src, pos, mark)
-    return found if found is not None and isinstance(found[0], dict) else None
+    reading = json_value(src, pos, mark)
+    return reading if reading is not None and isinstance(reading[0], dict) else None
 
 
 def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:

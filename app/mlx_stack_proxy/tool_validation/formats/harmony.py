@@ -36,10 +36,10 @@ _HEADER = 400  # characters that the header before `<|message|>` may have
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a message other than the final one may begin: only the final text need not wait."""
-    at = skip_space(text, pos)
-    if text.startswith("assistant", at):
-        at = skip_space(text, at + len("assistant"))
-    return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
+    index = skip_space(text, pos)
+    if text.startswith("assistant", index):
+        index = skip_space(text, index + len("assistant"))
+    return one_of(text, index, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -53,12 +53,12 @@ def read(src: Source, start: int) -> Block | None:
     texts: list[str] = []
     end = thought = start
     for _ in range(4 * MAX_CALLS):
-        at = skip_space(src.text, end)
-        message = src.text.find(MESSAGE, at, at + _HEADER)
-        begun = at == start and begins_reply(src.text, start, src.floor)
-        if message < 0 or not (begun or src.text.startswith((START, CHANNEL), at)):
+        index = skip_space(src.text, end)
+        message = src.text.find(MESSAGE, index, index + _HEADER)
+        begun = index == start and begins_reply(src.text, start, src.floor)
+        if message < 0 or not (begun or src.text.startswith((START, CHANNEL), index)):
             break
-        header = src.text[at:message]
+        header = src.text[index:message]
         body = message + len(MESSAGE)
         to, channel = _TO.search(header), _CHANNEL.search(header)
         thinks = to is None and channel is not None and channel.group(1) == "analysis"
@@ -70,8 +70,8 @@ def read(src: Source, start: int) -> Block | None:
             if channel is not None and not thinks:
                 texts.append(src.text[body:stop].strip())
         closer = _CLOSER.match(src.text, stop)
-        before, end = end, closer.end() if closer else stop
-        if thinks and thought == before:
+        previous_end, end = end, closer.end() if closer else stop
+        if thinks and thought == previous_end:
             thought = end
     if calls:
         return Block(end, tuple(calls), "\n\n".join(texts))

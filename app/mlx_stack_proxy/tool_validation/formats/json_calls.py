@@ -42,7 +42,7 @@ _HEAD = 2_000  # characters of broken JSON in which the name is searched
 
 
 def envelope(members: Members) -> list[Call]:
-    """Return the calls that one JSON object stands for; none if it is not a call."""
+    """Return the calls that one JSON object stands for; [] if the object is no call."""
     for key in LIST_KEYS:
         if key in members and isinstance(members[key], list):
             return [call for item in members[key] for call in _nested(item)]
@@ -71,8 +71,10 @@ def bare_envelope(members: Members) -> list[Call]:
     """
     if not members.keys() <= _KNOWN_KEYS:
         return []
-    inside = [members[key] for key in NESTED_KEYS if key in members]
-    if any(isinstance(one, dict) and not one.keys() <= _KNOWN_KEYS for one in inside):
+    nested_values = [members[key] for key in NESTED_KEYS if key in members]
+    if any(
+        isinstance(nested, dict) and not nested.keys() <= _KNOWN_KEYS for nested in nested_values
+    ):
         return []  # with a description, say: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
@@ -83,8 +85,8 @@ def bare_envelope(members: Members) -> list[Call]:
 
 def is_definition(tools: ToolSet, call: Call) -> bool:
     """Whether an apparent call only defines a tool: its arguments are a parameter schema."""
-    given = json_object(call.arguments) or {}
-    described = given.get("type") == "object" and isinstance(given.get("properties"), dict)
+    arguments = json_object(call.arguments) or {}
+    described = arguments.get("type") == "object" and isinstance(arguments.get("properties"), dict)
     return described and "properties" not in tools.schema_of(call.name).properties
 
 
@@ -116,19 +118,19 @@ def read_calls(
     ends at the next of ``stop``, with raw text as its arguments; without ``stop`` it is no call.
     """
     text = src.text
-    at = skip_space(text, pos)
-    fence = _OPEN_FENCE.match(text, at)
-    end = fence.end() if fence else at
+    index = skip_space(text, pos)
+    fence = _OPEN_FENCE.match(text, index)
+    end = fence.end() if fence else index
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        following = _NEXT.match(text, end)
-        if following is None:
+        next_object = _NEXT.match(text, end)
+        if next_object is None:
             break
-        read = _read_object(src, following.end(), stop, shape)
-        if read is None:
+        reading = _read_object(src, next_object.end(), stop, shape)
+        if reading is None:
             break
-        calls += read[0]
-        end = read[1]
+        calls += reading[0]
+        end = reading[1]
     if not calls:
         return None
     return calls, behind(_REST.match(text, end), end)
@@ -137,12 +139,12 @@ def read_calls(
 def _read_object(
     src: Source, pos: int, stop: tuple[str, ...], shape: Shape
 ) -> tuple[list[Call], int] | None:
-    read = json_members(src, pos)
-    if read is not None:
-        calls = shape(read[0])
+    reading = json_members(src, pos)
+    if reading is not None:
+        calls = shape(reading[0])
         if calls:
-            return calls, read[1]
-        src.spend(read[1] - pos)
+            return calls, reading[1]
+        src.spend(reading[1] - pos)
         return None
     return _read_broken(src, pos, stop) if stop else None
 
@@ -155,11 +157,11 @@ def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Cal
         return None
     end = src.find_first(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
-    at = skip_space(text, arguments.end()) if arguments else end
-    if not text.startswith("{", at):
+    index = skip_space(text, arguments.end()) if arguments else end
+    if not text.startswith("{", index):
         src.spend(end - pos)
         return None
-    return [Call(name[1], _raw_arguments(text[at:end]))], end
+    return [Call(name[1], _raw_arguments(text[index:end]))], end
 
 
 def _raw_arguments(text: str) -> str:
@@ -178,15 +180,15 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     arguments don't parse. ``mark``: the quotation mark of Gemma's dialect.
     """
     text = src.text
-    at = skip_space(text, pos)
-    fence = _OPEN_FENCE.match(text, at)
-    at = skip_space(text, fence.end()) if fence else at
-    found = json_members(src, at, mark) if text.startswith("{", at) else None
-    if found is not None:
-        end = behind((_CLOSE_FENCE if fence else _STRAY).match(text, found[1]), found[1])
-        return _object(text[at : found[1]], found[0]), end
-    end = src.find_first(stop, at)
-    raw = text[at:end].strip().removesuffix("```").rstrip()
+    index = skip_space(text, pos)
+    fence = _OPEN_FENCE.match(text, index)
+    index = skip_space(text, fence.end()) if fence else index
+    reading = json_members(src, index, mark) if text.startswith("{", index) else None
+    if reading is not None:
+        end = behind((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
+        return _object(text[index : reading[1]], reading[0]), end
+    end = src.find_first(stop, index)
+    raw = text[index:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end
 
 
@@ -197,8 +199,8 @@ def _object(written: str, members: Members) -> str:
 
 def close(text: str, pos: int, closers: tuple[str, ...]) -> int:
     """Return the index behind the closer that follows ``pos``; ``pos`` if none follows."""
-    at = skip_space(text, pos)
+    index = skip_space(text, pos)
     for closer in closers:
-        if text.startswith(closer, at):
-            return at + len(closer)
+        if text.startswith(closer, index):
+            return index + len(closer)
     return pos

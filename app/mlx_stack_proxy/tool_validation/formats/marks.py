@@ -35,10 +35,10 @@ def follow_call(text: str, pos: int, tools: ToolSet) -> bool:
 
     Behind the name must come a bracket, a tag or a ``key=``.
     """
-    at = skip_space(text, pos)
-    if at == len(text) or text[at] in "[{<\"'`":
+    index = skip_space(text, pos)
+    if index == len(text) or text[index] in "[{<\"'`":
         return True
-    name = _WORD.match(text, at)
+    name = _WORD.match(text, index)
     return name is not None and bool(_BEHIND_NAME.match(text, skip_space(text, name.end())))
 
 
@@ -47,14 +47,14 @@ def named(head: str, *stop: str, mark: str = "") -> One:
 
     ``stop``: texts that end arguments which can't be read. ``mark``: Gemma's quotation mark.
     """
-    each = re.compile(r"\s*+" + head)
+    pattern = re.compile(r"\s*+" + head)
 
     def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
-        found = each.match(src.text, pos)
-        if found is None:
+        match = pattern.match(src.text, pos)
+        if match is None:
             return None
-        arguments, end = object_text(src, found.end(), stop, mark)
-        return [Call(found["name"], arguments)], end
+        arguments, end = object_text(src, match.end(), stop, mark)
+        return [Call(match["name"], arguments)], end
 
     return read
 
@@ -76,11 +76,11 @@ def closers(*marks: str) -> str:
     return r"\s*+(?:" + "|".join(map(re.escape, marks)) + ")"
 
 
-def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
-    """Make a row for Python behind a mark; the pattern ``before`` precedes each call."""
-    begin = re.escape(opener) + r"\s*+" + before
+def _python(name: str, opener: str, closer: str, call_start: str = "") -> Format:
+    """Make a row for Python behind a mark; the pattern ``call_start`` precedes each call."""
+    prefix = re.escape(opener) + r"\s*+" + call_start
     read = in_marks(
-        python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
+        python_calls.read_calls, prefix, call_start and rf"\s*+,?\s*+{call_start}", closers(closer)
     )
     # A special token begins a call; prose may mention the other marks.
     return Format(name, (opener,), read, follow=None if opener[:2] == "<|" else python_calls.follow)
@@ -139,7 +139,9 @@ _PYTHON_ROWS = (
 _SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
 DEEPSEEK_CALLS = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
 _CALLS_BEGIN = tuple(
-    f"<{bar}tool{gap}calls{begin}{bar}>" for bar, gap in _SPELLINGS for begin in (f"{gap}begin", "")
+    f"<{bar}tool{gap}calls{ending}{bar}>"
+    for bar, gap in _SPELLINGS
+    for ending in (f"{gap}begin", "")
 )
 
 

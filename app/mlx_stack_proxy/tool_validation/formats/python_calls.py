@@ -37,18 +37,18 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     arguments.
     """
     text = src.text
-    at = skip_space(text, pos)
-    listed = text.startswith("[", at)
-    at = end = skip_space(text, at + 1) if listed else at
+    index = skip_space(text, pos)
+    listed = text.startswith("[", index)
+    index = end = skip_space(text, index + 1) if listed else index
     calls: list[Call] = []
-    while len(calls) < MAX_CALLS and (call := read_call(src, at)) is not None:
+    while len(calls) < MAX_CALLS and (call := read_call(src, index)) is not None:
         calls.append(call[0])
         end = call[1]
-        at = behind(_BETWEEN.match(text, end), end)
+        index = behind(_BETWEEN.match(text, end), end)
     if listed:
-        if not text.startswith("]", at):
+        if not text.startswith("]", index):
             return None
-        end = at + 1
+        end = index + 1
     return (calls, end) if calls else None
 
 
@@ -60,10 +60,14 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
         return None
     reader = Reader(src.text, opening, python=True)
     try:
-        given = reader.arguments()
+        arguments = reader.arguments()
     except (Unreadable, RecursionError):
-        given = None
-    bound = None if given is None or BRACKETS & reader.used.keys() else _bind(src, name[0], given)
+        arguments = None
+    bound = (
+        None
+        if arguments is None or BRACKETS & reader.used.keys()
+        else _bind(src, name[0], arguments)
+    )
     if bound is None:
         src.spend(max(reader.position - pos, 0) + 1)
         return None
@@ -72,18 +76,18 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
     return Call(bare, dumps(bound)), reader.position
 
 
-def _bind(src: Source, name: str, given: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
+def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
     """Return the arguments by name; None if a positional one can't be assigned.
 
     A single positional value goes to the tool's only parameter; a single object of declared names
     is all the arguments.
     """
-    bound = {key: value for key, value in given if key is not None}
-    if len(bound) == len(given):
+    bound = {key: value for key, value in arguments if key is not None}
+    if len(bound) == len(arguments):
         return bound
     parameters = list(src.tools.schema_of(name).properties)
-    value = given[0][1]
-    if len(given) > 1:
+    value = arguments[0][1]
+    if len(arguments) > 1:
         return None
     if isinstance(value, dict) and (not parameters or value.keys() <= set(parameters)):
         return value
@@ -102,8 +106,8 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
         return pos == len(text)
     if name.end() == len(text):
         return len(name[0]) <= MAX_NAME
-    at = skip_space(text, name.end())
-    bracket = at == len(text) or text[at] in brackets
+    index = skip_space(text, name.end())
+    bracket = index == len(text) or text[index] in brackets
     return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
 
 
@@ -111,9 +115,9 @@ def _read_list(src: Source, start: int) -> Block | None:
     """Read ``[a(x=1), b()]``, or several such lists, if they are the whole reply."""
     calls: list[Call] = []
     end = start
-    while len(calls) < MAX_CALLS and (found := read_calls(src, end)):
-        calls += found[0]
-        end = found[1]
+    while len(calls) < MAX_CALLS and (reading := read_calls(src, end)):
+        calls += reading[0]
+        end = reading[1]
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
@@ -132,11 +136,11 @@ def _read_code(src: Source, start: int) -> Block | None:
     end = behind(_OPENING.match(text, start), start)
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        found = read_calls(src, behind(_STATEMENT.match(text, end), end))
-        printed = _PRINTED.match(text, found[1]) if found else None
-        if found is None or printed is None:
+        reading = read_calls(src, behind(_STATEMENT.match(text, end), end))
+        printed = _PRINTED.match(text, reading[1]) if reading else None
+        if reading is None or printed is None:
             break
-        calls += found[0]
+        calls += reading[0]
         end = printed.end()
     closed = _CLOSING.match(text, end)
     if not calls or (closed is None and text.startswith("```", start)):
@@ -146,12 +150,12 @@ def _read_code(src: Source, start: int) -> Block | None:
 
 def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether ``tool_code = name(``, or ``name(`` on the next line, may call a tool."""
-    found = _OPENING.match(text, pos - len("tool_code"))
-    begin = _STATEMENT.match(text, found.end()) if found else None
-    if begin is None:
+    opening = _OPENING.match(text, pos - len("tool_code"))
+    statement = _STATEMENT.match(text, opening.end()) if opening else None
+    if statement is None:
         return skip_space(text, pos) == len(text)
-    rest = text[begin.end() :]
-    return "print(".startswith(rest) or follow(text, begin.end(), tools)
+    tail = text[statement.end() :]
+    return "print(".startswith(tail) or follow(text, statement.end(), tools)
 
 
 FENCES = ("```tool_code", "```tool_call", "```tool_calls")

@@ -28,12 +28,12 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 def read(src: Source, start: int) -> Block | None:
     """Read the action and its input; the block includes an invented observation and the rest."""
-    found = _read(src, start)
-    if found is None:
+    reading = _read(src, start)
+    if reading is None:
         return None
-    if _OBSERVATION.match(src.text, found[1]):
-        return Block(len(src.text), tuple(found[0]), src.text[found[1] :])
-    return Block(found[1], tuple(found[0]))
+    if _OBSERVATION.match(src.text, reading[1]):
+        return Block(len(src.text), tuple(reading[0]), src.text[reading[1] :])
+    return Block(reading[1], tuple(reading[0]))
 
 
 FORMATS = (Format("react", ("Action:",), read, Where.LINE, follow),)

@@ -73,7 +73,8 @@ class Scanner:
         # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None  # the stretch that `pos` is in
-        self._json = -1  # index of a JSON value at the reply's beginning that is judged already
+        # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
+        self._judged_json = -1
         self._judgements = 0
         self._match: re.Match[str] | None = None  # the next trigger, if it is known
 
@@ -85,36 +86,36 @@ class Scanner:
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
-        self._json = max(self._json - cut, -1)
+        self._judged_json = max(self._judged_json - cut, -1)
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
-        """Move ``pos`` to the next place where a call may begin, or may once more text has come.
+        """Move ``pos`` to the next place where a call begins or may begin once more text has come.
 
         ``final``: the text is complete; return the place as a candidate, None at the text's end.
-        Otherwise return None.
+        If the text is still arriving, return None.
         """
-        begun = len(self.text) if final else -1
+        undecided_start = len(self.text) if final else -1
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
             if self._judgements > MAX_JUDGED:  # take the rest as text
                 self.pos = len(self.text)
                 return None
-            if (json := self._judge_json()) is not None:
-                return json if final else None
+            if (candidate := self._judge_json()) is not None:
+                return candidate if final else None
             match = self._next_trigger()
-            if begun < self.pos:
-                begun = self._beginning()
+            if undecided_start < self.pos:
+                undecided_start = self._beginning()
             # The beginning of a longer opener comes first, for the opener may cover the match.
-            if match is None or match.start() >= begun:
-                self.pos = begun
+            if match is None or match.start() >= undecided_start:
+                self.pos = undecided_start
                 return None
-            found = self._judge(match, final)
-            if found is None or isinstance(found, Candidate):
+            judgement = self._judge(match, final)
+            if judgement is None or isinstance(judgement, Candidate):
                 self.pos = match.start()
-                return found if final else None
-            self.pos = found
+                return judgement if final else None
+            self.pos = judgement
 
     @property
     def idle(self) -> bool:
@@ -127,11 +128,15 @@ class Scanner:
         """Return a candidate for JSON or a Python list at the reply's beginning, else None."""
         value = _JSON.match(self.text, self.pos)
         start = value.end() - 1 if value else -1
-        if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
+        if (
+            start < 0
+            or start == self._judged_json
+            or not begins_reply(self.text, start, self.floor)
+        ):
             return None
-        if able := self._able(ROWS[self.text[start]], start, start + 1):
-            return Candidate(start, 1, able)
-        self._json = start
+        if formats := self._possible_formats(ROWS[self.text[start]], start, start + 1):
+            return Candidate(start, 1, formats)
+        self._judged_json = start
         return None
 
     def reject(self, candidate: Candidate) -> None:
@@ -139,13 +144,13 @@ class Scanner:
         self._judgements += 1
         self.pos = candidate.start + candidate.length
         if candidate.length == 1:
-            self._json = candidate.start
+            self._judged_json = candidate.start
         if candidate.fence:
             self._skipped = _fence_end(candidate.fence)
 
-    def extend(self, more: str) -> None:
+    def extend(self, text: str) -> None:
         """Append text that has arrived."""
-        self.text += more
+        self.text += text
         self._match = None
 
     def _next_trigger(self) -> re.Match[str] | None:
@@ -173,16 +178,16 @@ class Scanner:
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
         if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
             tag = -1
-        for found in FIRST.finditer(text, max(self.pos, size - LONGEST)):
-            at = found.start()
-            if may_become(WORDS, text[at:]) and (
-                text[at] not in LINE_STARTS or self._starts_line(at)
+        for match in FIRST.finditer(text, max(self.pos, size - LONGEST)):
+            index = match.start()
+            if may_become(WORDS, text[index:]) and (
+                text[index] not in LINE_STARTS or self._starts_line(index)
             ):
-                return at if tag < 0 or not self._starts_line(tag) else min(at, tag)
+                return index if tag < 0 or not self._starts_line(tag) else min(index, tag)
         return tag if tag >= 0 and self._starts_line(tag) else size
 
-    def _starts_line(self, at: int) -> bool:
-        return context.starts_line(self.text, at, self.floor)
+    def _starts_line(self, index: int) -> bool:
+        return context.starts_line(self.text, index, self.floor)
 
     def _judge(self, match: re.Match[str], final: bool) -> Candidate | int | None:
         """Return a candidate, or the index to go on from; None if more text must come first."""
@@ -195,23 +200,23 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        own = word in own_tags(self.tools.names)
-        rows = [*([TOOL] if own else ()), *ROWS.get(word, ())]
-        if not rows:  # an element that no tool is named after
+        is_own_tag = word in own_tags(self.tools.names)
+        rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
+        if not rows:  # the element has no tool's name
             return start + 1
-        able = self._able(rows, start, end)
-        if not able:
+        formats = self._possible_formats(rows, start, end)
+        if not formats:
             return self._judged(start + 1)
         closer = context.closer_at(self.text, start, final, self.floor)
         if closer is None:
-            return Candidate(start, len(word), able)
+            return Candidate(start, len(word), formats)
         if not closer:
             return None
         self._skipped = _up_to(closer)
         return self._judged(end)
 
-    def _able(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
-        """Return the formats of which a call may begin here."""
+    def _possible_formats(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
+        """Return the rows whose calls may begin here."""
         return tuple(row for row in rows if self._may_begin(row, start, end))
 
     def _may_begin(self, row: Format, start: int, end: int) -> bool:
@@ -237,8 +242,8 @@ class Scanner:
         if self.text.startswith("`", end):
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        if able := self._able(rows, start, end):
-            return Candidate(start, end - start, able, run)
+        if formats := self._possible_formats(rows, start, end):
+            return Candidate(start, end - start, formats, run)
         self._skipped = _fence_end(run)
         return self._judged(end)
 
@@ -250,8 +255,8 @@ class Scanner:
 def _up_to(closer: str, reasoning: bool = False) -> _Skipped:
     """Skip up to ``closer``; if that is a single character, at most to the line's end."""
     end = re.escape(closer) if len(closer) > 1 else f"[{re.escape(closer)}\n]"
-    begun = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
-    return _Skipped(re.compile(end), re.compile(rf"(?:{begun})\Z"), reasoning)
+    beginnings = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
+    return _Skipped(re.compile(end), re.compile(rf"(?:{beginnings})\Z"), reasoning)
 
 
 def _fence_end(run: str) -> _Skipped:

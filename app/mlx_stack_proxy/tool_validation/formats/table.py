@@ -64,19 +64,19 @@ LINE_STARTS.update("`~")
 _TAG: Final = r"[A-Za-z_][\w.-]{0,199}+>"
 
 
-def _one_of(words: Iterable[str], more: str = "") -> str:
-    """Return a pattern for the longest of these words; behind ``<`` also for ``more``."""
-    found = []
-    for first, same in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
-        rests = [re.escape(word[1:]) for word in same] + [more] * (first == "<")
-        found.append(f"{re.escape(first)}(?:{'|'.join(rests)})")
-    return "|".join(found)
+def _one_of(words: Iterable[str], extra: str = "") -> str:
+    """Return a pattern for the longest of these words; behind ``<`` also for ``extra``."""
+    patterns = []
+    for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
+        endings = [re.escape(word[1:]) for word in group] + [extra] * (initial == "<")
+        patterns.append(f"{re.escape(initial)}(?:{'|'.join(endings)})")
+    return "|".join(patterns)
 
 
 TRIGGER: Final = re.compile(_one_of(WORDS, _TAG))
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
 # A quick test for plain prose: text that `SPECIAL` doesn't match holds none of the words and does
-# not end in the beginning of one. Of a word that begins with a letter, four letters must occur.
+# not end in the beginning of a word. A word that begins with a letter shows by its first four.
 _LETTERS: Final = "".join({word[0] for word in WORDS if word[0].isalpha()})
 _STEMS: Final = sorted({word[:4] for word in WORDS if word[0].isalpha()})
 _SIGNS: Final = re.escape("".join({word[0] for word in WORDS if not word[0].isalpha()}))
@@ -91,5 +91,5 @@ def own_tags(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def may_become(words: Sequence[str], begun: str) -> bool:
     """Whether one of the sorted ``words`` begins with ``begun``."""
-    at = bisect_left(words, begun)
-    return at < len(words) and words[at].startswith(begun)
+    index = bisect_left(words, begun)
+    return index < len(words) and words[index].startswith(begun)

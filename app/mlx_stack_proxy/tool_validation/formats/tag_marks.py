@@ -67,8 +67,8 @@ def _minicpm(tag: str, trim: str, known_only: bool) -> Reader:
     # MiniCPM's own parser leaves out parameters that the tool does not have, so `known_only` does.
     tags = Tags(re.compile(f"<(?P<tag>{tag})" + _PARAM), trim=trim, known_only=known_only)
     end = r"(?:\s*+</arguments>)?(?:\s*+</function>)?"
-    one = tagged(_MINICPM, tags, _MINICPM_ENDS)
-    return in_marks(one, r"<tool_call>", end, closers("</tool_call>"))
+    read_one = tagged(_MINICPM, tags, _MINICPM_ENDS)
+    return in_marks(read_one, r"<tool_call>", end, closers("</tool_call>"))
 
 
 _BEFORE = r"(?:[｜|]DSML[｜|]\s*+|\w++:)?"
@@ -83,17 +83,20 @@ _invoke = in_marks(
                 r"(?:\s+string\s*+=\s*+\"?(?P<kind>true|false)\"?)?[^>\n]*+>"
             )
         ),
-        (*(f"</{one}invoke>" for one in _INVOKES), "</tool_call>", "</minimax:tool_call>"),
+        (*(f"</{prefix}invoke>" for prefix in _INVOKES), "</tool_call>", "</minimax:tool_call>"),
     ),
     rf"<{_BEFORE}{_AROUND}|{DEEPSEEK_HEAD}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?",
     rf"\s*+</{_BEFORE}invoke>",
     rf"\s*+</{_BEFORE}{_AROUND}",
 )
-_BARE_INVOKES = (*(f"<{one}invoke name=" for one in _INVOKES[:3]), f"<{_INVOKES[1]}function_calls>")
+_BARE_INVOKES = (
+    *(f"<{prefix}invoke name=" for prefix in _INVOKES[:3]),
+    f"<{_INVOKES[1]}function_calls>",
+)
 _DSML = tuple(
-    f"<{bar}DSML{bar}{rest}"
+    f"<{bar}DSML{bar}{ending}"
     for bar in "｜|"
-    for rest in (
+    for ending in (
         *(f"{gap}{kind}_calls>" for gap in ("", " ") for kind in ("function", "tool")),
         "invoke name=",
     )
@@ -173,7 +176,7 @@ _ELEMENT = re.compile(
     r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
 )
 _ELEMENTS = Tags(_ELEMENT, trim="element", named=True)
-_ENDS = tuple(f"</{one}>" for one in ("arguments", "parameters", *WRAPPERS))
+_ENDS = tuple(f"</{tag}>" for tag in ("arguments", "parameters", *WRAPPERS))
 _TOOL_NAME = (
     r"(?:<server_name>[^<\n]{0,200}+</server_name>\s*+)?"
     rf"<(?P<by>{'|'.join(NAME_TAGS)})>\s*+(?P<name>[^<>\n]{{1,200}}?)\s*+</(?P=by)>"
@@ -182,34 +185,31 @@ _TOOL_NAME = (
 _OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
 _ATTRIBUTE = rf"<(?:{'|'.join(WRAPPERS)})\s++name=\s*+(?P<name>{_QUOTED})\s*+>"
 _WRAPPED = rf"<(?:{'|'.join(WRAPPERS)})>"
-_wrapped, _own, _attribute = (
-    in_marks(
-        tagged(head, _ELEMENTS, ends),
-        begin,
-        r"(?:\s*+</(?:arguments|parameters)>)?" + end,
-        rf"\s*+</(?:{'|'.join(WRAPPERS)})>",
-    )
-    for head, ends, begin, end in (
-        (_TOOL_NAME, _ENDS, _WRAPPED, ""),
-        (_OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
-        (_ATTRIBUTE, _ENDS, "", rf"(?:\s*+</(?:{'|'.join(WRAPPERS)})>)?"),
-    )
+_ARGUMENTS_END = r"(?:\s*+</(?:arguments|parameters)>)?"
+_OWN_END = r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"
+_WRAPPER_END = rf"\s*+</(?:{'|'.join(WRAPPERS)})>"
+_wrapped = in_marks(tagged(_TOOL_NAME, _ELEMENTS, _ENDS), _WRAPPED, _ARGUMENTS_END, _WRAPPER_END)
+_own = in_marks(
+    tagged(_OWN, _ELEMENTS, ("</{}>", *_ENDS)), _WRAPPED, _ARGUMENTS_END + _OWN_END, _WRAPPER_END
 )
-_WRAPPER_TAGS = tuple(f"<{one}>" for one in WRAPPERS)
+_attribute = in_marks(
+    tagged(_ATTRIBUTE, _ELEMENTS, _ENDS), "", f"{_ARGUMENTS_END}(?:{_WRAPPER_END})?", _WRAPPER_END
+)
+_WRAPPER_TAGS = tuple(f"<{tag}>" for tag in WRAPPERS)
 
 
 def _follow_attribute(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a tool's name may stand in the wrapper's own tag."""
-    at = skip_space(text, pos)
-    return python_calls.follow_name(text, at + text.startswith(("'", '"'), at), tools, "\"'>")
+    index = skip_space(text, pos)
+    return python_calls.follow_name(text, index + text.startswith(("'", '"'), index), tools, "\"'>")
 
 
 FORMATS = (
     Format("qwen3_xml", ("<tool_call>",), _qwen, follow=follow_call),
     Format("qwen3_xml", ("<seed:tool_call>", "<function="), _qwen),
     *(
-        Format("minicpm5_xml", (opener,), _minicpm(*how), follow=follow)
-        for how in (("param", "element", True), ("parameter", "line", False))
+        Format("minicpm5_xml", (opener,), _minicpm(*options), follow=follow)
+        for options in (("param", "element", True), ("parameter", "line", False))
         for opener, follow in (("<function name=", None), ("<tool_call>", follow_call))
     ),
     Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke),
@@ -243,7 +243,7 @@ FORMATS = (
     Format("xml_elements", _WRAPPER_TAGS, _own, follow=follow_call),
     Format(
         "xml_elements",
-        tuple(f"<{one} name=" for one in WRAPPERS),
+        tuple(f"<{tag} name=" for tag in WRAPPERS),
         _attribute,
         follow=_follow_attribute,
     ),
@@ -251,7 +251,7 @@ FORMATS = (
 
 
 # A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code). It has no mark,
-# and people ask models for XML. So it is a call only if its name is not one of documents
+# and people ask models for XML. So an element is a call only if its name is not one of documents'
 # (`read_file`, `readFile`; not `note` or `Button`), if it stands, not indented, at the start of a
 # line, and if it holds only parameters of the tool and all required ones.
 
@@ -267,24 +267,24 @@ def _read_tool(src: Source, start: int) -> Block | None:
     if tag is None or (start and text[start - 1] not in "\n>"):
         return None
     closer = f"</{tag[1]}>"
-    found = read_call(src, tag, _ELEMENTS, (closer,))
-    arguments = json_object(found[0].arguments) if found else None
-    if found is None or arguments is None or not src.tools.takes(tag[1], arguments):
+    reading = read_call(src, tag, _ELEMENTS, (closer,))
+    arguments = json_object(reading[0].arguments) if reading else None
+    if reading is None or arguments is None or not src.tools.takes(tag[1], arguments):
         return None
-    end = close(text, found[1], (closer,))
-    if end == found[1] and text[end:].strip():
+    end = close(text, reading[1], (closer,))
+    if end == reading[1] and text[end:].strip():
         return None
     if text.startswith("</", skip_space(text, behind_tail(text, end))):
-        return None  # it is a part of a document's element
-    return Block(end, (found[0],))
+        return None  # the element is a part of a document's element
+    return Block(end, (reading[0],))
 
 
 def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
-    at = skip_space(text, pos)
+    index = skip_space(text, pos)
     keys = tools.schema_of(name).properties
-    return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
+    return one_of(text, index, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 
 
 # The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.

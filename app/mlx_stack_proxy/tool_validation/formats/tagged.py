@@ -46,47 +46,47 @@ class Tags:
     nested: bool = False  # a list or object is written as elements inside the element
 
 
-def tagged(function: str, tags: Tags, last: tuple[str, ...]) -> One:
+def tagged(function: str, tags: Tags, end_tags: tuple[str, ...]) -> One:
     """Make a reader for one call: the tag ``function`` (with the group ``name``), then parameters.
 
-    ``last``: the tags that end a call or the element around it; ``{}`` in them stands for the name.
+    ``end_tags``: the tags that end a call or the element around it, with ``{}`` for the name.
     """
     opening = re.compile(r"\s*+" + function)
 
     def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
-        found = opening.match(src.text, pos)
-        call = read_call(src, found, tags, last) if found else None
+        match = opening.match(src.text, pos)
+        call = read_call(src, match, tags, end_tags) if match else None
         return ([call[0]], call[1]) if call else None
 
     return read
 
 
 def read_call(
-    src: Source, function: re.Match[str], tags: Tags, last: tuple[str, ...]
+    src: Source, function: re.Match[str], tags: Tags, end_tags: tuple[str, ...]
 ) -> tuple[Call, int] | None:
     """Read the call whose opening tag is ``function``, and the index behind its parameters.
 
-    ``last``: the tags that end the call, and so also a value whose own closer is missing. A body
+    ``end_tags``: they end the call, and so also a value whose own closer is missing. A body
     that is a JSON object holds all the arguments. Returns None if neither a parameter nor the
     call's end follows: the opening tag is then a mere mention, or the end of a reply that was cut.
     """
     text, pos, name = src.text, function.end(), function["name"]
     name = name if name in src.tools else name.strip("\"' ")
-    last = tuple(one.format(name) for one in last)
-    at = skip_space(text, pos)
-    if text.startswith("{", at):
-        arguments, end = object_text(src, at, last)
+    end_tags = tuple(tag.format(name) for tag in end_tags)
+    index = skip_space(text, pos)
+    if text.startswith("{", index):
+        arguments, end = object_text(src, index, end_tags)
         return Call(name, arguments), end
-    body = _Body(src, tags, last, name)
+    body = _Body(src, tags, end_tags, name)
     values: list[tuple[str, object]] = []
     end, closed = pos, True
-    while (match := tags.parameter.match(text, at)) is not None:
+    while (match := tags.parameter.match(text, index)) is not None:
         key = key_of(match, body.properties)
         raw, end, closed = body.value(match)
-        at = skip_space(text, end)
+        index = skip_space(text, end)
         if not (tags.known_only and body.properties and key not in body.properties):
             values.append((key, body.typed(raw, key, match)))
-    if end == pos and not text.startswith(last, at):
+    if end == pos and not text.startswith(end_tags, index):
         return None
     stop = body.end_if_unclear(end) if closed else end
     if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
@@ -105,34 +105,34 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 
     ``allowed``: the schema of the value.
     """
-    tags, at = within.tags, skip_space(raw, 0)
+    tags, index = within.tags, skip_space(raw, 0)
     kinds = types_of(allowed)
-    if tags.parameter.match(raw, at) is None:
+    if tags.parameter.match(raw, index) is None:
         empty = not raw.strip() and kinds & {"array", "object"}
         return ([] if "array" in kinds else {}) if empty else typed(raw, kinds)
-    given = allowed if isinstance(allowed, Mapping) else {}
+    declared = allowed if isinstance(allowed, Mapping) else {}
     body = _Body(Source(raw, within.src.tools), tags, (), "")
-    found: list[tuple[str, Any]] = []
-    while depth and (match := tags.parameter.match(raw, at)) is not None:
+    members: list[tuple[str, Any]] = []
+    while depth and (match := tags.parameter.match(raw, index)) is not None:
         text, end, closed = body.value(match)
         if not closed:
             return raw
         key = key_of(match, {})
-        listed = key == "item" and "array" in kinds
-        schema = given.get("items") if listed else given.get("properties", {}).get(key)
-        found.append((key, _elements(text, schema, within, depth - 1)))
-        at = skip_space(raw, end)
-    if "object" not in kinds and all(key == "item" for key, _ in found):
-        return [value for _, value in found]
-    return dict(found) if at == len(raw) and len(dict(found)) == len(found) else raw
+        is_item = key == "item" and "array" in kinds
+        schema = declared.get("items") if is_item else declared.get("properties", {}).get(key)
+        members.append((key, _elements(text, schema, within, depth - 1)))
+        index = skip_space(raw, end)
+    if "object" not in kinds and all(key == "item" for key, _ in members):
+        return [value for _, value in members]
+    return dict(members) if index == len(raw) and len(dict(members)) == len(members) else raw
 
 
 class _Body:
     """The text between a call's tags; it finds where each value ends, and gives it its type."""
 
-    def __init__(self, src: Source, tags: Tags, last: tuple[str, ...], tool: str) -> None:
+    def __init__(self, src: Source, tags: Tags, end_tags: tuple[str, ...], tool: str) -> None:
         self.src, self.text = src, src.text
-        self.tags, self.last = tags, last
+        self.tags, self.last = tags, end_tags
         schema = src.tools.schema_of(tool)
         self.properties = schema.properties
         self.begin = self.closer = ""  # opening (without its end) and closing tag of the last value
@@ -156,9 +156,13 @@ class _Body:
         stop = self.src.find_first(self.last, end)
         if stop == len(self.text) and self.text[end:].lstrip().startswith(self.tags.closer[0]):
             return stop
-        again = self.src.find(self.closer, end) if self.closer and not self.tags.named else -1
-        opened = self.src.find(self.begin, end) if again >= 0 else -1
-        return -1 if again < 0 or 0 <= opened < again else again + len(self.closer)
+        next_closer = self.src.find(self.closer, end) if self.closer and not self.tags.named else -1
+        next_opener = self.src.find(self.begin, end) if next_closer >= 0 else -1
+        return (
+            -1
+            if next_closer < 0 or 0 <= next_opener < next_closer
+            else next_closer + len(self.closer)
+        )
 
     def value(self, parameter: re.Match[str]) -> tuple[str, int, bool]:
         """Read a parameter's text: the text, the index behind it, and whether a tag ends it."""
@@ -177,13 +181,15 @@ class _Body:
 
     def _next_parameter(self, pos: int) -> int:
         """Return the index of the next tag that opens a parameter of the tool; -1 if none."""
-        at = -1 if self.tags.named or self.tags.nested else self.src.find(self.begin, pos)
-        match = self.tags.parameter.match(self.text, at) if at >= 0 else None
+        index = -1 if self.tags.named or self.tags.nested else self.src.find(self.begin, pos)
+        match = self.tags.parameter.match(self.text, index) if index >= 0 else None
         if match is None:
             return -1
         properties = self.properties
-        known = key_of(match, properties) in properties if properties else self.text[at - 1] == "\n"
-        return at if known else -1
+        is_known = (
+            key_of(match, properties) in properties if properties else self.text[index - 1] == "\n"
+        )
+        return index if is_known else -1
 
     def _end(self, pos: int) -> int:
         """Return the index of the tag that closes the value which begins at ``pos``; -1 if none.
@@ -191,23 +197,23 @@ class _Body:
         A value may hold such tags itself. It ends at the first one that closes no inner opening tag
         and that another parameter or the call's end follows; if none does, at the first of all.
         """
-        text, closer, at, since = self.text, self.closer, pos, pos
-        opened, first = 0, -1
+        text, closer, index, counted_to = self.text, self.closer, pos, pos
+        opened, first_closer = 0, -1
         for _ in range(MAX_INNER):
-            at = text.find(closer, at)
-            if at < 0:
+            index = text.find(closer, index)
+            if index < 0:
                 break
-            first = at if first < 0 else first
-            opened += sum(text.count(self.begin + behind, since, at) for behind in "> =\n")
-            if opened <= 0 and self._is_followed(skip_space(text, at + len(closer))):
-                return at
+            first_closer = index if first_closer < 0 else first_closer
+            opened += sum(text.count(self.begin + suffix, counted_to, index) for suffix in "> =\n")
+            if opened <= 0 and self._is_followed(skip_space(text, index + len(closer))):
+                return index
             opened -= 1
-            since = at = at + len(closer)
-            if opened < 0 and self.src.find_first(self.last, at) < self.src.find(closer, at):
+            counted_to = index = index + len(closer)
+            if opened < 0 and self.src.find_first(self.last, index) < self.src.find(closer, index):
                 break  # the next closing tag belongs to the next call
-        if first < 0:
+        if first_closer < 0:
             self.src.spend(len(text) - pos)
-        return first
+        return first_closer
 
     def _is_followed(self, pos: int) -> bool:
         if pos == len(self.text) or self.text.startswith(self.last, pos):
@@ -217,14 +223,14 @@ class _Body:
         return match is not None and (any_key or key_of(match, self.properties) in self.properties)
 
 
-def trimmed(value: str, how: str) -> str:
-    """Return a tag's text without what the format puts around it; ``how``: see ``Tags.trim``."""
-    if how == "element":
+def trimmed(value: str, trim: str) -> str:
+    """Return a tag's text without what the format puts around it; ``trim``: see ``Tags.trim``."""
+    if trim == "element":
         data = _CDATA.match(value)
         if data is not None:
             return set_off(data[1])
         return set_off(html.unescape(value) if _ESCAPED.fullmatch(value) else value)
-    if how == "line":
+    if trim == "line":
         value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
     return value
@@ -256,8 +262,12 @@ def typed(raw: str, allowed: Set[str]) -> Any:
 
 def types_of(schema: Any) -> Set[str]:
     """Return the JSON types that a cleaned schema allows; an empty set if it doesn't say."""
-    found = [kinds(variant) for variant in variants(schema)]
-    return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
+    types = [kinds(variant) for variant in variants(schema)]
+    return (
+        frozenset().union(*(allowed or () for allowed in types))
+        if None not in types
+        else frozenset()
+    )
 
 
 def set_off(text: str) -> str:

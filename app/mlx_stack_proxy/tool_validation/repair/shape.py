@@ -16,7 +16,7 @@ from .values import NOTHING
 from .variants import Schema, fits, kinds, variants
 
 MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are not a slip
-MAX_VALUES: Final = 20_000  # values walked in one call: each costs as much as a check
+MAX_VALUES: Final = 20_000  # values walked in one call; to walk one costs as much as to check it
 
 
 class Mender:
@@ -24,14 +24,14 @@ class Mender:
 
     def __init__(self) -> None:
         self.rules: dict[str, None] = {}  # names of the rules applied, in order
-        self._left = MAX_VALUES
+        self._values_left = MAX_VALUES
         # Variants by the id of their schema, which outlives the pass.
         self._variants: dict[int, list[Schema]] = {}
 
     def mend(self, value: Any, schema: object) -> Any:
         """Return ``value`` mended; its own type stays unless exactly one conversion is possible."""
-        self._left -= 1
-        if self._left < 0:
+        self._values_left -= 1
+        if self._values_left < 0:
             return value
         choices = self._choices(schema)
         fitting = [variant for variant in choices if fits(value, variant)]
@@ -42,7 +42,7 @@ class Mender:
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
             for result, rule in self._conversions(value, variant):
-                if not any(_same(result, other) for other, _, _ in results):
+                if not any(_same(result, known_result) for known_result, _, _ in results):
                     results.append((result, rule, variant))
         if len(results) != 1:
             return value
@@ -51,23 +51,23 @@ class Mender:
         return self._inside(result, variant)
 
     def _choices(self, schema: object) -> list[Schema]:
-        known = self._variants.get(id(schema))
-        if known is None:
-            known = self._variants[id(schema)] = variants(schema)
-        return known
+        choices = self._variants.get(id(schema))
+        if choices is None:
+            choices = self._variants[id(schema)] = variants(schema)
+        return choices
 
     def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:
         allowed = kinds(variant) or frozenset()
         contained = values.container_from_string(value, allowed)
         container = "array_from_string" if isinstance(contained, list) else "object_from_string"
-        found = [
+        conversions = [
             (values.number_from_string(value, allowed), "number_from_string"),
             (values.boolean_from_string(value, allowed), "boolean_from_string"),
             (values.string_from_integer(value, allowed), "string_from_integer"),
             (contained, container),
             (values.array_from_value(value, variant), "array_from_value"),
         ]
-        return [(result, rule) for result, rule in found if result is not NOTHING]
+        return [(result, rule) for result, rule in conversions if result is not NOTHING]
 
     def _inside(self, value: Any, variant: Schema) -> Any:
         if isinstance(value, dict):
@@ -88,14 +88,14 @@ class Mender:
     def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
         properties: dict[str, Any] = variant.get("properties", {})
         required: list[str] = variant.get("required", [])
-        rest = (
+        additional = (
             True if variant.get("patternProperties") else variant.get("additionalProperties", True)
         )
-        closed = rest is False
+        closed = additional is False
         renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
         mended: dict[str, Any] = {}
         for key, item in renamed.items():
-            schema = properties.get(key, rest)
+            schema = properties.get(key, additional)
             if item is None and key in properties and key not in required and self._no_null(schema):
                 self.rules["optional_null"] = None
             else:
@@ -109,11 +109,11 @@ class Mender:
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
     ) -> dict[str, Any]:
         """Rename parameters that differ from one declared name by case and separators only."""
-        given = _by_spelling([key for key in value if key not in declared])
+        undeclared = _by_spelling([key for key in value if key not in declared])
         absent = _by_spelling(
             [name for name in declared if name not in value and (closed or name in required)]
         )
-        names = {key: absent[spelled] for spelled, key in given.items() if spelled in absent}
+        names = {key: absent[spelled] for spelled, key in undeclared.items() if spelled in absent}
         if names:
             self.rules["parameter_spelling"] = None
         return {names.get(key, key): item for key, item in value.items()}
@@ -139,17 +139,17 @@ class Mender:
 
 
 def _by_spelling(names: list[str]) -> dict[str, str]:
-    """Map squashed names to names; leave out two names that share the squashed one."""
+    """Map squashed names to names; leave out names that share one squashed form."""
     spelled = list(map(squash, names))
     counts = Counter(spelled)
     return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
 
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
-    """Whether a surplus parameter may be one of the ``absent`` declared ones, misnamed."""
+    """Whether a surplus parameter may be a misnamed one of the ``absent``, declared parameters."""
     inside = isinstance(item, dict) and not absent.isdisjoint(item)
     return inside or bool(nearest(key, absent, 1))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+def _same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and bool(value == other)

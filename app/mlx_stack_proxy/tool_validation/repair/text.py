@@ -39,7 +39,7 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` and `x={…}` are data, and in
 # `<arg_key>x</arg_key><arg_value>{…}` the object is the value of a parameter.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-# Text behind the value that may belong to it: a quotation mark or brace in it suggests that one
+# Text behind the value that may be data: a quotation mark or brace in this text suggests that one
 # inside a string has ended the value too early.
 _TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
@@ -56,7 +56,7 @@ class Reading:
     """The one reading of a text."""
 
     value: Any
-    rules: tuple[str, ...]  # names of the rules that it took
+    rules: tuple[str, ...]  # names of the rules that the reading took
     text: str | None = None  # the part of the text that is strict JSON; None if the value isn't
 
 
@@ -123,8 +123,8 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
     """Return the index where the value begins, and the rules for the text before it."""
-    found = re.search(f'["{re.escape(root)}]', text)
-    start = 0 if text[:1] == "[" else found.start() if found else MAX_LEADING + 1
+    opening = re.search(f'["{re.escape(root)}]', text)
+    start = 0 if text[:1] == "[" else opening.start() if opening else MAX_LEADING + 1
     leading = text[:start]
     if start > MAX_LEADING or _LEADING_DATA.search(leading):
         raise error
@@ -147,8 +147,8 @@ def _read_at(text: str, start: int) -> Reading:
         filled = _read_at(text, text.index("{", reader.position))
         return replace(filled, rules=("leading_text", *filled.rules))
     exact = None if reader.used else text[start : reader.position]
-    after = _after(text, reader.position, value)
-    return Reading(value, (*reader.used, *after), exact)
+    trailing_rules = _trailing_rules(text, reader.position, value)
+    return Reading(value, (*reader.used, *trailing_rules), exact)
 
 
 def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading:
@@ -163,10 +163,10 @@ def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading
     return Reading(value, ("unescaped_quotes", *reader.used))
 
 
-def _after(text: str, position: int, value: Any) -> list[str]:
+def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
     """Return the rules for the text behind the value; raise ``Unreadable`` if it may be data."""
     rules: dict[str, None] = {}
-    behind = text[position:]
+    remainder = text[position:]
     for _ in range(MAX_COPIES):
         closers = _CLOSERS.match(text, position)
         if closers is not None:
@@ -180,13 +180,13 @@ def _after(text: str, position: int, value: Any) -> list[str]:
             raise Unreadable("invalid_json", "hold two different JSON objects")
         rules["duplicate_object"] = None
         position = copy.position
-    rest = text[position:].strip()
-    if rest == "```":
+    trailing = text[position:].strip()
+    if trailing == "```":
         rules["code_fence"] = None
-    elif rest:
-        if rest != '"' and _TRAILING_DATA.match(rest):
-            raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
+    elif trailing:
+        if trailing != '"' and _TRAILING_DATA.match(trailing):
+            raise Unreadable("invalid_json", f"go on after the JSON object: `{trailing[:40]}`")
         rules["trailing_text"] = None
-    elif not rules and behind.strip(_JSON_SPACE):
+    elif not rules and remainder.strip(_JSON_SPACE):
         rules["odd_space"] = None
     return list(rules)

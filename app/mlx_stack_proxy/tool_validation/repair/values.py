@@ -35,8 +35,8 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
         number = read_number(value.strip())
     except Unreadable:
         return NOTHING
-    whole = isinstance(number, int) or number.is_integer()
-    return number if whole or "number" in allowed else NOTHING
+    is_whole = isinstance(number, int) or number.is_integer()
+    return number if is_whole or "number" in allowed else NOTHING
 
 
 def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
@@ -58,16 +58,16 @@ def container_from_string(value: Any, allowed: frozenset[str]) -> Any:
     if not isinstance(value, str):
         return NOTHING
     text = value.strip()
-    wanted = {"[": "array", "{": "object"}.get(text[:1])
-    if wanted not in allowed:
+    kind = {"[": "array", "{": "object"}.get(text[:1])
+    if kind not in allowed:
         return NOTHING
     reader = Reader(text)
     try:
-        found = reader.value()
+        container = reader.value()
     except Unreadable:
         return NOTHING
-    whole = reader.position == len(text) and _LENIENT_IN_STRINGS.issuperset(reader.used)
-    return found if whole else NOTHING
+    is_whole = reader.position == len(text) and _LENIENT_IN_STRINGS.issuperset(reader.used)
+    return container if is_whole else NOTHING
 
 
 def array_from_value(value: Any, variant: Schema) -> Any:
@@ -82,9 +82,11 @@ def enum_spelling(value: Any, options: list[Any]) -> Any:
     """Return the one option that differs from ``value`` only by case, spaces, ``-`` or ``_``."""
     if not isinstance(value, str) or value in options:
         return NOTHING
-    wanted = _spelled(value)
-    same = [one for one in options if isinstance(one, str) and _spelled(one) == wanted]
-    return same[0] if len(same) == 1 and wanted else NOTHING
+    spelled = _spelled(value)
+    matches = [
+        option for option in options if isinstance(option, str) and _spelled(option) == spelled
+    ]
+    return matches[0] if len(matches) == 1 and spelled else NOTHING
 
 
 def _spelled(text: str) -> str:

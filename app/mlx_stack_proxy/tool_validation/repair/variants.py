@@ -19,25 +19,27 @@ def variants(schema: object) -> list[Schema]:
     """Return up to ``MAX_VARIANTS`` alternatives of a cleaned schema, each without combinators."""
     if not isinstance(schema, dict):
         return [] if schema is False else [{}]
-    found = [{key: schema[key] for key in schema if key not in ("allOf", "anyOf", "oneOf")}]
-    every: list[list[object]] = [[part] for part in schema.get("allOf", ())]
-    every += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
-    for branches in every:
-        found = _combine(found, [one for branch in branches for one in variants(branch)])
-    return found
+    alternatives = [{key: schema[key] for key in schema if key not in ("allOf", "anyOf", "oneOf")}]
+    groups: list[list[object]] = [[part] for part in schema.get("allOf", ())]
+    groups += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
+    for branches in groups:
+        alternatives = _combine(
+            alternatives, [variant for branch in branches for variant in variants(branch)]
+        )
+    return alternatives
 
 
-def _combine(left: list[Schema], right: list[Schema]) -> list[Schema]:
-    return [_merged(one, other) for one in left for other in right][:MAX_VARIANTS]
+def _combine(alternatives: list[Schema], branches: list[Schema]) -> list[Schema]:
+    return [_merged(first, second) for first in alternatives for second in branches][:MAX_VARIANTS]
 
 
-def _merged(one: Schema, other: Schema) -> Schema:
-    merged = {**one, **other}
+def _merged(first: Schema, second: Schema) -> Schema:
+    merged = {**first, **second}
     for key in ("properties", "patternProperties"):
-        if key in one and key in other:
-            merged[key] = {**one[key], **other[key]}
-    if "required" in one and "required" in other:
-        merged["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
+        if key in first and key in second:
+            merged[key] = {**first[key], **second[key]}
+    if "required" in first and "required" in second:
+        merged["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
     return merged
 
 

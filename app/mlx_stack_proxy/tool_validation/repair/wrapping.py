@@ -28,20 +28,20 @@ class Unwrapped:
 
 
 def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrapped | None:
-    """Unwrap ``{"arguments": {...}}`` and similar objects, up to three levels; None if none.
+    """Unwrap ``{"arguments": {...}}`` and the like, up to three levels; None if nothing is wrapped.
 
     ``declared``: the names of the tool's parameters.
     """
-    inner, named = value, False
+    inner, is_named = value, False
     for _ in range(MAX_WRAPPINGS):
-        found = _step(inner, tool, declared)
-        if found is None:
+        step = _step(inner, tool, declared)
+        if step is None:
             break
-        inner = found[0]
-        named = named or found[1]
+        inner = step[0]
+        is_named = is_named or step[1]
     if inner is value:
         return None
-    return Unwrapped(inner, inner.keys() <= declared and (bool(inner) or named))
+    return Unwrapped(inner, inner.keys() <= declared and (bool(inner) or is_named))
 
 
 def _step(
@@ -62,18 +62,18 @@ def _step(
         for key, item in value.items()
         if (alone or key in WRAPPERS) and (inner := _as_object(key, item)) is not None
     }
-    beside = {key: item for key, item in value.items() if key not in inside}
+    siblings = {key: item for key, item in value.items() if key not in inside}
     if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    if not all(_goes_with_a_call(key, item, tool) for key, item in beside.items()):
+    if not all(_goes_with_a_call(key, item, tool) for key, item in siblings.items()):
         return None
     (inner,) = inside.values()
-    named = not _NAMING.isdisjoint(beside)
+    is_named = not _NAMING.isdisjoint(siblings)
     # A declared parameter may stand beside the arguments only if the arguments have it, too.
-    own = declared.intersection(value) - _NAMING
-    if own and not (named and own <= inner.keys() <= declared):
+    parameters = declared.intersection(value) - _NAMING
+    if parameters and not (is_named and parameters <= inner.keys() <= declared):
         return None
-    return inner, named
+    return inner, is_named
 
 
 def _goes_with_a_call(key: str, item: Any, tool: str) -> bool:
@@ -83,7 +83,7 @@ def _goes_with_a_call(key: str, item: Any, tool: str) -> bool:
 
 
 def _as_object(key: str, item: Any) -> dict[str, Any] | None:
-    """Return the object, or the one that a text or a list of one under ``tool_calls`` holds."""
+    """Return the object: ``item`` itself, or in its text, or alone in a list of ``tool_calls``."""
     if key == "tool_calls" and isinstance(item, list) and len(item) == 1:
         item = item[0]
     if isinstance(item, str):

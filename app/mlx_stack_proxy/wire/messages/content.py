@@ -27,37 +27,37 @@ class Reader:
         self.loaded: set[str] = set()  # the tools that results have named
         self.failed: set[str] = set()  # ids of the calls whose results are marked as errors
 
-    def user(self, content: Any, where: str) -> None:
-        for block, place in blocks_of(content, where):
+    def user(self, content: Any, path: str) -> None:
+        for block, block_path in blocks_of(content, path):
             if block.get("type") == "tool_result":
-                self._result(block, place)
-            elif part := _part(block, place):
+                self._result(block, block_path)
+            elif part := _part(block, block_path):
                 self.transcript.user([part])
 
-    def assistant(self, content: Any, where: str) -> None:
+    def assistant(self, content: Any, path: str) -> None:
         """Take an assistant's content. Calls keep their ids, arguments their order of fields."""
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
-        for block, place in blocks_of(content, where):
+        for block, block_path in blocks_of(content, path):
             kind = block.get("type")
             if kind == "tool_use":
                 calls.append(block)
             elif kind == "thinking":
                 thoughts.append(string_of(block.get("thinking")))
-            elif isinstance(part := _part(block, place), str):
+            elif isinstance(part := _part(block, block_path), str):
                 texts.append(part)
         self.transcript.assistant("".join(texts), "".join(thoughts))
         for call in calls:
             arguments = orjson.dumps(call.get("input") or {}).decode()
             self.transcript.call(string_of(call.get("id")), string_of(call.get("name")), arguments)
 
-    def _result(self, block: Json, where: str) -> None:
+    def _result(self, block: Json, path: str) -> None:
         """Take a result. Its images follow it in the user's message."""
         texts: list[str] = []
         images: list[Json] = []
-        for inner, place in blocks_of(block.get("content"), f"{where}.content"):
-            part = _part(inner, place)
+        for inner, block_path in blocks_of(block.get("content"), f"{path}.content"):
+            part = _part(inner, block_path)
             if isinstance(part, dict):
                 images.append(part)
                 part = "[an image: see the message after this]"
@@ -72,65 +72,67 @@ class Reader:
         self.transcript.result(call_id, text, images)
 
 
-def text_in(content: Any, where: str) -> list[str]:
+def text_in(content: Any, path: str) -> list[str]:
     """Return the texts of a content that can hold only text blocks."""
-    texts = [string_of(block.get("text")) for block, _ in blocks_of(content, where)]
+    texts = [string_of(block.get("text")) for block, _ in blocks_of(content, path)]
     return [text for text in texts if text]
 
 
-def blocks_of(content: Any, where: str) -> Iterator[tuple[Json, str]]:
+def blocks_of(content: Any, path: str) -> Iterator[tuple[Json, str]]:
     """Yield a content's blocks and their places, for errors; a string is one text block.
 
     Raises :class:`ProxyError` (400).
     """
     if isinstance(content, str):
-        yield {"type": "text", "text": content}, where
+        yield {"type": "text", "text": content}, path
     elif isinstance(content, list):
         for position, block in enumerate(content):
-            place = f"{where}[{position}]"
+            block_path = f"{path}[{position}]"
             if not isinstance(block, dict):
-                raise refused("must be an object", place)
-            yield block, place
+                raise refused("must be an object", block_path)
+            yield block, block_path
     elif content is not None:
-        raise refused("must be a string or an array of blocks", where)
+        raise refused("must be a string or an array of blocks", path)
 
 
-def refused(what: str, where: str) -> ProxyError:
-    return invalid(f"`{where}` {what}", where)
+def refused(problem: str, path: str) -> ProxyError:
+    return invalid(f"`{path}` {problem}", path)
 
 
-def _part(block: Json, where: str) -> Part:
+def _part(block: Json, path: str) -> Part:
     """Turn a block into text or an image; a thought becomes ""."""
     kind = block.get("type")
-    make = _PARTS.get(kind) if isinstance(kind, str) else None
-    if make is not None:
-        return make(block, where)
-    return orjson.dumps({k: v for k, v in block.items() if k != "cache_control"}).decode()
+    convert = _PARTS.get(kind) if isinstance(kind, str) else None
+    if convert is not None:
+        return convert(block, path)
+    return orjson.dumps(
+        {key: value for key, value in block.items() if key != "cache_control"}
+    ).decode()
 
 
-def _text(block: Json, where: str) -> str:
+def _text(block: Json, path: str) -> str:
     return string_of(block.get("text"))
 
 
-def _image(block: Json, where: str) -> Json:
+def _image(block: Json, path: str) -> Json:
     source = _source(block)
     if source.get("type") == "base64":
         url = f"data:{source.get('media_type')};base64,{source.get('data')}"
     elif source.get("type") == "url":
         url = string_of(source.get("url"))
     else:
-        raise refused("can't be read here: send the image itself, or its URL", f"{where}.source")
+        raise refused("can't be read here: send the image itself, or its URL", f"{path}.source")
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _document(block: Json, where: str) -> str:
+def _document(block: Json, path: str) -> str:
     source = _source(block)
-    title = [t] if (t := string_of(block.get("title"))) else []
+    title = [text] if (text := string_of(block.get("title"))) else []
     if source.get("type") == "text":
         return BETWEEN.join([*title, string_of(source.get("data"))])
     if source.get("type") == "content":
-        return BETWEEN.join([*title, *text_in(source.get("content"), where)])
-    raise refused("can't be read here: send the document's text", f"{where}.source")
+        return BETWEEN.join([*title, *text_in(source.get("content"), path)])
+    raise refused("can't be read here: send the document's text", f"{path}.source")
 
 
 def _source(block: Json) -> Json:
@@ -138,16 +140,16 @@ def _source(block: Json) -> Json:
     return source if isinstance(source, dict) else {}
 
 
-def _search_result(block: Json, where: str) -> str:
-    texts = text_in(block.get("content"), where)
+def _search_result(block: Json, path: str) -> str:
+    texts = text_in(block.get("content"), path)
     return BETWEEN.join([f"{block.get('title')} ({block.get('source')})", *texts])
 
 
-def _tool_reference(block: Json, where: str) -> str:
+def _tool_reference(block: Json, path: str) -> str:
     return f"Loaded: {block.get('tool_name')}"
 
 
-def _nothing(block: Json, where: str) -> str:
+def _nothing(block: Json, path: str) -> str:
     return ""
 
 

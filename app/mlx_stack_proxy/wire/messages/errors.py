@@ -39,15 +39,17 @@ _TYPES: Final = {
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     """Write an error as Anthropic's clients expect it."""
     status = _STATUS.get(error.type, error.status)
-    if status == 422 or error.code == OVERFLOW:  # upstream refused what the client sent
+    if status == 422 or error.code == OVERFLOW:  # upstream refused the client's request
         status = 400
     headers = error.headers()
     if status == _OVERLOADED:
-        headers = [(n, b"true" if n == b"x-should-retry" else v) for n, v in headers]
-    said: Json = {"type": _type(status), "message": _message(error)}
+        headers = [
+            (name, b"true" if name == b"x-should-retry" else value) for name, value in headers
+        ]
+    fields: Json = {"type": _type(status), "message": _message(error)}
     if details := _details(error):
-        said["details"] = details
-    body = {"type": "error", "error": said, "request_id": request_id}
+        fields["details"] = details
+    body = {"type": "error", "error": fields, "request_id": request_id}
     return ErrorReply(status, headers, body)
 
 
@@ -59,7 +61,7 @@ def _type(status: int) -> str:
 
 
 def _message(error: ProxyError) -> str:
-    """Return an error's message. By these words Claude Code tells that it has to compact."""
+    """Return an error's message; by the words "prompt is too long" Claude Code knows to compact."""
     if error.code != OVERFLOW:
         return error.message
     tokens, window = error.extra.get("prompt_tokens"), error.extra.get("context_window")
@@ -71,5 +73,5 @@ def _message(error: ProxyError) -> str:
 def _details(error: ProxyError) -> Json:
     """Return the fields that the proxy's own errors have besides a message (docs/errors.md)."""
     code = error.code or (error.type if error.type != INVALID_REQUEST else None)
-    named = {"error_code": code, "param": error.param}
-    return {**{key: value for key, value in named.items() if value}, **error.extra}
+    fields = {"error_code": code, "param": error.param}
+    return {**{key: value for key, value in fields.items() if value}, **error.extra}

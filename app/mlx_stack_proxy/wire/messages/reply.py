@@ -63,9 +63,9 @@ def made_id(context: Context, position: int) -> str:
 
 
 def parsed(arguments: Any) -> Json:
-    """Parse a call's arguments. Unchecked ones may not be an object; that is passed on as text."""
+    """Parse a call's arguments. Unchecked arguments that are no object are passed on as text."""
     try:
-        found = orjson.loads(arguments or "{}")
+        value = orjson.loads(arguments or "{}")
     except (orjson.JSONDecodeError, TypeError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": arguments}
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}

@@ -26,9 +26,9 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
     if body.get("thread") is not None:
         # A request to a thread holds only the new messages, so its history would be lost. The SDK
         # knows this code, and then sends whole transcripts.
-        said = "threads are not kept here; send the whole transcript"
+        message = "threads are not kept here; send the whole transcript"
         code = "thread_unsupported_request"
-        raise ProxyError(400, INVALID_REQUEST, said, param="thread", code=code)
+        raise ProxyError(400, INVALID_REQUEST, message, param="thread", code=code)
     translated = _translated(body)
     return replace(translated, session=_session(headers))
 
@@ -36,10 +36,10 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
 def count_tokens(body: Json) -> Json:
     """Estimate a request's prompt tokens, also for one that :func:`to_chat` refuses."""
     try:
-        asked = _translated(body).body
+        chat_body = _translated(body).body
     except ProxyError:
-        asked = body
-    return {"input_tokens": estimate_prompt_tokens(asked)}
+        chat_body = body
+    return {"input_tokens": estimate_prompt_tokens(chat_body)}
 
 
 def _translated(body: Json) -> Translated:
@@ -65,26 +65,28 @@ def _translated(body: Json) -> Translated:
 def _schema(body: Json) -> Any:
     """Return the JSON schema that the reply has to follow, from the newer or the older field."""
     config = body.get("output_config")
-    wanted = config.get("format") if isinstance(config, dict) else body.get("output_format")
-    return wanted.get("schema") if isinstance(wanted, dict) else None
+    response_format = (
+        config.get("format") if isinstance(config, dict) else body.get("output_format")
+    )
+    return response_format.get("schema") if isinstance(response_format, dict) else None
 
 
-def _add(reader: Reader, message: Any, where: str) -> None:
-    """Take the next message. ``where``: its place, for errors."""
+def _add(reader: Reader, message: Any, path: str) -> None:
+    """Take the next message. ``path``: its place in the request, for errors."""
     role = message.get("role") if isinstance(message, dict) else None
-    place = f"{where}.content"
+    content_path = f"{path}.content"
     if role == "system":
-        reader.transcript.system(_system_texts(message.get("content"), place))
+        reader.transcript.system(_system_texts(message.get("content"), content_path))
     elif role == "user":
-        reader.user(message.get("content"), place)
+        reader.user(message.get("content"), content_path)
     elif role == "assistant":
-        reader.assistant(message.get("content"), place)
+        reader.assistant(message.get("content"), content_path)
     else:
-        raise refused("must be `user`, `assistant` or `system`", f"{where}.role")
+        raise refused("must be `user`, `assistant` or `system`", f"{path}.role")
 
 
-def _system_texts(content: Any, where: str) -> list[str]:
-    return [text for text in text_in(content, where) if not text.startswith(_BILLING)]
+def _system_texts(content: Any, path: str) -> list[str]:
+    return [text for text in text_in(content, path) if not text.startswith(_BILLING)]
 
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:

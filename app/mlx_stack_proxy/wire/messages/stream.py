@@ -42,7 +42,9 @@ class MessagesEncoder:
         self._written = 0  # characters of all blocks
 
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
-        return b"".join([self._say(_KINDS[kind], text) for kind, text in self._reply.take(payload)])
+        return b"".join(
+            [self._write_text(_KINDS[kind], text) for kind, text in self._reply.take(payload)]
+        )
 
     def keepalive(self) -> bytes:
         return self._start() + _event({"type": "ping"})
@@ -52,8 +54,8 @@ class MessagesEncoder:
 
     def end(self) -> bytes:
         out = self._start() + self._end_blocks()
-        last = {"type": "message_delta", **self._ending()}
-        return out + _event(last) + _event({"type": "message_stop"})
+        message_delta = {"type": "message_delta", **self._ending()}
+        return out + _event(message_delta) + _event({"type": "message_stop"})
 
     def whole(self) -> Json:
         """Return the message as one object, once all chunks have been taken."""
@@ -68,7 +70,7 @@ class MessagesEncoder:
         delta = {"stop_reason": reason, "stop_sequence": None}
         return {"delta": delta, "usage": usage, **self._reply.more}
 
-    def _say(self, kind: str, text: str) -> bytes:
+    def _write_text(self, kind: str, text: str) -> bytes:
         out = b""
         if self._open != kind:
             out = self._close() + self._start_block(_NEW[kind])
@@ -79,10 +81,10 @@ class MessagesEncoder:
     def _end_blocks(self) -> bytes:
         out = self._close()
         for position, call in self._reply.calls():
-            out += self._say_call(position, call)
+            out += self._write_call(position, call)
         return out
 
-    def _say_call(self, position: int, call: Call) -> bytes:
+    def _write_call(self, position: int, call: Call) -> bytes:
         identity = call.id or made_id(self._context, position)
         block: Json = {"type": "tool_use", "id": identity, "name": call.name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": _as_object(call.arguments)}
@@ -95,21 +97,21 @@ class MessagesEncoder:
         return self._stop_block({**_NEW[kind], kind: text}) if kind else b""
 
     def _start_block(self, block: Json) -> bytes:
-        return self._start() + self._of_block("start", content_block=block)
+        return self._start() + self._block_event("start", content_block=block)
 
     def _grow(self, delta: Json, text: str) -> bytes:
         self._written += len(text)
-        return self._of_block("delta", delta=delta)
+        return self._block_event("delta", delta=delta)
 
     def _stop_block(self, block: Json) -> bytes:
-        out = self._of_block("stop")
+        out = self._block_event("stop")
         self._content.append(block)
         return out
 
-    def _of_block(self, what: str, **fields: Json) -> bytes:
+    def _block_event(self, phase: str, **fields: Json) -> bytes:
         """Write an event of the open block."""
-        place = {"type": f"content_block_{what}", "index": len(self._content)}
-        return _event({**place, **fields})
+        head = {"type": f"content_block_{phase}", "index": len(self._content)}
+        return _event({**head, **fields})
 
     def _start(self) -> bytes:
         if self._started:

@@ -1,9 +1,9 @@
 """Sorts a request's tools into those that the model can be offered and those that it can't.
 
 A tool with a schema is the client's own, and is offered. A tool without one has a type defined by
-Anthropic. Some of those the client runs, but their schema is not sent, for Anthropic's models were
-trained on it; the others Anthropic's servers run. The tiers' models know neither. A tool that is
-loaded later (``defer_loading``) is offered once a result has named it.
+Anthropic. The client runs some of these tools, but sends no schema, for Anthropic's models were
+trained on it; Anthropic's servers run the others. The tiers' models know neither kind. A tool that
+is loaded later (``defer_loading``) is offered once a result has named it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 @frozen
 class Offer:
-    """What the model is offered of a request's tools."""
+    """A request's tools, sorted: those for the model, and those left out."""
 
     fields: Json  # the fields about tools for the chat completion's request
     left_out: tuple[str, ...]  # names of the tools that Anthropic's servers would run
@@ -34,15 +34,15 @@ def offer(body: Json, loaded: Collection[str]) -> Offer:
     Raises :class:`ProxyError` (400) for a tool of the client's without a schema, and if the request
     has, or forces, only tools that Anthropic's servers run.
     """
-    given = body.get("tools")
+    raw_tools = body.get("tools")
     tools: list[Json] = []
     left_out = ["mcp_servers"] if body.get("mcp_servers") else []
-    for position, tool in enumerate(given if isinstance(given, list) else ()):
-        where = f"tools[{position}]"
+    for position, tool in enumerate(raw_tools if isinstance(raw_tools, list) else ()):
+        path = f"tools[{position}]"
         if not isinstance(tool, dict):
-            raise refused("must be an object", where)
+            raise refused("must be an object", path)
         if _is_servers(tool):
-            _check_runs_here(tool, where)
+            _check_runs_here(tool, path)
             left_out.append(str(tool.get("name") or tool.get("type")))
         elif not tool.get("defer_loading") or tool.get("name") in loaded:
             tools.append(_function(tool))
@@ -59,11 +59,11 @@ def _is_servers(tool: Json) -> bool:
     return tool.get("type") not in (None, "custom") and "input_schema" not in tool
 
 
-def _check_runs_here(tool: Json, where: str) -> None:
+def _check_runs_here(tool: Json, path: str) -> None:
     kind = str(tool["type"])
     if kind.startswith(_CLIENTS_OWN):
         sentence = f"has the type {kind}, whose schema is not sent: send it as a custom tool"
-        raise refused(sentence, where)
+        raise refused(sentence, path)
 
 
 def _function(tool: Json) -> Json:
@@ -80,8 +80,8 @@ def _fields(tools: list[Json], choice: Json) -> Json:
     fields: Json = {"tools": tools}
     if choice.get("type") == "tool":
         fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    elif (said := _chosen(choice.get("type"))) is not None:
-        fields["tool_choice"] = said
+    elif (tool_choice := _chosen(choice.get("type"))) is not None:
+        fields["tool_choice"] = tool_choice
     if choice.get("disable_parallel_tool_use") is True:
         fields["parallel_tool_calls"] = False
     return fields

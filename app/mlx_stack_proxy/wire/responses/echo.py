@@ -42,7 +42,7 @@ _FUNCTION: Final = {"description": None, "parameters": None, "strict": None}
 
 @frozen
 class Echo:
-    """What the encoder has to know about a request."""
+    """The facts about a request that the encoder needs."""
 
     shapes: Shapes  # how the request offers its tools
     fields: bytes  # the fields to repeat: the members of a JSON object, without its braces
@@ -50,7 +50,7 @@ class Echo:
 
 def echo_of(body: Mapping[str, Any]) -> bytes:
     """Return the fields that a response repeats from its request, as :attr:`Echo.fields`."""
-    fields = {key: _or(body.get(key), default) for key, default in _AS_GIVEN.items()}
+    fields = {key: _or_default(body.get(key), default) for key, default in _AS_GIVEN.items()}
     fields |= _HERE
     fields["reasoning"] = {"effort": None, "summary": None, **_object(body.get("reasoning"))}
     fields["text"] = {"format": {"type": "text"}, **_object(body.get("text"))}
@@ -61,7 +61,7 @@ def echo_of(body: Mapping[str, Any]) -> bytes:
     return orjson.dumps(fields)[1:-1]
 
 
-def _or(value: Any, default: Any) -> Any:
+def _or_default(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 

@@ -18,7 +18,7 @@ from .parts import content_of, result_of, text_of
 from .tools import custom_arguments, flat_name
 
 Item = Mapping[str, Any]
-# Fields that are no part of an item's content: the protocol's own, or in the message elsewhere.
+# Fields that are no part of an item's content: the protocol's own, or copied to the message.
 _OUTSIDE: Final = frozenset({"type", "id", "call_id", "status", "caller"})
 _ENDED: Final = (None, "in_progress", "completed")
 _STORED: Final = {
@@ -32,11 +32,11 @@ def messages_of(body: Mapping[str, Any]) -> list[Json]:
     """Return a request's messages. Raises :class:`ProxyError` (400): what is wrong, and where."""
     transcript = Transcript()
     transcript.system(_texts(text_of(body.get("instructions"))))
-    given = body.get("input")
-    if isinstance(given, str):
-        transcript.user([given])
+    value = body.get("input")
+    if isinstance(value, str):
+        transcript.user([value])
     else:
-        for position, item in enumerate(objects(given, "input")):
+        for position, item in enumerate(objects(value, "input")):
             _take(transcript, item, f"input[{position}]")
     return transcript.messages()
 
@@ -45,87 +45,91 @@ def _texts(text: str) -> list[str]:
     return [text] if text else []
 
 
-def _take(transcript: Transcript, item: Item, where: str) -> None:
+def _take(transcript: Transcript, item: Item, path: str) -> None:
     kind = item.get("type") or ("message" if "role" in item else "item_reference")
     if not isinstance(kind, str):
-        raise invalid(f"`{where}.type` must be a string", f"{where}.type")
+        raise invalid(f"`{path}.type` must be a string", f"{path}.type")
     if kind in _STORED:
         raise ProxyError(
-            400, INVALID_REQUEST, f"`{where}`: {_STORED[kind]}", param=where, code="not_supported"
+            400, INVALID_REQUEST, f"`{path}`: {_STORED[kind]}", param=path, code="not_supported"
         )
-    _KINDS.get(kind, _other)(transcript, item, where)
+    _KINDS.get(kind, _other)(transcript, item, path)
 
 
-def _message(transcript: Transcript, item: Item, where: str) -> None:
-    role = string(item, "role", where)
+def _message(transcript: Transcript, item: Item, path: str) -> None:
+    role = string(item, "role", path)
     content = item.get("content")
     if role in ("system", "developer"):
         transcript.system(_texts(text_of(content)))
     elif role == "assistant":
         transcript.assistant(text_of(content, "") or None)
     elif role == "user":
-        transcript.user(content_of(content, f"{where}.content"))
+        transcript.user(content_of(content, f"{path}.content"))
     else:
-        raise invalid(f"`{where}.role` must be user, assistant, system or developer", where)
+        raise invalid(f"`{path}.role` must be user, assistant, system or developer", path)
 
 
-def _reasoning(transcript: Transcript, item: Item, where: str) -> None:
-    """Take the reasoning or its summary; only the server that encrypted the rest can read that."""
+def _reasoning(transcript: Transcript, item: Item, path: str) -> None:
+    """Take the reasoning or its summary; only the server that encrypted reasoning can read it."""
     transcript.assistant(thought=text_of(item.get("content") or item.get("summary") or []))
 
 
-def _function_call(transcript: Transcript, item: Item, where: str) -> None:
+def _function_call(transcript: Transcript, item: Item, path: str) -> None:
     arguments = item.get("arguments")
-    given = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
-    transcript.call(string(item, "call_id", where), _name(item, where), given)
+    arguments_text = (
+        arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+    )
+    transcript.call(string(item, "call_id", path), _name(item, path), arguments_text)
 
 
-def _custom_call(transcript: Transcript, item: Item, where: str) -> None:
-    arguments = custom_arguments(string(item, "input", where))
-    transcript.call(string(item, "call_id", where), _name(item, where), arguments)
+def _custom_call(transcript: Transcript, item: Item, path: str) -> None:
+    arguments = custom_arguments(string(item, "input", path))
+    transcript.call(string(item, "call_id", path), _name(item, path), arguments)
 
 
-def _name(item: Item, where: str) -> str:
-    return flat_name(string(item, "name", where), item.get("namespace"))
+def _name(item: Item, path: str) -> str:
+    return flat_name(string(item, "name", path), item.get("namespace"))
 
 
-def _result(transcript: Transcript, item: Item, where: str) -> None:
+def _result(transcript: Transcript, item: Item, path: str) -> None:
     if isinstance(item.get("output"), str) or _has_parts(item.get("output")):
-        text, images = result_of(item["output"], f"{where}.output")
+        text, images = result_of(item["output"], f"{path}.output")
     else:
-        text, images = _said(item), []
+        text, images = _as_json(item), []
     status = item.get("status")
     marked = text if status in _ENDED else f"[{status}] {text}"
     # A local_shell_call_output has its call's id in `id`.
     call_id = item.get("call_id") or item.get("id")
     if not isinstance(call_id, str):
-        raise invalid(f"`{where}.call_id` must be a string", f"{where}.call_id")
+        raise invalid(f"`{path}.call_id` must be a string", f"{path}.call_id")
     transcript.result(call_id, marked, images)
 
 
 def _has_parts(output: Any) -> bool:
-    return isinstance(output, list) and all(isinstance(p, dict) and "type" in p for p in output)
+    return isinstance(output, list) and all(
+        isinstance(part, dict) and "type" in part for part in output
+    )
 
 
-def _other(transcript: Transcript, item: Item, where: str) -> None:
+def _other(transcript: Transcript, item: Item, path: str) -> None:
     """Take an item of a tool that is not offered here, or of an unknown kind."""
     kind = str(item["type"])
     paired = isinstance(item.get("call_id"), str)
     if kind.endswith("_output") and (paired or kind == "local_shell_call_output"):
-        _result(transcript, item, where)
+        _result(transcript, item, path)
     elif paired:
-        transcript.call(item["call_id"], kind.removesuffix("_call"), _said(item))
+        transcript.call(item["call_id"], kind.removesuffix("_call"), _as_json(item))
     elif "role" in item or kind.endswith("_response"):
-        transcript.user([reminder(f"[{kind}] {_said(item)}")])
+        transcript.user([reminder(f"[{kind}] {_as_json(item)}")])
     else:
-        transcript.assistant(f"[{kind}] {_said(item)}")
+        transcript.assistant(f"[{kind}] {_as_json(item)}")
 
 
-def _said(item: Item) -> str:
-    said = {key: value for key, value in item.items() if key not in _OUTSIDE}
+def _as_json(item: Item) -> str:
+    fields = {key: value for key, value in item.items() if key not in _OUTSIDE}
     if item["type"] == "image_generation_call":
-        said["result"] = "[image]"  # its bytes would be read as words
-    return orjson.dumps(said).decode()
+        fields["result"] = "[image]"  # its bytes would be read as words
+    return orjson.dumps(fields).decode()
 
 
 _KINDS: Final[Mapping[Any, Callable[[Transcript, Item, str], None]]] = {

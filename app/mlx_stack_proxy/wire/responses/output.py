@@ -21,9 +21,9 @@ class Growing:
 
     prefix: str  # begins the item's id
     event: str  # begins the names of its events
-    field: str  # the name of its text's field, in its part and in the event that ends the text
-    part: Mapping[str, Any]  # its part without the text
-    beside: Mapping[str, Any]  # further fields of its events
+    field: str  # the text's field in the content part, and in the event that ends the text
+    part: Mapping[str, Any]  # the item's content part, without the text
+    beside: Mapping[str, Any]  # further fields of the item's events
 
     def item(self, id: str, parts: list[Item], status: str) -> Item:
         if self is REASONING:
@@ -72,15 +72,15 @@ def called(id: str, call_id: str, arguments: str, shape: Shape, status: str) -> 
 
 def usage_of(usage: Mapping[str, Any]) -> Item:
     """Translate a chat completion's usage, with both details, which the SDKs require."""
-    read = usage.get("prompt_tokens_details") or {}
-    written = usage.get("completion_tokens_details") or {}
+    prompt_details = usage.get("prompt_tokens_details") or {}
+    output_details = usage.get("completion_tokens_details") or {}
     return {
         "input_tokens": usage.get("prompt_tokens") or 0,
         "input_tokens_details": {
-            "cached_tokens": read.get("cached_tokens") or 0,
-            "cache_write_tokens": read.get("cache_creation_tokens") or 0,
+            "cached_tokens": prompt_details.get("cached_tokens") or 0,
+            "cache_write_tokens": prompt_details.get("cache_creation_tokens") or 0,
         },
         "output_tokens": usage.get("completion_tokens") or 0,
-        "output_tokens_details": {"reasoning_tokens": written.get("reasoning_tokens") or 0},
+        "output_tokens_details": {"reasoning_tokens": output_details.get("reasoning_tokens") or 0},
         "total_tokens": usage.get("total_tokens") or 0,
     }

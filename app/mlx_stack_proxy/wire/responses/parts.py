@@ -22,11 +22,11 @@ _TEXTS: Final = {
 _IMAGE_NOTE: Final = "[image: see the next message]"
 
 
-def content_of(content: Any, where: str) -> list[Part]:
+def content_of(content: Any, path: str) -> list[Part]:
     """Return a user's parts. Raises :class:`ProxyError` (400) for a part that can't be read."""
     if not isinstance(content, list):
         return [_single(content)]
-    parts = [_part(one, f"{where}[{position}]") for position, one in enumerate(content)]
+    parts = [_part(part, f"{path}[{position}]") for position, part in enumerate(content)]
     texts = [part for part in parts if isinstance(part, str)]
     return ["\n".join(texts)] if len(texts) == len(parts) else parts
 
@@ -38,9 +38,9 @@ def text_of(content: Any, between: str = "\n") -> str:
     return between.join(_text(part) for part in content)
 
 
-def result_of(output: Any, where: str) -> tuple[str, list[Json]]:
+def result_of(output: Any, path: str) -> tuple[str, list[Json]]:
     """Return the text of a tool's result, and its images and files."""
-    parts = content_of(output, where)
+    parts = content_of(output, path)
     texts = [part if isinstance(part, str) else _IMAGE_NOTE for part in parts]
     return "\n".join(texts), [part for part in parts if not isinstance(part, str)]
 
@@ -61,30 +61,28 @@ def _text(part: Any) -> str:
     return text if isinstance(text, str) else _single(part)
 
 
-def _part(part: Any, where: str) -> Part:
-    make = _PARTS.get(_kind(part))
-    return make(part, where) if make else _text(part)
+def _part(part: Any, path: str) -> Part:
+    convert = _PARTS.get(_kind(part))
+    return convert(part, path) if convert else _text(part)
 
 
-def _image(part: Mapping[str, Any], where: str) -> Json:
+def _image(part: Mapping[str, Any], path: str) -> Json:
     url = part.get("image_url")
     if not isinstance(url, str):
-        raise invalid(f"`{where}.image_url` is missing: files are not stored here", where)
+        raise invalid(f"`{path}.image_url` is missing: files are not stored here", path)
     detail = {"detail": part["detail"]} if part.get("detail") else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
-def _file(part: Mapping[str, Any], where: str) -> Json:
+def _file(part: Mapping[str, Any], path: str) -> Json:
     data = part.get("file_data")
     if not isinstance(data, str):
-        raise invalid(
-            f"`{where}.file_data` is missing: files are neither stored nor fetched", where
-        )
+        raise invalid(f"`{path}.file_data` is missing: files are neither stored nor fetched", path)
     name = {"filename": part["filename"]} if part.get("filename") else {}
     return {"type": "file", "file": {"file_data": data, **name}}
 
 
-def _audio(part: Mapping[str, Any], where: str) -> Json:
+def _audio(part: Mapping[str, Any], path: str) -> Json:
     return {"type": "input_audio", "input_audio": part.get("input_audio")}
 
 

@@ -48,10 +48,10 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
     chat |= tools.fields
     if chat.get("stream"):
         chat["stream_options"] = {"include_usage": True}
-    if (most := body.get("max_output_tokens")) is not None:
-        if type(most) is not int or most < 1:  # refuses True, which is an int
+    if (limit := body.get("max_output_tokens")) is not None:
+        if type(limit) is not int or limit < 1:  # refuses True, which is an int
             raise invalid("`max_output_tokens` must be a whole number above 0", "max_output_tokens")
-        chat["max_tokens"] = most
+        chat["max_tokens"] = limit
     if format_ := _response_format(body.get("text")):
         chat["response_format"] = format_
     echo = Echo(tools.shapes, echo_of(body))
@@ -59,7 +59,7 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
 
 
 def session_of(headers: Mapping[str, str]) -> SessionName | None:
-    """Return Codex's thread; the budget is that of its session, the thread that all come from."""
+    """Return Codex's thread; its session, the thread that all others come from, has the budget."""
     parent = headers.get("session-id", "")
     for source in ("thread-id", "session-id"):
         if name := headers.get(source):

@@ -59,30 +59,34 @@ class ResponseStream:
         return out
 
     def keepalive(self) -> bytes:
-        return self._begin() or self._about("response.in_progress", self._response("in_progress"))
+        return self._begin() or self._response_event(
+            "response.in_progress", self._response("in_progress")
+        )
 
     def error(self, error: ProxyError) -> bytes:
-        told = failure_of(error, text_is_out=self._text_is_out)
-        failed = self._response("failed", error=told)
-        return self._begin() + self._about("response.failed", failed) + DONE_FRAME
+        failure = failure_of(error, text_is_out=self._text_is_out)
+        response = self._response("failed", error=failure)
+        return self._begin() + self._response_event("response.failed", response) + DONE_FRAME
 
     def end(self) -> bytes:
         out = self._begin() + self._close() + self._end_calls()
-        whole = self._ended()
-        return out + self._about(f"response.{whole['status']}", whole) + DONE_FRAME
+        response = self._final_response()
+        return out + self._response_event(f"response.{response['status']}", response) + DONE_FRAME
 
     def whole(self) -> Item:
         """Return the response as one object, once all chunks have been taken."""
         self._close()
         self._end_calls()
-        return {**self._ended(), **orjson.loads(b"{%b}" % self._echo)}
+        return {**self._final_response(), **orjson.loads(b"{%b}" % self._echo)}
 
     def _begin(self) -> bytes:
         if self._begun:
             return b""
         self._begun = True
-        begun = self._response("in_progress")
-        return self._about("response.created", begun) + self._about("response.in_progress", begun)
+        response = self._response("in_progress")
+        return self._response_event("response.created", response) + self._response_event(
+            "response.in_progress", response
+        )
 
     def _grow(self, kind: Growing, text: str) -> bytes:
         out = b"" if self._open is kind else self._close() + self._open_item(kind)
@@ -104,8 +108,8 @@ class ResponseStream:
             return b""
         self._open, self._pieces = None, []
         part, place = kind.part_of(text), self._place()
-        ended = {kind.field: text, **kind.beside}
-        out = self._event(f"{kind.event}.done", place, **ended)
+        fields = {kind.field: text, **kind.beside}
+        out = self._event(f"{kind.event}.done", place, **fields)
         out += self._event("response.content_part.done", place, part=part)
         return out + self._done(kind.item(self._item_id, [part], self._item_status()))
 
@@ -118,14 +122,20 @@ class ResponseStream:
     def _call(self, call: Call) -> bytes:
         id = self._next_id()
         shape = self._shapes[call.name]
-        done = called(id, call.id or f"call_{id}", call.arguments, shape, self._item_status())
-        place = {"item_id": done.item["id"], "output_index": len(self._output)}
-        text = done.item[done.field]
-        out = self._item("added", done.opened)
+        shaped_call = called(
+            id, call.id or f"call_{id}", call.arguments, shape, self._item_status()
+        )
+        place = {"item_id": shaped_call.item["id"], "output_index": len(self._output)}
+        text = shaped_call.item[shaped_call.field]
+        out = self._item("added", shaped_call.opened)
         if text:
-            out += self._event(f"{done.event}.delta", place, delta=text)
-        ended = {done.field: text, **done.beside}
-        return out + self._event(f"{done.event}.done", place, **ended) + self._done(done.item)
+            out += self._event(f"{shaped_call.event}.delta", place, delta=text)
+        fields = {shaped_call.field: text, **shaped_call.beside}
+        return (
+            out
+            + self._event(f"{shaped_call.event}.done", place, **fields)
+            + self._done(shaped_call.item)
+        )
 
     def _next_id(self) -> str:
         return f"{self._id}{len(self._output):02x}"
@@ -140,17 +150,17 @@ class ResponseStream:
         self._output.append(item)
         return out
 
-    def _item(self, what: str, item: Item) -> bytes:
+    def _item(self, step: str, item: Item) -> bytes:
         place = {"output_index": len(self._output)}
-        return self._event(f"response.output_item.{what}", place, item=item)
+        return self._event(f"response.output_item.{step}", place, item=item)
 
-    def _ended(self) -> Item:
+    def _final_response(self) -> Item:
         reason = _INCOMPLETE.get(self._reply.finish)
         if reason is None:
             return self._response("completed")
         return self._response("incomplete", incomplete_details={"reason": reason})
 
-    def _response(self, status: str, **more: Any) -> Item:
+    def _response(self, status: str, **fields: Any) -> Item:
         """Return the response as it stands, without the fields that it repeats from its request."""
         return {
             "id": f"resp_{self._id}",
@@ -164,10 +174,10 @@ class ResponseStream:
             "output": self._output,
             "usage": usage_of(self._reply.usage) if self._reply.usage else None,
             **self._reply.more,
-            **more,
+            **fields,
         }
 
-    def _about(self, type_: str, response: Item) -> bytes:
+    def _response_event(self, type_: str, response: Item) -> bytes:
         encoded = b"%b,%b}" % (orjson.dumps(response)[:-1], self._echo)
         return self._event(type_, {}, response=orjson.Fragment(encoded))
 

@@ -1,4 +1,4 @@
-"""Turns a request's tools into functions, and calls of those back into calls of the tools.
+"""Turns a request's tools into functions, and calls of the functions into calls of the tools.
 
 A function stays a function. A namespace's functions get its name as a prefix (``ns__name``), for
 chat completions have no namespaces. A custom tool takes raw text: it becomes a function with that
@@ -39,7 +39,7 @@ class Shape:
 
     name: str  # the tool's own name, without its namespace
     namespace: str = ""  # "": none
-    custom: bool = False  # it is a custom tool, not a function
+    custom: bool = False  # the tool is a custom tool, not a function
 
 
 class Shapes:
@@ -52,8 +52,8 @@ class Shapes:
         """Return the tool that a call names, also by a bare name that only one namespace has."""
         if name in self._by_name:
             return self._by_name[name]
-        same = [shape for shape in self._by_name.values() if shape.name == name]
-        return same[0] if len(same) == 1 else Shape(name)
+        matches = [shape for shape in self._by_name.values() if shape.name == name]
+        return matches[0] if len(matches) == 1 else Shape(name)
 
 
 @frozen
@@ -67,13 +67,15 @@ class Tools:
 
 def tools_of(body: Mapping[str, Any]) -> Tools:
     """Translate a request's tools, and its choice among them. Raises :class:`ProxyError` (400)."""
-    given = objects(body.get("tools"), "tools")
+    raw_tools = objects(body.get("tools"), "tools")
     offered: dict[str, Tool] = {}
     shapes: dict[str, Shape] = {}
-    for shape, tool in _functions(given):
+    for shape, tool in _functions(raw_tools):
         name = tool["function"]["name"]
         offered[name], shapes[name] = tool, shape
-    left_out = tuple(dict.fromkeys(tool["type"] for tool in given if tool["type"] not in _KINDS))
+    left_out = tuple(
+        dict.fromkeys(tool["type"] for tool in raw_tools if tool["type"] not in _KINDS)
+    )
     if left_out and not offered:
         raise _not_run(", ".join(left_out), "tools")
     choice, allowed = _choice(body.get("tool_choice"), shapes)
@@ -105,29 +107,29 @@ def custom_text(arguments: str) -> str:
     Arguments that are not such an object are returned unchanged.
     """
     try:
-        given = orjson.loads(arguments)
+        value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
         return arguments
-    text = given.get(_INPUT) if isinstance(given, dict) else None
+    text = value.get(_INPUT) if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments
 
 
-def _functions(given: list[Tool]) -> Iterator[tuple[Shape, Tool]]:
-    for position, tool in enumerate(given):
-        where = f"tools[{position}]"
-        if string(tool, "type", where) != "namespace":
-            yield from _function(tool, "", where)
+def _functions(raw_tools: list[Tool]) -> Iterator[tuple[Shape, Tool]]:
+    for position, tool in enumerate(raw_tools):
+        path = f"tools[{position}]"
+        if string(tool, "type", path) != "namespace":
+            yield from _function(tool, "", path)
             continue
-        namespace = string(tool, "name", where)
-        for inner, one in enumerate(objects(tool.get("tools"), f"{where}.tools")):
-            yield from _function(one, namespace, f"{where}.tools[{inner}]")
+        namespace = string(tool, "name", path)
+        for inner_position, inner_tool in enumerate(objects(tool.get("tools"), f"{path}.tools")):
+            yield from _function(inner_tool, namespace, f"{path}.tools[{inner_position}]")
 
 
-def _function(tool: Tool, namespace: str, where: str) -> Iterator[tuple[Shape, Tool]]:
-    kind = string(tool, "type", where)
+def _function(tool: Tool, namespace: str, path: str) -> Iterator[tuple[Shape, Tool]]:
+    kind = string(tool, "type", path)
     if kind not in ("function", "custom"):
         return
-    name = string(tool, "name", where)
+    name = string(tool, "name", path)
     shape = Shape(name, namespace, kind == "custom")
     function: Tool = {"name": flat_name(name, namespace)}
     function |= {key: tool[key] for key in _COPIED if tool.get(key) is not None}
@@ -165,8 +167,8 @@ def _frame(grammar: str) -> list[str]:
     """
     rules: dict[str, str] = dict(_RULE.findall(grammar))
     ends = rules.get("start", "").split()
-    found = [_WORD.match(rules.get(end, "")) for end in (ends[0], ends[-1])] if ends else []
-    words = [word[1] for word in found if word and "\\" not in word[1]]
+    matches = [_WORD.match(rules.get(end, "")) for end in (ends[0], ends[-1])] if ends else []
+    words = [word[1] for word in matches if word and "\\" not in word[1]]
     return words if len(words) == 2 else []
 
 
@@ -178,8 +180,8 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
     if not isinstance(choice, dict):
         raise invalid("`tool_choice` must be a string or an object", "tool_choice")
     if choice.get("type") == "allowed_tools":
-        named = objects(choice.get("tools"), "tool_choice.tools")
-        allowed = [_named(one, shapes) for one in named]
+        references = objects(choice.get("tools"), "tool_choice.tools")
+        allowed = [_named(reference, shapes) for reference in references]
         return choice.get("mode", "auto"), frozenset().union(*allowed)
     names = _named(choice, shapes)
     if choice.get("type") not in ("function", "custom"):
@@ -189,10 +191,10 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
     return {"type": "function", "function": {"name": next(iter(names))}}, everything
 
 
-def _named(one: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:
+def _named(reference: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:
     """Return the names of the tools that a choice names; a namespace names all of its tools."""
-    name, namespace = one.get("name"), one.get("namespace")
-    if one.get("type") == "namespace":
+    name, namespace = reference.get("name"), reference.get("namespace")
+    if reference.get("type") == "namespace":
         return frozenset(key for key, shape in shapes.items() if shape.namespace == name)
     flat = flat_name(str(name), namespace)
     if flat in shapes:

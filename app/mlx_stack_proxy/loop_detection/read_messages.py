@@ -1,4 +1,4 @@
-"""Reads messages: what an assistant message says and does, and what the messages after it bring."""
+"""Reduces messages to digests: what an assistant said and did, and what the next messages bring."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Output(NamedTuple):
     ids: tuple[str, ...]  # the calls' ids; "" for a call without one
     name: int  # a digest of the whole message, in this process only
 
-    def turn(self, inputs: Inputs, before: Turn | None) -> Turn:
-        """Return this message's turn. The first turn's place depends on what the user asked."""
-        place = hash((before.place if before else inputs.digest, self.name))
-        return Turn(inputs, self.action, self.calls, place, before.place if before else 0)
+    def turn(self, inputs: Inputs, previous: Turn | None) -> Turn:
+        """Return this message's turn. The first turn's place depends on the user's request."""
+        place = hash((previous.place if previous else inputs.digest, self.name))
+        return Turn(inputs, self.action, self.calls, place, previous.place if previous else 0)
 
 
 class Given(NamedTuple):
@@ -36,14 +36,17 @@ class Given(NamedTuple):
     result: Result
 
 
-def output(text: str, made: Iterable[tuple[Call, str]]) -> Output:
-    """Reduce an assistant message to what is compared. ``made``: its calls, each with its id."""
-    said = action_in(text)
-    pairs = sorted(made, key=lambda pair: pair[0])
+def output(text: str, calls_with_ids: Iterable[tuple[Call, str]]) -> Output:
+    """Reduce an assistant message to the digests that are compared.
+
+    ``calls_with_ids``: the message's calls, each with its id.
+    """
+    command = action_in(text)
+    pairs = sorted(calls_with_ids, key=lambda pair: pair[0])
     keys = [call.key.to_bytes(8, "little") for call, _ in pairs]
-    action = digest(*keys) if pairs else digest(said)
+    action = digest(*keys) if pairs else digest(command)
     calls = tuple([call for call, _ in pairs[:MAX_CALLS]])
-    return Output(action, calls, tuple([id for _, id in pairs]), hash((said, action, calls)))
+    return Output(action, calls, tuple([id for _, id in pairs]), hash((command, action, calls)))
 
 
 def is_given(message: Mapping[str, Any]) -> bool:
@@ -71,7 +74,7 @@ def given_by(message: Mapping[str, Any], failed: Collection[str]) -> Given:
 
 
 def taken_together(
-    output: Output | None, given: Sequence[Given]
+    output: Output | None, messages: Sequence[Given]
 ) -> tuple[int, int, tuple[Result | None, ...]]:
     """Take together the messages that followed an assistant message.
 
@@ -79,18 +82,18 @@ def taken_together(
     """
     results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
     others: list[Result] = []
-    places = {id: at for at, id in enumerate(output.ids) if id} if output is not None else {}
-    for position, (call_id, result) in enumerate(given):
+    indexes = {id: index for index, id in enumerate(output.ids) if id} if output is not None else {}
+    for position, (call_id, result) in enumerate(messages):
         # Without ids (older forms, careless clients) answers come in the order of the calls.
-        at = position if call_id == "" else places.get(call_id or "", len(results))
-        if at < len(results) and results[at] is None:
-            results[at] = result
+        index = position if call_id == "" else indexes.get(call_id or "", len(results))
+        if index < len(results) and results[index] is None:
+            results[index] = result
         else:
             others.append(result)
-    came = results if any(results) else others
+    compared = results if any(results) else others
     return (
-        hash(tuple([one and one.digest for one in came])),
-        hash(tuple([one and one.shape for one in came])),
+        hash(tuple([result and result.digest for result in compared])),
+        hash(tuple([result and result.shape for result in compared])),
         tuple(results),
     )
 
@@ -99,17 +102,19 @@ def _result(content: Any) -> Result:
     text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
-        parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
+        parts = [
+            dumped(part) for part in content if not (isinstance(part, Mapping) and "text" in part)
+        ]
     shape = hash((without_numbers(text), *parts))
     return Result(hash((text, *parts)), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    calls = message.get("tool_calls")
-    found = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
-    if not found and isinstance(message.get("function_call"), dict):
-        found = [{"function": message["function_call"]}]
-    return found
+    value = message.get("tool_calls")
+    calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
+    if not calls and isinstance(message.get("function_call"), dict):
+        calls = [{"function": message["function_call"]}]
+    return calls
 
 
 def _read(call: Mapping[str, Any]) -> Call:

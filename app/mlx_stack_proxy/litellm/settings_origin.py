@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..frozen import frozen
-from ..reload import Given
+from ..reload import SettingsOrigin
 from ..settings import ServerSettings, Settings, UpstreamSettings
 from ..settings_source import DEFAULT_FILE, SettingsError, Sources, find_file
 
@@ -29,7 +29,7 @@ _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 
 
 @frozen
-class GivenInside(Given):
+class OriginInside(SettingsOrigin):
     """Where the layer's settings are read, at the start and anew."""
 
     processes: int = 1  # how many processes LiteLLM runs
@@ -57,7 +57,7 @@ def _problems(settings: Settings, processes: int) -> Iterator[str]:
         )
 
 
-def given_beside(litellm_file: str | None) -> GivenInside:
+def origin_beside(litellm_file: str | None) -> OriginInside:
     """Find the settings for ``litellm_file``, the path of LiteLLM's own file, if it has one.
 
     Raises ``SettingsError`` if both would be the same file.
@@ -70,4 +70,4 @@ def given_beside(litellm_file: str | None) -> GivenInside:
             f"that with MLX_STACK_CONFIG, or give LiteLLM's another name than {DEFAULT_FILE}"
         )
         raise SettingsError([problem], str(file))
-    return GivenInside(file, processes=int(os.environ.get("NUM_WORKERS") or 1))
+    return OriginInside(file, processes=int(os.environ.get("NUM_WORKERS") or 1))
