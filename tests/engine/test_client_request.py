@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.engine.client_request import parse
 from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.wire import legacy
 from tests.engine.exchanges import JSON, USER
 from tests.support.replies import FUNCTIONS, TOOLS
 
@@ -148,18 +147,11 @@ def test_what_is_read_from_it() -> None:
     found = parsed(model="fast", stream=True, stream_options={"include_usage": True})
     assert (found.model, found.stream, found.include_usage) == ("fast", True, True)
     assert not found.legacy_functions
+    older = parsed(functions=FUNCTIONS, function_call="auto")
+    assert older.legacy_functions and older.tools == TOOLS
     bare = parsed(model=None)
     assert (bare.model, bare.stream, bare.include_usage) == ("", False, False)
     assert parse(b' {"messages": [{"role": "user"}]} ').size == 34
-
-
-def test_the_older_form_is_brought_into_the_newer() -> None:
-    found = parsed(functions=FUNCTIONS, function_call="auto")
-    assert found.legacy_functions
-    assert found.tools == TOOLS
-    assert found.body == legacy.to_tools(
-        {"messages": [USER], "functions": FUNCTIONS, "function_call": "auto"}
-    )
 
 
 @pytest.mark.parametrize(

@@ -148,17 +148,10 @@ def test_the_choice_that_failed_is_the_one_replayed() -> None:
     assert said["tool_calls"][0]["function"]["arguments"] == BAD.arguments
 
 
-def test_correction_role_system() -> None:
+def test_a_correction_goes_where_the_settings_want_it() -> None:
     new = corrected(reply(BAD), role="system")
     assert new[0] == {"role": "system", "content": EXACT}
     assert [one["role"] for one in new] == ["system", "user", "assistant", "tool"]
-    system = {"role": "system", "content": "Be brief."}
-    new = corrected(reply(BAD), role="system", messages=[system, USER])
-    assert new[0]["content"] == f"Be brief.\n\n{EXACT}"
-    assert [one["role"] for one in new].count("system") == 1
-
-
-def test_hint_placement_tool_result() -> None:
     new = corrected(reply(BAD), placement="tool_result")
     assert [one["role"] for one in new] == ["user", "assistant", "tool"]
     assert new[-1]["content"] == f"Error: {MISSING}.\n\n{EXACT}"
@@ -252,10 +245,19 @@ def body_of(retry: Retry, verdict: Any = None, tier: Json | None = None, **rules
     return build(whole, settings(tier, **rules)).body
 
 
-def test_a_retry_without_correction_differs_only_in_its_sampling() -> None:
-    body = body_of(Retry("tool_validation_failure", 2, correct=False))
+@pytest.mark.parametrize(
+    ("retry", "verdict", "temperature"),
+    [
+        (Retry("tool_validation_failure", 2, correct=False), None, 0.2),
+        (Retry("output_truncated", 1, last=True), OutputTruncated("unseen"), 0.1),
+    ],
+)
+def test_a_retry_without_correction_differs_only_in_its_sampling(
+    retry: Retry, verdict: Any, temperature: float
+) -> None:
+    body = body_of(retry, verdict)
     assert body["messages"] == [USER]
-    assert body["temperature"] == 0.2
+    assert body["temperature"] == temperature
 
 
 def test_settings_reach_the_correction() -> None:
@@ -269,12 +271,6 @@ def test_settings_reach_the_correction() -> None:
     seeded = body_of(retry, tier={"params": {"seed": 4}})
     assert "temperature" not in seeded
     assert seeded["seed"] == 7, "the same prompt with the same seed is the same mistake again"
-
-
-def test_a_retry_after_a_cut_samples_anew_and_says_nothing() -> None:
-    body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("unseen"))
-    assert body["messages"] == [USER]
-    assert body["temperature"] == 0.1
 
 
 def test_of_several_choices_each_call_is_told_its_own_failure() -> None:

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
 from typing import Any
 
-import httpx
 import pytest
-import respx
 
 from mlx_stack_proxy.engine import model_list
+from mlx_stack_proxy.engine.headers import RawHeaders
 from mlx_stack_proxy.engine.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
 from mlx_stack_proxy.engine.upstream import UpstreamError
-from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.clock import Clock
-from tests.support.mocked_upstream import MockedUpstream
 from tests.support.waiting import settled
 
-MODELS = "http://litellm.test:4000/v1/models"
 ALL = frozenset({"fast", "standard"})
+REFUSED = UpstreamError("the connection was refused", unreachable=True)
+FOREVER = None  # an answer that never comes
 
 
-def listing(*names: str) -> dict[str, Any]:
-    return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+def listing(*names: str) -> tuple[int, bytes]:
+    models = [{"id": name, "object": "model"} for name in names]
+    return 200, json.dumps({"object": "list", "data": models}).encode()
+
+
+BOTH = listing("fast", "standard")
+
+
+class Litellm:
+    """Gives each key its answer, or all the same one. ``asked``: the keys that came."""
+
+    def __init__(self) -> None:
+        self.answer: Any = BOTH
+        self.of_keys: dict[str, Any] = {}
+        self.asked: list[str | None] = []
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def fetch(self, method: str, target: str, headers: RawHeaders) -> tuple[int, bytes]:
+        assert (method, target) == ("GET", "/v1/models")
+        key = dict(headers).get(b"authorization", b"").decode() or None
+        self.asked.append(key)
+        await self.free.wait()
+        answer = self.of_keys.get(key or "", self.answer)
+        if answer is FOREVER:
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        status, body = answer
+        return status, body
 
 
 @pytest.fixture
@@ -32,107 +58,65 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def router() -> respx.MockRouter:
-    return respx.MockRouter(assert_all_called=False)
+def litellm() -> Litellm:
+    return Litellm()
 
 
 @pytest.fixture
-def make(router: respx.MockRouter, clock: Clock) -> Callable[..., ModelList]:
-    def made(key: str | None = "k", handler: Any = None) -> ModelList:
-        settings = UpstreamSettings(base_url="http://litellm.test:4000")
-        upstream = MockedUpstream(settings, handler or router.async_handler)
-        return ModelList(upstream, key, clock)
-
-    return made
-
-
-async def test_asked_once_and_kept(
-    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
-) -> None:
-    route = router.get(MODELS).respond(json=listing("fast", "standard"))
-    models = make()
-    assert await models.get(None) == ALL
-    clock.now = FRESH_SECONDS - 1
-    assert await models.get(None) == ALL
-    assert route.call_count == 1
+def models(litellm: Any, clock: Clock) -> ModelList:
+    return ModelList(litellm, "k", clock)
 
 
 async def test_an_old_answer_is_given_while_a_new_one_is_asked_for(
-    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+    litellm: Litellm, models: ModelList, clock: Clock
 ) -> None:
-    route = router.get(MODELS).respond(json=listing("fast", "standard"))
-    models = make()
-    await models.get(None)
-    route.respond(json=listing("new"))
+    assert await models.get(None) == ALL
+    litellm.answer = listing("new")
+    clock.now = FRESH_SECONDS - 1
+    assert await models.get(None) == ALL
+    assert len(litellm.asked) == 1
     clock.now = FRESH_SECONDS
     assert [await models.get(None) for _ in range(2)] == [ALL, ALL]
     await settled()
-    assert route.call_count == 2  # once, however many looked
+    assert len(litellm.asked) == 2, "once, however many looked"
     assert await models.get(None) == {"new"}
 
 
-async def test_many_at_once_ask_once(make: Callable[..., ModelList]) -> None:
-    asked = 0
-    answer = asyncio.Event()
-
-    async def handler(request: httpx.Request) -> httpx.Response:
-        nonlocal asked
-        asked += 1
-        await answer.wait()
-        return httpx.Response(200, json=listing("fast", "standard"))
-
-    models = make(handler=handler)
+async def test_many_at_once_ask_once(litellm: Litellm, models: ModelList) -> None:
+    litellm.free.clear()
     waiting = [asyncio.create_task(models.get(None)) for _ in range(10)]
     await settled()
     waiting[0].cancel()  # that one has left doesn't take the answer from the others
-    answer.set()
+    litellm.free.set()
     assert await asyncio.gather(*waiting[1:]) == [ALL] * 9
-    assert asked == 1
+    assert len(litellm.asked) == 1
 
 
-BAD: dict[str, Any] = {
-    "refused": httpx.ConnectError("no"),
-    "wrong key": httpx.Response(401, json={"error": "no"}),
-    "trouble": httpx.Response(500),
-    "HTML": httpx.Response(200, text="<html>"),
-    "empty": httpx.Response(200),
-    "no list": httpx.Response(200, json={"data": None}),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("bad", [REFUSED, (401, b"{}"), (500, BOTH[1]), (200, b"<html>")], ids=str)
 async def test_no_answer_is_asked_for_again_soon_but_not_at_once(
-    name: str, router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+    bad: Any, litellm: Litellm, models: ModelList, clock: Clock
 ) -> None:
-    bad = BAD[name]
-    how = {"side_effect": bad} if isinstance(bad, Exception) else {"return_value": bad}
-    route = router.get(MODELS).mock(**how)
-    models = make()
+    litellm.answer = bad
     assert await models.get(None) is None
     clock.now = RETRY_SECONDS - 0.1
     assert await models.get(None) is None
-    assert route.call_count == 1
+    assert len(litellm.asked) == 1
     clock.now = RETRY_SECONDS
-    route.mock(return_value=httpx.Response(200, json=listing("fast", "standard")))
+    litellm.answer = BOTH
     assert await models.get(None) == ALL
 
 
 async def test_what_was_known_outlives_a_failure(
-    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+    litellm: Litellm, models: ModelList, clock: Clock
 ) -> None:
-    route = router.get(MODELS).respond(json=listing("fast", "standard"))
-    models = make()
     await models.get(None)
-    route.respond(500)
-    clock.now = FRESH_SECONDS
-    assert await models.get(None) == ALL
-    await settled()
-    assert await models.get(None) == ALL
-    assert route.call_count == 2
-    clock.now += RETRY_SECONDS
-    assert await models.get(None) == ALL
-    await settled()
-    assert route.call_count == 3
+    litellm.answer = (500, b"")
+    for asked, wait in ((2, FRESH_SECONDS), (3, RETRY_SECONDS)):
+        clock.now += wait
+        assert await models.get(None) == ALL
+        await settled()
+        assert await models.get(None) == ALL
+        assert len(litellm.asked) == asked
 
 
 @pytest.mark.parametrize(
@@ -145,38 +129,29 @@ async def test_what_was_known_outlives_a_failure(
     ],
 )
 async def test_with_our_key_or_else_the_clients(
-    key: str | None,
-    clients: str | None,
-    sent: str | None,
-    router: respx.MockRouter,
-    make: Callable[..., ModelList],
+    key: str | None, clients: str | None, sent: str | None, litellm: Any, clock: Clock
 ) -> None:
-    route = router.get(MODELS).respond(json=listing())
-    assert await make(key).get(clients) == frozenset()
-    assert route.calls.last.request.headers.get("authorization") == sent
+    litellm.answer = listing()
+    assert await ModelList(litellm, key, clock).get(clients) == frozenset()
+    assert litellm.asked == [sent]
 
 
-async def test_to_fetch_gives_litellms_own_answer(
-    router: respx.MockRouter, make: Callable[..., ModelList]
-) -> None:
-    route = router.get(MODELS).respond(401, content=b"no")
-    assert await make().fetch(None) == (401, b"no")
-    route.mock(side_effect=httpx.ConnectError)
+async def test_to_fetch_gives_litellms_own_answer(litellm: Litellm, models: ModelList) -> None:
+    litellm.answer = (401, b"no")
+    assert await models.fetch(None) == (401, b"no")
+    litellm.answer = REFUSED
     with pytest.raises(UpstreamError):
-        await make().fetch(None)
+        await models.fetch(None)
 
 
 async def test_to_fetch_has_an_end(
-    make: Callable[..., ModelList], monkeypatch: pytest.MonkeyPatch
+    litellm: Litellm, models: ModelList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(request: httpx.Request) -> httpx.Response:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     monkeypatch.setattr(model_list, "ASK_SECONDS", 0.0)
+    litellm.answer = FOREVER
     with pytest.raises(TimeoutError):
-        await make(handler=never).fetch(None)
-    assert await make(handler=never).get(None) is None
+        await models.fetch(None)
+    assert await models.get(None) is None
 
 
 @pytest.mark.parametrize(
@@ -197,20 +172,15 @@ def test_names_in_a_body(body: bytes, names: set[str] | None) -> None:
 
 
 async def test_without_a_key_of_ours_each_client_has_its_own_list(
-    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+    litellm: Any, clock: Clock
 ) -> None:
-    def by_key(request: httpx.Request) -> httpx.Response:
-        names = {"Bearer a": ["fast"], "Bearer b": ["standard"]}.get(
-            request.headers.get("authorization", "")
-        )
-        return httpx.Response(200, json=listing(*names)) if names else httpx.Response(401)
-
-    router.get(MODELS).mock(side_effect=by_key)
-    models = make(key=None)
+    litellm.of_keys = {"Bearer a": listing("fast"), "Bearer b": listing("standard")}
+    litellm.answer = (401, b"")
+    models = ModelList(litellm, None, clock)
     assert await models.get("Bearer a") == {"fast"}
     assert await models.get("Bearer b") == {"standard"}
     assert await models.get(None) is None
     clock.now = FRESH_SECONDS
-    assert await models.get("Bearer a") == {"fast"}  # asks again, with that key
-    await settled()
     assert await models.get("Bearer a") == {"fast"}
+    await settled()
+    assert litellm.asked[-1] == "Bearer a", "it is asked again with that key"

@@ -4,64 +4,69 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.engine.deadlines import OPINION_SECONDS, opinion_until
-from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
-from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from mlx_stack_proxy.engine.verdicts import (
-    EmptyResponse,
-    Rejected,
-    Verdict,
-)
+from mlx_stack_proxy.engine.verdicts import Rejected, Verdict
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
+    AGAIN,
+    BACK_OFF,
     BUSY,
     CLIENTS,
+    CORRECTED,
+    DOUBT,
+    DOUBTED_LOOP,
+    EMPTY,
     FAILED,
+    IN_RESULT,
     INVALID,
     INVALID_REASON,
     LOOP,
+    OURS,
+    OVERFLOW,
     REFUSED,
+    SECOND,
     SHED,
+    SLIP,
+    TEXT,
     TIMEOUT,
     TRUNCATED,
-    after,
-    climbing,
+    Story,
     error_after,
-    running,
-    step,
+    follows,
+    told,
 )
+
+ALONE = ("fast",)
 
 # Bad tool calls
 
 
 def test_a_correction_can_be_turned_off() -> None:
-    found = step(after(INVALID_REASON), INVALID, tool_validation={"retry_with_correction": False})
-    assert found == Retry(INVALID_REASON, 1, correct=False)
-    assert step(after(INVALID_REASON), MISSED, tool_validation={"max_retries": 0}) == Deliver()
+    rules = {"tool_validation": {"retry_with_correction": False}}
+    assert follows(INVALID, rules=rules) == Retry(INVALID_REASON, 1, correct=False)
+    assert follows(DOUBT, rules={"tool_validation": {"max_retries": 0}}) == Deliver()
 
 
-@pytest.mark.parametrize("retried", [0, 3])
-def test_an_end_of_retries(retried: int) -> None:
-    whole = after(INVALID_REASON, retried={INVALID_REASON: retried})
-    invalid = replace(INVALID, response={"content": "x"})
-    error = error_after(whole, invalid, tool_validation={"max_retries": retried})
+def test_an_end_of_retries() -> None:
+    rules = {"tool_validation": {"max_retries": 1}}
+    story = (INVALID, CORRECTED, replace(INVALID, response={"content": "x"}))
+    error = error_after(*story, tiers=ALONE, rules=rules)
     assert (error.status, error.type) == (422, "tool_validation_failed")
     body = error.body()["error"]
     assert body["failures"] == [{"tool": "get_weather", "error": "`city` is missing"}]
     assert body["last_response"] == {"content": "x"}
     assert "`city` is missing" in body["message"]
-    assert len(body["attempts"]) == 1
-    rules = {"max_retries": retried, "on_exhausted": "return_last"}
-    assert step(whole, INVALID, tool_validation=rules) == Deliver()
+    assert len(body["attempts"]) == 2
+    rules = {"tool_validation": {"max_retries": 1, "on_exhausted": "return_last"}}
+    assert follows(*story, tiers=ALONE, rules=rules) == Deliver()
 
 
 @pytest.mark.parametrize(
@@ -69,53 +74,41 @@ def test_an_end_of_retries(retried: int) -> None:
 )
 @pytest.mark.parametrize("verdict", [INVALID, TRUNCATED])
 def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdict: Verdict) -> None:
-    whole = after(*["server_error"] * calls)
-    found = step(whole, verdict, now)
+    found = follows(*(FAILED, BACK_OFF) * (calls - 1), verdict, now=now, tiers=ALONE)
     assert isinstance(found, Retry) is goes_on
 
 
 # A second opinion
 
-DOUBT = replace(LOOP, doubt=True, repeats=2)
-MISSED = replace(INVALID, doubt=True)
-SLIP = replace(INVALID, doubt=True, ask_next=True)
-
 
 @pytest.mark.parametrize(
     ("doubt", "reason", "otherwise"),
-    [
-        (DOUBT, "loop_detected", Deliver()),
-        (SLIP, INVALID_REASON, Retry(INVALID_REASON, 1, correct=True)),
-    ],
+    [(DOUBTED_LOOP, "loop_detected", Deliver()), (SLIP, INVALID_REASON, CORRECTED)],
 )
 def test_a_doubt_asks_the_next_local_tier_where_there_is_one(
     doubt: Verdict, reason: str, otherwise: Step
 ) -> None:
-    assert step(climbing(reason), doubt) == Move("standard", reason)
-    for whole in (
-        after(reason),  # there is no other tier
-        climbing(reason, committed=Committed("Let me look.")),
-        climbing(reason, controls=Controls(escalation=False)),
-        climbing(reason, tiers=("standard", "premium")),
-    ):
-        assert step(whole, doubt) == otherwise
-    assert step(climbing(reason), doubt, escalation={"escalate_on": ["timeout"]}) == otherwise
     view = TierView(passed_over=frozenset({"standard"}))
-    assert step(climbing(reason), doubt, view=view) == Move("longctx", reason)
+    assert follows(doubt, view=view) == Move("longctx", reason)
     view = TierView(passed_over=frozenset({"standard", "longctx"}))
-    assert step(climbing(reason), doubt, view=view) == otherwise
+    for found in (
+        follows(doubt, view=view),
+        follows(doubt, tiers=ALONE),
+        follows(doubt, controls=Controls(escalation=False)),
+        follows(doubt, tiers=("standard", "premium")),
+        follows(doubt, rules={"escalation": {"escalate_on": ["timeout"]}}),
+    ):
+        assert found == otherwise
 
 
-@pytest.mark.parametrize("doubt", [DOUBT, SLIP], ids=["loop", "slip"])
+@pytest.mark.parametrize("doubt", [DOUBTED_LOOP, SLIP], ids=["loop", "slip"])
 @pytest.mark.parametrize(
     "verdict",
-    [DOUBT, SLIP, MISSED, LOOP, INVALID, EmptyResponse(), TRUNCATED, FAILED, BUSY, CLIENTS],
+    [DOUBTED_LOOP, SLIP, DOUBT, LOOP, INVALID, EMPTY, TRUNCATED, FAILED, BUSY, CLIENTS],
 )
 def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict, doubt: Verdict) -> None:
     """A tier is asked once, and no other after it."""
-    asked = climbing("loop_detected", model_failure=doubt)
-    assert step(asked, verdict) == DeliverEarlier(0)
-    assert step(asked, None) == Deliver()
+    assert follows(doubt, SECOND, verdict) == DeliverEarlier(0)
 
 
 @pytest.mark.parametrize(
@@ -125,80 +118,68 @@ def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict, doubt: Verdict) ->
 def test_a_second_opinion_is_waited_for_within_the_clients_patience(
     timeout: float | None, now: float, until: float
 ) -> None:
-    asked = climbing("loop_detected", model_failure=DOUBT, client_timeout=timeout)
-    assert opinion_until(running(asked), from_mapping({}), now) == pytest.approx(until)
-    assert opinion_until(running(climbing("loop_detected")), from_mapping({}), now) == math.inf
+    asked = told(DOUBTED_LOOP, SECOND, client_timeout=timeout)
+    assert opinion_until(asked, from_mapping({}), now) == pytest.approx(until)
+    assert opinion_until(told(LOOP, SECOND), from_mapping({}), now) == math.inf
 
 
 # Upstream failed
 
 
-OVERFLOW = replace(CLIENTS, reason="context_overflow", window=2000)
-
-
 def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
     """It took the client's own request before; what was added to it, or changed, is ours."""
-    known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
-    refused = (INVALID_REASON, "client_error")
-    assert step(climbing(*refused, **known), CLIENTS) == Move("standard", INVALID_REASON)
-    assert step(climbing(*refused, **known), OVERFLOW) == Move("standard", "context_overflow")
+    too_long = replace(OVERFLOW, window=2000)
+    assert follows(INVALID, CORRECTED, too_long) == Move("standard", "context_overflow")
+    assert follows(TRUNCATED, AGAIN, CLIENTS) == Move("standard", "output_truncated")
     for ended in (
-        step(after(*refused, **known), CLIENTS),
-        step(after(*refused, **known), OVERFLOW),
-        step(climbing(*refused, **known, committed=Committed("So: ")), CLIENTS),
+        error_after(INVALID, CORRECTED, CLIENTS, tiers=ALONE),
+        error_after(INVALID, CORRECTED, too_long, tiers=ALONE),
+        error_after(INVALID, CORRECTED, TEXT, CLIENTS),
     ):
-        assert isinstance(ended, Fail)
-        assert (ended.error.status, ended.error.type) == (422, "tool_validation_failed")
-    longer = climbing("output_truncated", "client_error", retried={"output_truncated": 1})
-    assert step(longer, CLIENTS) == Move("standard", "output_truncated")
+        assert (ended.status, ended.type) == (422, "tool_validation_failed")
 
 
 @pytest.mark.parametrize("client_fault", [True, False])
 def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -> None:
-    refused = replace(CLIENTS, about_ours=True, client_fault=client_fault, final=True)
-    elsewhere = Retry("client_error", 1, last=True, hint_in_tool_result=True)
-    corrected: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
-    for whole in (
-        climbing("client_error"),
-        after("client_error"),
-        after(INVALID_REASON, "client_error", **corrected),
-        climbing(INVALID_REASON, "client_error", **corrected, committed=Committed("So: ")),
+    refused = replace(OURS, client_fault=client_fault, final=True)
+    for story, tiers in (
+        ((), ALONE),
+        ((INVALID, CORRECTED), ALONE),
+        ((INVALID, CORRECTED, TEXT), ("fast", "standard")),
     ):
-        assert step(whole, refused) == elsewhere
-        assert isinstance(step(whole, replace(refused, about_ours=False)), (PassOn, Fail, Move))
-    found = step(climbing("client_error", in_tool_result=True), refused)
+        assert follows(*story, refused, tiers=tiers) == IN_RESULT
+        other = follows(*story, replace(refused, about_ours=False), tiers=tiers)
+        assert isinstance(other, (PassOn, Fail, Move))
+    found = follows(refused, IN_RESULT, refused)
     assert isinstance(found, PassOn if client_fault else Move), "it was not where they stood"
-    bound = {"max_attempts": 1}
-    found = step(after("client_error"), refused, escalation=bound)
+    found = follows(refused, tiers=ALONE, rules={"escalation": {"max_attempts": 1}})
     assert isinstance(found, PassOn if client_fault else Fail)
-    nowhere = climbing(INVALID_REASON, "client_error", **corrected, in_tool_result=True)
-    assert step(nowhere, refused) == Move("standard", INVALID_REASON), "the tier takes them nowhere"
+    nowhere = follows(INVALID, CORRECTED, refused, IN_RESULT, refused)
+    assert nowhere == Move("standard", INVALID_REASON), "the tier takes them nowhere"
 
 
 @pytest.mark.parametrize(
-    ("reasons", "verdict", "status", "kind", "retry_after"),
+    ("story", "status", "kind", "retry_after"),
     [
-        (["server_error"], FAILED, 502, "all_tiers_failed", None),
-        (["server_error"], replace(FAILED, retry_after=3), 502, "all_tiers_failed", 3),
-        (["timeout"], TIMEOUT, 504, "all_tiers_failed", None),
-        (["timeout", "timeout"], TIMEOUT, 504, "all_tiers_failed", None),
-        (["server_error", "timeout"], TIMEOUT, 502, "all_tiers_failed", None),
-        (["refused"], REFUSED, 503, "upstream_unavailable", 5),
-        (["server_error", "refused"], REFUSED, 502, "all_tiers_failed", None),
-        (["timeout", "refused"], REFUSED, 502, "all_tiers_failed", None),
-        (["server_error"], BUSY, 503, "tier_busy", 60),
-        ([], BUSY, 503, "tier_busy", 60),
-        ([], SHED, 503, "memory_pressure", 60),
-        (["server_error"], SHED, 503, "memory_pressure", 60),
-        (["empty_response"], EmptyResponse(), 502, "all_tiers_failed", None),
+        ((FAILED,), 502, "all_tiers_failed", None),
+        ((replace(FAILED, retry_after=3),), 502, "all_tiers_failed", 3),
+        ((TIMEOUT,), 504, "all_tiers_failed", None),
+        ((TIMEOUT, BACK_OFF, TIMEOUT), 504, "all_tiers_failed", None),
+        ((FAILED, BACK_OFF, TIMEOUT), 502, "all_tiers_failed", None),
+        ((REFUSED,), 503, "upstream_unavailable", 5),
+        ((FAILED, BACK_OFF, REFUSED), 502, "all_tiers_failed", None),
+        ((TIMEOUT, BACK_OFF, REFUSED), 502, "all_tiers_failed", None),
+        ((BUSY,), 503, "tier_busy", 60),
+        ((FAILED, BACK_OFF, SHED), 503, "memory_pressure", 60),
+        ((EMPTY,), 502, "all_tiers_failed", None),
     ],
 )
 def test_the_error_of_a_failure(
-    reasons: list[str], verdict: Verdict, status: int, kind: str, retry_after: float | None
+    story: Story, status: int, kind: str, retry_after: float | None
 ) -> None:
-    error = error_after(after(*reasons), verdict)
+    error = error_after(*story, tiers=ALONE)
     assert (error.status, error.type, error.retry_after) == (status, kind, retry_after)
-    assert getattr(verdict, "message", "") in error.message
+    assert getattr(story[-1], "message", "") in error.message
     body = error.body()["error"]
     assert list(body)[:4] == ["message", "type", "param", "code"]
     headers = dict(error.headers())
@@ -210,8 +191,7 @@ def test_the_error_of_a_failure(
 
 
 def test_a_loop_and_a_refusal_before_the_call() -> None:
-    looped = after("timeout", "loop_detected", retried={"loop_detected": 1})
-    error = error_after(looped, LOOP)
+    error = error_after(TIMEOUT, Retry("loop_detected", 1), LOOP, tiers=ALONE)
     assert (error.status, error.type, error.message) == (422, "loop_detected", LOOP.message)
     body = error.body()["error"]
     assert (body["retry_after"], body["detector"], body["repeats"]) == (5, "repetition", 3)
@@ -221,7 +201,7 @@ def test_a_loop_and_a_refusal_before_the_call() -> None:
     ]
     extra = {"scope": "session", "used": 5, "limit": 4}
     refusal = ProxyError(429, "budget_exceeded", "no more", extra=extra, retry_after=60)
-    error = error_after(after(), Rejected(refusal))
+    error = error_after(Rejected(refusal), tiers=ALONE)
     assert (error.status, error.type, error.retry_after) == (429, "budget_exceeded", 60)
     assert error.body()["error"] | extra == error.body()["error"]
 
@@ -230,7 +210,7 @@ def test_a_refusal_is_left_as_it_is_by_an_error_that_lists_the_attempts() -> Non
     refusal = ProxyError(
         429, "budget_exceeded", "no", param="model", code="x", retry_after=9, allow="GET"
     )
-    whole = after("server_error")
+    whole = told(FAILED)
     error = error_of(whole, Rejected(refusal))
     attempts = [attempt.as_dict() for attempt in whole.attempts]
     assert error.extra == {"attempts": attempts} and refusal.extra == {}
@@ -238,19 +218,19 @@ def test_a_refusal_is_left_as_it_is_by_an_error_that_lists_the_attempts() -> Non
 
 
 @pytest.mark.parametrize(
-    "whole",
+    "story",
     [
-        after(None),
-        climbing(*[None] * 50),
-        climbing(None, model_failure=DOUBT, committed=Committed("So: "), text_retried=True),
-        climbing(None, model_failure=DOUBT),
-        climbing(None, model_failure=INVALID, retried={INVALID_REASON: 3}),
-        climbing(None, in_tool_result=True, hint="Do not."),
+        (),
+        (FAILED, BACK_OFF) * 49,
+        (TEXT, DOUBTED_LOOP, SECOND),
+        (DOUBTED_LOOP, SECOND),
+        (INVALID, CORRECTED),
+        (OURS, IN_RESULT),
     ],
     ids=["first", "many", "doubt is out", "asked", "corrected", "hinted"],
 )
 @pytest.mark.parametrize("now", [1.0, 10_000.0])
-def test_a_reply_that_nothing_is_wrong_with_goes_out(whole: Exchange, now: float) -> None:
+def test_a_reply_that_nothing_is_wrong_with_goes_out(story: Story, now: float) -> None:
     """Whatever came before it, and however late it is: it, and no other that is kept."""
     closed = TierView(passed_over={"fast": 1.0}, closed=frozenset({"fast"}))
-    assert step(whole, None, now, closed) == Deliver()
+    assert follows(*story, None, now=now, view=closed) == Deliver()

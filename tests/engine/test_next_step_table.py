@@ -6,74 +6,47 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
-from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, Situation
-from mlx_stack_proxy.engine.verdicts import (
-    Cut,
-    EmptyResponse,
-    OutputTruncated,
-    Rejected,
-    UpstreamFailed,
-    Verdict,
-    reason_of,
-)
-from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.engine.verdicts import Cut, OutputTruncated, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.engine.exchanges import exchange
 from tests.engine.stepping import (
+    AGAIN,
+    BACK_OFF,
     BUSY,
-    CHAIN,
     CLIENTS,
+    CORRECTED,
+    DOUBT,
+    DOUBTED_LOOP,
+    EMPTY,
     FAILED,
+    IN_RESULT,
     INVALID,
+    INVALID_REASON,
     LOOP,
+    NO_BUDGET,
+    OURS,
     OVERFLOW,
     REFUSED,
+    SECOND,
     SHED,
+    SILENT,
+    SLIP,
+    TEXT,
+    THIRD,
+    THOUGHT,
     TIMEOUT,
+    Story,
+    told,
 )
+from tests.engine.stepping import TRUNCATED as THINKING
 
 SETTINGS = from_mapping({"reliability": {"escalation": {"max_retries_before_escalate": 1}}})
-INVALID_REASON = "tool_validation_failure"
-DOUBTED_LOOP = replace(LOOP, doubt=True)
-DOUBT = replace(INVALID, doubt=True)
-SLIP = replace(DOUBT, ask_next=True)
 HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
 OTHER_CALL, ENDLESS = replace(HINTED, calls=(("wait", "[]"),)), replace(HINTED, confirmable=False)
-TEXT, THOUGHT = Committed("Let me see."), Committed("")
-SILENT = replace(TIMEOUT, silent=True)
-OURS = replace(CLIENTS, about_ours=True)
-EMPTY, THINKING, UNSEEN = EmptyResponse(), OutputTruncated("reasoning"), OutputTruncated("unseen")
-NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", ""), tier_only=True)
-# What has happened: verdicts, each with the step that followed; text stands for text let out.
-Story = tuple[Verdict | Step | Committed, ...]
-BACK_OFF = Retry("server_error", 1, last=True, after=0.25)
-CORRECTED, SECOND_CORRECTION = (Retry(INVALID_REASON, n, correct=True) for n in (1, 2))
-AGAIN = Retry("output_truncated", 1, last=True)
-SECOND = Move("standard", "")
-THIRD = Move("longctx", "")
-
-
-def told(story: Story, tiers: tuple[str, ...] = CHAIN) -> Exchange:
-    """The exchange to which this has happened."""
-    whole = exchange(tiers=tiers)
-    committed: Committed | None = None
-    for one in story:
-        if isinstance(one, Committed):
-            committed = one
-        elif isinstance(one, (Retry, Move)):
-            whole.steps.append(one)
-        else:
-            verdict: Verdict = one  # type: ignore[assignment]
-            ended = Outcome(whole.tier, verdict, reason_of(verdict), committed=committed)
-            whole.outcomes.append(ended)
-            committed = None
-    return whole
-
+UNSEEN = OutputTruncated("unseen")
 
 TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("ended early", (Cut("max_output_tokens", "length"),), Deliver()),
@@ -92,7 +65,11 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
         (INVALID, Retry(INVALID_REASON, 2, correct=True), INVALID),
         Retry(INVALID_REASON, 3, correct=True, last=True),
     ),
-    ("bad call", (THOUGHT, INVALID, CORRECTED, THOUGHT, INVALID), SECOND_CORRECTION),
+    (
+        "bad call",
+        (THOUGHT, INVALID, CORRECTED, THOUGHT, INVALID),
+        Retry(INVALID_REASON, 2, correct=True),
+    ),
     (
         "bad call",
         (INVALID, Retry(INVALID_REASON, 3, correct=True), INVALID),
@@ -152,11 +129,11 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, status=None, body=b"")), Fail),
     ("client's fault", (CLIENTS,), PassOn(400, CLIENTS.headers, CLIENTS.body)),
     ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
-    ("client's fault", (OURS,), Retry("client_error", 1, last=True, hint_in_tool_result=True)),
+    ("client's fault", (OURS,), IN_RESULT),
     (
         "our words refused",
         (replace(OURS, client_fault=False),),
-        Retry("client_error", 1, last=True, hint_in_tool_result=True),
+        IN_RESULT,
     ),
     ("tier without budget", (NO_BUDGET,), Move("standard", "budget_exceeded")),
     ("refused by us", (replace(NO_BUDGET, tier_only=False),), Fail),
@@ -166,7 +143,7 @@ VIEW = TierView(proven=frozenset({"longctx"}))
 
 @pytest.mark.parametrize(("row", "story", "expected"), TABLE)
 def test_what_follows(row: str, story: Story, expected: Step | type[Step]) -> None:
-    whole = told(story)
+    whole = told(*story)
     verdict = whole.outcomes[-1].verdict
     assert verdict is not None
     found = next_step(whole, SETTINGS, VIEW, now=1.0)
@@ -184,10 +161,10 @@ def test_every_row_is_tried() -> None:
 
 def test_on_break_error_asks_nobody() -> None:
     settings = from_mapping({"reliability": {"loop_detection": {"on_break": "error"}}})
-    assert isinstance(next_step(told((HINTED,)), settings, VIEW, now=1.0), Fail)
+    assert isinstance(next_step(told(HINTED), settings, VIEW, now=1.0), Fail)
 
 
 @pytest.mark.parametrize("unknown", ["budget_exceeded", "tier_degraded"])
 def test_a_reason_without_a_row_of_its_own_leads_to_the_next_tier(unknown: str) -> None:
     failed = UpstreamFailed(unknown, "no")  # type: ignore[arg-type]
-    assert next_step(told((failed,)), SETTINGS, VIEW, now=1.0) == Move("standard", unknown)
+    assert next_step(told(failed), SETTINGS, VIEW, now=1.0) == Move("standard", unknown)

@@ -9,10 +9,7 @@ from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.wire.reply import Reply, ToolCall
 from tests.engine.exchanges import SESSION, client_request, exchange, note
-from tests.loop_detection.histories import (
-    Json,
-    calls,
-)
+from tests.loop_detection.histories import Json, calls
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")

@@ -8,15 +8,7 @@ import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.loop_detection.asking import NAMED, A, asked, judged, sent
-from tests.loop_detection.histories import (
-    TASK,
-    Json,
-    answers,
-    calls,
-    says,
-    settings,
-    user,
-)
+from tests.loop_detection.histories import TASK, Json, answers, calls, says, settings, user
 
 SYSTEM: Json = {"role": "system", "content": "You are a coding agent."}
 PROMPT = user("Summarise the work so far.")

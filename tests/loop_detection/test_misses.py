@@ -5,18 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from tests.loop_detection.asking import NAMED, again, asked, hint, judged
-from tests.loop_detection.histories import (
-    TASK,
-    Json,
-    Run,
-    calls,
-    says,
-    settings,
-    step,
-    steps,
-    user,
-)
+from tests.loop_detection.asking import judged
+from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")
@@ -121,50 +111,11 @@ def test_what_a_command_brought_is_compared() -> None:
     assert Run([TASK, *steps(*moving)]).is_silent
 
 
-def test_a_loop_whose_old_results_were_cleared() -> None:
-    """Half of the loops were missed, and every request had the same hint."""
-    stage = LoopDetection(settings())
-    whole = [TASK, *steps(*[A, B] * 5)]
-    hints, breaks = [], []
-    for end in range(2, len(whole) + 1, 2):
-        messages = cleared(whole[: end - 1])
-        if hint(stage, messages, NAMED):
-            hints.append(end // 2)
-        reply = whole[end - 1] if end < len(whole) else again(A)
-        verdict = judged(stage, messages, reply, asked(messages, NAMED))
-        if verdict is not None and not verdict.doubt:
-            breaks.append(end // 2)
-    assert hints == [6]
-    assert breaks[0] == 7
-
-
-def cleared(messages: list[Json]) -> list[Json]:
-    """As context editing does: the last three results are kept."""
-    old = [at for at, one in enumerate(messages) if one["role"] == "tool"][:-3]
-    return [
-        {**one, "content": "[Old tool result content cleared]"} if at in old else one
-        for at, one in enumerate(messages)
-    ]
-
-
 def test_words_of_the_users_own_begin_a_new_count() -> None:
     messages = [TASK, *steps(A, A), user("Done?"), *steps(A, A, A, A, A)]
     run = Run(messages)
     assert [number for number, _ in run.broken] == [6, 7]
     assert run.told[0][0] == 6
-
-
-def test_the_order_of_parallel_calls_does_not_matter() -> None:
-    messages: list[Json] = [TASK]
-    for n in range(5):
-        pair = [("search", {"query": "a"}), ("search", {"query": "b"})]
-        message = calls(*(pair if n % 2 else pair[::-1]))
-        results = {'{"query": "a"}': "one", '{"query": "b"}': "two"}
-        messages.append(message)
-        for one in reversed(message["tool_calls"]):
-            said = results[one["function"]["arguments"]]
-            messages.append({"role": "tool", "tool_call_id": one["id"], "content": said})
-    assert Run(messages).broken[0] == (4, "repetition")
 
 
 def test_calls_that_a_transcript_tells_as_text() -> None:

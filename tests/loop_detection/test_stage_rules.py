@@ -11,63 +11,42 @@ from mlx_stack_proxy.loop_detection import detectors
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
-from tests.loop_detection.asking import (
-    NAMED,
-    A,
-    B,
-    again,
-    asked,
-    hint,
-    judged,
-    reply_of,
-    sent,
+from tests.loop_detection.asking import NAMED, A, B, again, asked, hint, judged, reply_of, sent
+from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
+
+DERIVED = SessionId("derived", "2" * 32, "2" * 32)
+LONG = [again(A)] * 9
+
+
+@pytest.mark.parametrize(
+    ("replies", "session", "changes", "question", "broken"),
+    [
+        ([again(B), *LONG[:4]], NAMED, {}, "What now?", [4]),
+        (LONG, DERIVED, {}, "What now?", []),
+        (LONG, NAMED, {}, "Look at {}.", []),  # another question begins another count
+        (LONG, NAMED, {"window_size": 2}, "What now?", []),  # no more turns are kept
+    ],
 )
-from tests.loop_detection.histories import (
-    TASK,
-    Json,
-    Run,
-    calls,
-    says,
-    settings,
-    step,
-    steps,
-    user,
-)
-
-
-def without_transcript(stage: LoopDetection, replies: list[Json], session: SessionId) -> list[bool]:
-    """A client that asks the same and sends no transcript: which of its replies are broken."""
-    return [
-        judged(stage, [], reply, asked([user("What now?")], session, f"r{number}")) is not None
-        for number, reply in enumerate(replies)
-    ]
-
-
-def test_agents_without_a_transcript_whose_sessions_have_a_name() -> None:
-    stage = LoopDetection(settings())
-    made = [again(B), *[again(A)] * 4]
-    assert without_transcript(stage, made, NAMED) == [False] * 4 + [True]
-    derived = SessionId("derived", "2" * 32, "2" * 32)
-    assert without_transcript(stage, [again(A)] * 6, derived) == [False] * 6
-
-
-def test_another_question_begins_another_count() -> None:
-    stage = LoopDetection(settings())
-    for number in range(9):
-        whole = asked([user(f"Look at {number // 3}.")], NAMED, f"r{number}")
-        assert judged(stage, [], again(A), whole) is None
-
-
-def test_no_more_turns_are_kept_than_the_settings_say() -> None:
-    stage = LoopDetection(settings(window_size=2))
-    assert without_transcript(stage, [again(A)] * 9, NAMED) == [False] * 9
+def test_an_agent_without_a_transcript_whose_session_has_a_name(
+    replies: list[Json], session: SessionId, changes: Json, question: str, broken: list[int]
+) -> None:
+    """It asks the same each time, and sends no transcript."""
+    stage = LoopDetection(settings(**changes))
+    found = []
+    for number, reply in enumerate(replies):
+        whole = asked([user(question.format(number // 3))], session, f"r{number}")
+        if judged(stage, [], reply, whole) is not None:
+            found.append(number)
+    assert found == broken
 
 
 def test_a_client_that_sends_its_transcript_is_judged_by_that() -> None:
     """Its other requests (a title, say) are no turns of the same run."""
     stage = LoopDetection(settings())
     hint(stage, [TASK, *steps(A)], NAMED)
-    assert without_transcript(stage, [again(A)] * 5, NAMED) == [False] * 5
+    for number in range(5):
+        whole = asked([user("What now?")], NAMED, f"r{number}")
+        assert judged(stage, [], again(A), whole) is None
 
 
 @pytest.mark.parametrize(

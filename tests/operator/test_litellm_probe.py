@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
 ONE = Reply.json(completion({"content": "1"}, "length"))
 COUNT = text_stream("1", " 2")
 Lines = list[tuple[str, str]]
-
-
-@pytest.fixture
-async def litellm() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        yield server
 
 
 async def probed(litellm: ScriptedServer, **tier: Any) -> Lines:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.check import check_call, check_response_format
@@ -54,7 +54,6 @@ JSON = st.recursive(
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=4)
 
 
-@settings(max_examples=400, deadline=None)
 @given(JUNK | PIECES | st.text(max_size=80), st.sampled_from(["edit_file", "search", "x", ""]))
 def test_no_input_raises(text: str, name: str) -> None:
     for arguments in (text, '{"path": "a", "text": ' + text):
@@ -87,7 +86,6 @@ def broken(value: Any) -> dict[str, str]:
     }
 
 
-@settings(max_examples=200, deadline=None)
 @given(OBJECTS, st.sampled_from(sorted(broken({}))))
 def test_what_was_broken_in_one_way_comes_back(value: Any, way: str) -> None:
     assume("<" not in str(value))
@@ -101,7 +99,6 @@ def test_what_was_broken_in_one_way_comes_back(value: Any, way: str) -> None:
         raise AssertionError(checked.failures)
 
 
-@settings(max_examples=200, deadline=None)
 @given(OBJECTS, st.data())
 def test_a_text_that_breaks_off_is_never_completed_with_another_value(
     value: Any, data: st.DataObject

@@ -9,7 +9,6 @@ import pytest
 from tests.tool_validation.calls import check, kinds, mended, one, parameters
 
 ANY = one(None)
-TWO = one(parameters("a", a={}, b={}, c={}))
 
 MENDED = [
     # double_encoded

@@ -269,12 +269,5 @@ def test_glm_markup_that_is_not_whole(name: str, arguments: str, kind: str) -> N
     assert kinds(arguments, tools, name) == [kind]
 
 
-def test_nothing_of_a_call_that_still_fails_is_changed() -> None:
-    text = '{"QUERY": "x", "limit": "five",}'
-    checked = check(text, name="Search")
-    assert (checked.name, checked.arguments, checked.repairs) == ("Search", text, ())
-    assert [failure.kind for failure in checked.failures] == ["wrong_type"]
-
-
 def test_arguments_stay_an_object_whatever_their_schema_wants() -> None:
     assert kinds("{}", one({"allOf": [{"type": "array"}]})) == ["wrong_type"]

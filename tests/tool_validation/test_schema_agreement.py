@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.clean_schema import clean, pattern_compiles
@@ -94,7 +94,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(SCHEMAS, VALUES)
 def test_both_validators_agree_on_what_is_left_of_a_schema(
     schema: dict[str, Any], value: Any
@@ -115,7 +114,6 @@ def has_whole_float(value: Any) -> bool:
     return isinstance(value, float) and value.is_integer()
 
 
-@settings(max_examples=400, deadline=None)
 @given(SCHEMAS, st.sampled_from(DRAFTS), VALUES)
 def test_cleaning_a_sound_schema_changes_nothing(
     schema: dict[str, Any], draft: Any, value: Any
@@ -155,7 +153,6 @@ ODD_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(

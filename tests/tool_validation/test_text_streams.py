@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.formats.table import ROWS, SHOWN
@@ -157,7 +157,6 @@ PIECES = st.one_of(
 TEXTS = st.lists(PIECES, max_size=8).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 600), max_size=30))
 def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert_even(text, cuts)

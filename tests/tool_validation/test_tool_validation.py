@@ -77,6 +77,7 @@ def test_tool_choice_is_obeyed(name: str) -> None:
         ({"function": 5}, message(call())),
         (5, message(call())),
         ("required", message(text="I was cu", finish="length")),
+        ("none", message(text='<tool_call>{"name": "list_files"}</tool_call>')),
     ],
     ids=str,
 )
@@ -84,26 +85,20 @@ def test_what_tool_choice_allows_passes(choice: Any, reply: Json) -> None:
     outcome = judged(reply, asked(tool_choice=choice))
     assert outcome.verdict is None
     assert outcome.repairs is None
+    assert outcome.choice == reply["choices"][0]
 
 
 def test_json_that_was_asked_for_is_no_call() -> None:
     said = '{"name": "search", "arguments": {"query": "x"}}'
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    outcome = judged(message(text=said), asked(response_format=wanted))
-    assert outcome.choice["message"] == {"role": "assistant", "content": said}
-    outcome = judged(message(text=f"<think>So.</think>{said}"), asked(response_format=wanted))
-    assert outcome.choice["message"] == {"role": "assistant", "content": said}
+    for text in (said, f"<think>So.</think>{said}"):
+        outcome = judged(message(text=text), asked(response_format=wanted))
+        assert outcome.choice["message"] == {"role": "assistant", "content": said}
     schema = {**schema, "required": ["name", "age"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     outcome = judged(message(text=said), asked(response_format=wanted))
     assert outcome.calls == [("search", {"query": "x"})]
-
-
-def test_text_is_not_made_a_call_where_none_may_be() -> None:
-    said = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
-    outcome = judged(message(text=said), asked(tool_choice="none"))
-    assert outcome.choice["message"]["content"] == said
 
 
 def test_without_parallel_calls_the_first_is_kept() -> None:
@@ -168,10 +163,6 @@ def test_what_is_refused(name: str) -> None:
     outcome = judged(reply, asked(tools=tools))
     assert [(one.kind, one.position) for one in outcome.failures] == [failure]
     assert outcome.incidents == [("tool_call_invalid", (failure[0],))]
-
-
-def test_as_many_calls_as_the_cap_are_let_through() -> None:
-    assert judged(message(*MANY[:-1])).verdict is None
 
 
 BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'
@@ -246,6 +237,7 @@ def test_what_is_doubted(reply: Json, body: Json, kind: str, ask_next: bool) -> 
         (RIGHT, LOOK_UP, {}),
         (SLIP, LOOK_UP, {"validate_plausibility": False}),
         (in_two_choices(SLIP), LOOK_UP, {}),
+        (message(*MANY[:-1]), {}, {}),
     ],
 )
 def test_what_is_not_doubted(reply: Json, body: Json, rules: Json) -> None:
@@ -265,19 +257,15 @@ def test_what_is_said_after_a_doubt_is_doubted_no_more(doubted: Json, answer: Js
     assert judged(answer, again).verdict is None
 
 
-def test_the_error_of_a_slip_names_the_id_that_may_be_meant() -> None:
+def test_what_is_surely_wrong_comes_before_a_slip_whose_error_names_the_id() -> None:
     assert [one.error for one in judged(SLIP, asked(**LOOK_UP)).failures] == [
         'field "order_id" in function "get_order" is "887449", which stands nowhere in the '
         'conversation, where "8874449" does',
     ]
-
-
-def test_what_is_surely_wrong_comes_before_a_doubt() -> None:
-    both = message(call("get_order", '{"order_id": "887449"}'), call("search", "{}", "call_2"))
+    both = message(SLIP["choices"][0]["message"]["tool_calls"][0], call("search", "{}", "call_2"))
     outcome = judged(both, asked(**LOOK_UP))
     assert outcome.kinds == ["missing_required"]
-    assert isinstance(outcome.verdict, InvalidToolCall)
-    assert not outcome.verdict.doubt
+    assert isinstance(outcome.verdict, InvalidToolCall) and not outcome.verdict.doubt
 
 
 def test_marked_calls_with_prose_between_them_are_all_calls() -> None:
@@ -303,12 +291,7 @@ def test_half_a_call_at_a_length_cut_is_dropped(half: str) -> None:
     assert outcome.calls == [("search", {"query": "quokka"})]
     assert outcome.choice["finish_reason"] == "length"
     assert outcome.repairs is None
-
-
-def test_a_length_cut_may_leave_nothing_but_the_reason() -> None:
-    outcome = judged(cut_off(call("write_file", '{"path"')))
-    assert outcome.calls == []
-    assert outcome.choice["finish_reason"] == "length"
+    assert judged(cut_off(call("write_file", half))).calls == []
 
 
 def test_a_whole_call_before_a_length_cut_is_checked() -> None:
@@ -319,11 +302,8 @@ def test_a_whole_call_before_a_length_cut_is_checked() -> None:
 @pytest.mark.parametrize(
     "half",
     [
-        "<function=write_file><parameter=path>a.py</parameter><parameter=content>x = ",
         "<function=write_file><parameter=path>a.py</parameter>",
         '<tool_call>{"name": "write_file", "arguments": {"path": "a.py", "content": "x',
-        '[TOOL_CALLS]write_file[ARGS]{"path": "a.py", "cont',
-        "<|tool_call_begin|>functions.list_files:0<|tool_call_argument_begin|>",
     ],
 )
 def test_half_a_call_written_as_text_is_never_run(half: str) -> None:
@@ -356,14 +336,13 @@ def test_a_reply_under_response_format(wanted: Json, tools: list[Json]) -> None:
     assert judged(message(text=' {"age":7 }'), whole).repairs is None
 
 
-def test_a_call_is_a_good_reply_under_response_format() -> None:
-    outcome = judged(message(call(), text="Let me look."), asked(response_format=FORMATS[0]))
-    assert outcome.verdict is None
-
-
-def test_a_cut_reply_is_no_failure_of_its_format() -> None:
-    cut = message(text='{"age": ', finish="length")
-    assert judged(cut, asked(tools=[], response_format=FORMATS[0])).verdict is None
+@pytest.mark.parametrize(
+    "reply",
+    [message(call(), text="Let me look."), message(text='{"age": ', finish="length")],
+    ids=["a call", "a cut reply"],
+)
+def test_what_is_no_failure_of_the_format(reply: Json) -> None:
+    assert judged(reply, asked(response_format=FORMATS[0])).verdict is None
 
 
 @pytest.mark.parametrize(

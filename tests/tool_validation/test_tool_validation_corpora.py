@@ -8,19 +8,11 @@ import pytest
 
 from benchmarks.measure import score
 
-# The shapes that are not handled as their line says, each with its reason; two at most.
-EXCEPTIONS: dict[str, str] = {}
 ISSUES = score.rows("issues_malformed.jsonl")
 
 
-def marked(row: dict[str, Any]) -> Any:
-    reason = EXCEPTIONS.get(row["id"])
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-    return pytest.param(row, id=row["id"], marks=marks)
-
-
 @pytest.mark.skipif(not ISSUES, reason="the recorded cases are not here")
-@pytest.mark.parametrize("row", [marked(row) for row in ISSUES])
+@pytest.mark.parametrize("row", ISSUES, ids=lambda row: row["id"])
 def test_a_shape_that_users_reported(row: dict[str, Any]) -> None:
     assert score.issue_miss(row) is None
 
@@ -39,7 +31,3 @@ def test_without_the_corpora_there_is_one_line(
     assert score.run(said.append) == 0
     assert len(said) == 1
     assert "nothing to score" in said[0]
-
-
-def test_at_most_two_exceptions() -> None:
-    assert len(EXCEPTIONS) <= score.ISSUE_EXCEPTIONS

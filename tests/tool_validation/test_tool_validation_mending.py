@@ -55,31 +55,18 @@ def test_a_check_that_is_switched_off(switched_off: Json, reply: Json, body: Jso
     assert outcome.repairs is None
 
 
-def test_repair_off() -> None:
-    trailing = message(call("search", '{"query": "x",}'))
-    assert judged(trailing).repairs == "trailing_comma"
-    assert judged(trailing, repair="off").kinds == ["invalid_json"]
-
-
 # Rescue
 
 
 def test_a_rescued_call() -> None:
-    said = 'On it.\n<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
-    outcome = judged(message(text=said))
-    assert outcome.calls == [("search", {"query": "x"})]
+    said = "On it.\n<tool_call>{'name': 'search', 'arguments': {'query': 'x', 'limit': '5'}}"
+    outcome = judged(message(text=f"{said}</tool_call>"))
+    assert outcome.calls == [("search", {"query": "x", "limit": 5})], "checked and mended, too"
     assert outcome.choice["message"]["content"].strip() == "On it."
     assert outcome.choice["finish_reason"] == "tool_calls"
-    assert outcome.repairs == "rescued"
-    assert outcome.incidents == [("tool_call_rescued", ("hermes_json",))]
+    assert outcome.repairs is not None and "rescued" in outcome.repairs
+    assert ("tool_call_rescued", ("hermes_json",)) in outcome.incidents
     assert ids(outcome)[0].startswith("call_")
-
-
-def test_a_rescued_call_is_checked_and_mended_too() -> None:
-    said = "<tool_call>{'name': 'search', 'arguments': {'query': 'x', 'limit': '5'}}</tool_call>"
-    outcome = judged(message(text=said))
-    assert outcome.calls == [("search", {"query": "x", "limit": 5})]
-    assert "rescued" in (outcome.repairs or "")
 
 
 def test_a_bad_call_written_as_text_stays_as_it_came_for_the_retry() -> None:
@@ -160,11 +147,12 @@ def test_a_stage_that_faults_lets_the_reply_through(monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_bypass() -> None:
-    whole = asked(Controls(bypass=frozenset({"validation"})))
-    assert judged(message(call("delete_all", "{")), whole).verdict is None
-    whole = asked(Controls(bypass=frozenset({"loop", "budget"})))
-    assert judged(message(call("delete_all", "{")), whole).verdict is not None
+@pytest.mark.parametrize(
+    ("left_out", "checked"), [({"validation"}, False), ({"loop", "budget"}, True)]
+)
+def test_bypass(left_out: set[str], checked: bool) -> None:
+    whole = asked(Controls(bypass=frozenset(left_out)))
+    assert (judged(message(call("delete_all", "{")), whole).verdict is not None) is checked
 
 
 # The client's own history

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm, TextChunks
 from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events, read_frame
@@ -205,6 +206,8 @@ ERRORS: list[Json] = [
     {"object": "error", "message": "boom", "type": "InternalServerError", "code": 500},
     {"type": "error", "error": {"type": "overloaded_error", "message": "boom"}},
     {"detail": "boom"},
+    {"error": {"message": "boom", "type": "server_error"}},
+    {"error": "boom"},
     {**CHUNK, "choices": [{**A["choices"][0], "finish_reason": "error", "error": "boom"}]},
     {**chunk({}, "error"), "error": {"message": "boom", "code": 502}},
 ]
@@ -215,7 +218,8 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     one = attempt()
     text = one.feed(data(ROLE) + data(A) + data(error))
     assert text == data(ROLE) + data(A)
-    assert one.verdict is not None and "boom" in one.verdict.message  # type: ignore[union-attr]
+    assert isinstance(one.verdict, UpstreamFailed) and not one.verdict.client_fault
+    assert one.verdict.message == "an error inside the answer: boom"
 
 
 def test_a_reply_that_says_nothing_of_itself_gets_a_name() -> None:

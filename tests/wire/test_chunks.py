@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
-from mlx_stack_proxy.wire.chunks import (
-    Chunk,
-    MalformedChunk,
-    read_events,
-    read_frame,
-    text_of,
-)
+from mlx_stack_proxy.wire.chunks import Chunk, MalformedChunk, read_events, read_frame, text_of
 from mlx_stack_proxy.wire.events import (
     Event,
     Finish,

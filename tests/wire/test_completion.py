@@ -104,15 +104,18 @@ def test_texts_are_joined_wherever_they_are(texts: list[str]) -> None:
             "reasoning": text,
             "refusal": text,
             "own": text,
+            "pieces": [text],
             "nested": {"deep": {"own": text}},
             "function_call": {"name": "f", "arguments": text},
             "tool_calls": [{"index": 0, "function": {"arguments": text}}],
         }
         for text in texts
     ]
-    message = built([chunk(delta) for delta in deltas])["choices"][0]["message"]
-    whole = "".join(texts)
+    (choice,) = built([chunk(delta, beside=delta["own"]) for delta in deltas])["choices"]
+    message, whole = choice["message"], "".join(texts)
+    assert message["pieces"] == texts
     for found in (
+        choice["beside"],
         message["reasoning"],
         message["refusal"],
         message["own"],
@@ -174,18 +177,11 @@ def test_an_empty_id_in_a_later_piece_is_no_id() -> None:
 
 
 def test_pieces_that_were_put_together_meanwhile_are_gone_on_with() -> None:
+    """What names something is not joined."""
     call = {"index": 1, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}
-    delta = {"content": "x", "tool_calls": [call]}
+    delta = {"role": "assistant", "content": "x", "tool_calls": [call]}
     message = built([chunk(delta)] * 1000)["choices"][0]["message"]
     [made] = message["tool_calls"]
     assert (message["content"], made["function"]["arguments"]) == ("x" * 1000, "x" * 1000)
-    assert (made["id"], made["function"]["name"]) == ("a", "f")
-
-
-def test_what_names_something_is_not_joined() -> None:
-    call = {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}}
-    message = built([chunk({"role": "assistant", "tool_calls": [call]})] * 3)["choices"][0]
-    assert message["message"]["role"] == "assistant"
-    assert message["message"]["tool_calls"] == [
-        {"id": "call_a", "type": "function", "function": {"name": "f"}}
-    ]
+    named = (message["role"], made["type"], made["id"], made["function"]["name"])
+    assert named == ("assistant", "function", "a", "f")

@@ -64,10 +64,6 @@ OF_MESSAGES: dict[str, tuple[list[Json], list[Json]]] = {
         [HI, says("assistant", [thinking("A. "), thinking("B."), TEXT])],
         [HI, {"role": "assistant", "content": "Hi", "reasoning_content": "A. B."}],
     ),
-    "vLLM: a thought before a call, and no text": (
-        [HI, says("assistant", [thinking("A."), *USED["content"]])],
-        [HI, {**CALLED, "reasoning_content": "A."}],
-    ),
     "vLLM: the images of a result follow it, all in one message": (
         [
             HI,

@@ -14,11 +14,7 @@ from mlx_stack_proxy.loop_detection.generation import calls as repeated_calls
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.limits import Excess
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
-from mlx_stack_proxy.settings import (
-    DEFAULT_TIERS,
-    GenerationSettings,
-    Settings,
-)
+from mlx_stack_proxy.settings import DEFAULT_TIERS, GenerationSettings, Settings
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import ToolSet

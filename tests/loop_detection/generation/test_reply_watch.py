@@ -12,18 +12,9 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from mlx_stack_proxy.escalation.stage import BrokenReplies
-from mlx_stack_proxy.loop_detection.generation.reply_watch import (
-    HINT,
-    STOPPED,
-    ReplyWatch,
-)
+from mlx_stack_proxy.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.events import (
-    Event,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from mlx_stack_proxy.wire.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 from tests.loop_detection.generation.texts import pieces, prose
@@ -89,6 +80,10 @@ def test_text_and_reasoning_and_choices_are_apart() -> None:
         assert one.reasoning(STUCK) is None
         assert one.text(STUCK, choice=1) is None
     assert isinstance(one.text(STUCK * 3, choice=1), LoopDetected)
+    calls = Watched()
+    for index in range(3):
+        blank = ToolCallDelta(0, index, f"c{index}", f"tool_{index}", " " * 400)
+        assert calls.on(blank) is None, "and so are the arguments of two calls"
 
 
 def test_too_much_reasoning() -> None:
@@ -96,21 +91,6 @@ def test_too_much_reasoning() -> None:
     verdict = one.reasoning(prose(3000))
     assert verdict == OutputTruncated("reasoning")
     assert 2000 <= len(one.reply.choices[0].reasoning) <= 2100
-
-
-@pytest.mark.parametrize("size", [1, 50, 3000])
-def test_whitespace_inside_arguments(size: int) -> None:
-    """vLLM's: constrained decoding that goes on with blanks for ever."""
-    one = Watched()
-    text = '{"query": "a",' + "\n" * 2000
-    deltas = [ToolCallDelta(0, 0, "c", "look", ""), *_arguments(text, size)]
-    verdict = one.on(*deltas)
-    assert isinstance(verdict, LoopDetected)
-    assert verdict.repeats == 513
-
-
-def _arguments(text: str, size: int) -> list[ToolCallDelta]:
-    return [ToolCallDelta(0, 0, "", "", piece) for piece in pieces(text, size)]
 
 
 def test_switched_off() -> None:
@@ -231,10 +211,3 @@ def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
         late = ReplyWatch(exchange(client_request(tools=tools)), SETTINGS)
         verdict = late.on_event(ToolCallDelta(0, 0, "c", "bash", text))
         assert isinstance(verdict, LoopDetected) is cut
-
-
-def test_arguments_of_two_calls_are_apart() -> None:
-    one = Watched()
-    for index in range(3):
-        blank = ToolCallDelta(0, index, f"c{index}", f"tool_{index}", " " * 400)
-        assert one.on(blank) is None

@@ -71,6 +71,7 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(
     assert take_key({}, "http://192.0.2.1:4000") is None
 
 
+@pytest.mark.parametrize("running", ["elsewhere"], indirect=True)
 @pytest.mark.parametrize(("inside", "named"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_check_takes_the_configuration_of_the_one_on_its_port(
     running: RunDirectory,

@@ -1,4 +1,4 @@
-"""What each child finds in its environment."""
+"""What the local stack writes for its children, and what they find in their environment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,54 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from mlx_stack_proxy.operator.local_stack import children
+from mlx_stack_proxy import settings_source
+from mlx_stack_proxy.operator.local_stack import children, configs
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 
+REPOSITORY = Path(__file__).parents[3]
+TIERS = [
+    LocalTier("small", "/models/small", 8081, True, 2048),
+    LocalTier("big", "mlx-community/Big", 8082, False),
+]
+
+
+def test_the_proxy_config_is_one_the_proxy_takes(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    configs.write_yaml(file, configs.proxy_config(TIERS, 4100, 4000, tmp_path / "state.db"))
+    settings = settings_source.load(str(file), environ={})
+    assert settings.server.api_keys == ("*",)
+    assert settings.upstream.base_url == "http://127.0.0.1:4000"
+    assert list(settings.tiers) == ["small", "big"]
+    assert settings.reliability.escalation.chain == ("small", "big")
+    assert settings.tiers["small"].health_url == "http://127.0.0.1:8081/health"
+    assert settings.tiers["small"].context_window == 2048
+    assert settings.tiers["big"].context_window == 32_768
+
+
+def test_litellm_neither_retries_nor_takes_a_tier_out_nor_has_a_key_written_down() -> None:
+    config = configs.litellm_config(TIERS)
+    assert config["router_settings"] == {"disable_cooldowns": True, "num_retries": 0}
+    assert config["litellm_settings"]["num_retries"] == 0
+    assert [entry["model_name"] for entry in config["model_list"]] == ["small", "big"]
+    parameters = config["model_list"][1]["litellm_params"]
+    assert parameters["model"] == "openai/default_model"
+    assert parameters["api_base"] == "http://127.0.0.1:8082/v1"
+    assert config["general_settings"]["master_key"] == "os.environ/LITELLM_MASTER_KEY"
+
+
+def test_the_shipped_example_says_the_same() -> None:
+    shipped = yaml.safe_load((REPOSITORY / "deploy/litellm/config.yaml").read_text())
+    written = configs.litellm_config(
+        [LocalTier("fast", "", 8081, True), LocalTier("standard", "", 8082, True)]
+    )
+    assert shipped == written
+
+
 GIVEN = ("DATABASE_URL", "HF_TOKEN", "MLX_STACK_STATE__BACKEND", "MLX_STACK_SERVER__PORT", "PATH")
-TIER = LocalTier("fast", "a/b", 8081, False)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +66,7 @@ TIER = LocalTier("fast", "a/b", 8081, False)
             {"PATH", "MLX_STACK_STATE__BACKEND"},
         ),
         (lambda run: children.proxy(1, "key", run, 1), {"PATH", "MLX_STACK_STATE__BACKEND"}),
-        (lambda run: children.model_server(TIER, run, 1), set(GIVEN)),
+        (lambda run: children.model_server(TIERS[1], run, 1), set(GIVEN)),
     ],
     ids=["litellm", "inside", "proxy", "model server"],
 )

@@ -106,8 +106,8 @@ async def test_a_child_that_says_it_is_ill_is_restarted(
 async def test_restarts_that_fail_wait_longer_and_longer(
     stack: Stack, make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.6)
-    monkeypatch.setattr(supervisor, "LONGEST_DELAY_SECONDS", 2.4)
+    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.4)
+    monkeypatch.setattr(supervisor, "LONGEST_DELAY_SECONDS", 1.6)
     sick = tmp_path / "sick"
     spec = make_spec("a", "--sick-file", str(sick), start_limit=20)
     await stack.supervisor.start([spec])
@@ -115,7 +115,7 @@ async def test_restarts_that_fail_wait_longer_and_longer(
     sick.touch()
     os.kill(serving(spec), signal.SIGKILL)
     await until(lambda: stack.said.count("restarting") == 3)
-    assert re.findall(r"restarting in (\d) s", stack.said) == ["1", "1", "2"]
+    assert re.findall(r"restarting in (\d) s", stack.said) == ["0", "1", "2"]
     assert "not ready after 0 s" in stack.said
 
 

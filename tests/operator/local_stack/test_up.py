@@ -76,9 +76,8 @@ def read_to(stream: IO[str] | None, text: str) -> str:
     raise AssertionError(f"it ended without {text!r}: {read}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 async def test_it_says_what_to_do_next_and_ends_when_told(
-    start_up: StartUp, ports: list[str], tmp_path: Path, number: signal.Signals
+    start_up: StartUp, ports: list[str]
 ) -> None:
     process = start_up()
     said = read_to(process.stdout, "Ctrl-C")
@@ -97,7 +96,7 @@ async def test_it_says_what_to_do_next_and_ends_when_told(
     assert f"  export OPENAI_BASE_URL={url}\n  export OPENAI_API_KEY=local\n" in said
     assert re.search(r'^  eval "\$\(\S+ agents claude-code --config \S+\)" && claude$', said, re.M)
     assert re.search(r"^  \S+ agents codex --write --config \S+ && codex$", said, re.M)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
     assert out == "Stopping …\nAll stopped.\n"
@@ -125,19 +124,18 @@ def test_inside_there_is_no_proxy_and_clients_send_litellms_key(
 def test_stopping_while_it_starts_is_no_failure(start_up: StartUp) -> None:
     process = start_up()
     read_to(process.stdout, "starting")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
     assert out.endswith("Stopping …\nAll stopped.\n")
 
 
-# The proxy starts while the tiers are warmed up, which is then given up without a traceback.
-@pytest.mark.parametrize(("name", "more"), [("standard", {}), ("proxy", {"SCRIPTED_HOLD": "1"})])
-def test_a_child_that_fails_ends_it_all(start_up: StartUp, name: str, more: dict[str, str]) -> None:
-    out, errors = start_up(SCRIPTED_FAIL=name, **more).communicate(timeout=60)
+def test_a_child_that_fails_ends_it_all(start_up: StartUp) -> None:
+    """The proxy starts while the tiers are warmed up, which is given up without a traceback."""
+    out, errors = start_up(SCRIPTED_FAIL="proxy", SCRIPTED_HOLD="1").communicate(timeout=60)
     assert out.endswith("Stopping …\nAll stopped.\n")
-    assert errors.startswith(f"{name} did not start: ended with exit code 3, after ")
-    assert errors.endswith(f"logs/{name}.log:\n    it can't go on like this\n")
+    assert errors.startswith("proxy did not start: ended with exit code 3, after ")
+    assert errors.endswith("logs/proxy.log:\n    it can't go on like this\n")
 
 
 def test_a_reader_that_goes_away_stops_nothing(start_up: StartUp, tmp_path: Path) -> None:

@@ -86,40 +86,43 @@ def test_the_largest_figures_fit() -> None:
     assert "1000M" in text and "down 23h 59m" in text
 
 
-def test_one_is_counted_in_the_singular() -> None:
-    text = drawn(found(day=day(dict.fromkeys(TOTALS, 1))))
-    assert "1 request, " in text and "1 retry, " in text and "1 reply shortened" in text
+REFUSED = {"refused": ["tiers: none", "server.port: no number"], "restart_due": []}
+LONG_NAMED = {"scope": f"tier:{'long' * 16}", "used": 100, "limit": 1000}
 
 
-def test_a_tiers_long_name_leaves_room_for_its_budget() -> None:
-    budgets = [{"scope": f"tier:{'long' * 16}", "used": 100, "limit": 1000}]
-    text = drawn(found(budgets=budgets))
-    assert "budget tier:longlonglon…  ##.................. 10%  100 of 1000 in 60 min" in text
-
-
-def test_what_is_wrong_is_said() -> None:
-    memory = {"level": "critical", "cause": "swap", "sustained": True}
-    text = drawn(
-        found(store="no disk", sessions=None, budgets=[], stopping=True, memory_pressure=memory)
-    )
-    assert "stopping" in text and "store: no disk" in text and "? sessions" in text
-    assert "memory critical (swap, sustained)" in text
-
-
-def test_what_can_not_be_reached_and_what_waits_is_said() -> None:
-    gone = {"fast": tier(state="unreachable")}
-    text = drawn(found(litellm="the connection was refused", tiers=gone))
-    assert "LiteLLM: the connection was refused" in text and "unreachable" in text
-    waiting = {"refused": [], "restart_due": ["server.port"]}
-    assert "restart due for: server.port" in drawn(found(configuration=waiting))
-    refused = {"refused": ["tiers: none", "server.port: no number"], "restart_due": []}
-    text = drawn(found(configuration=refused))
-    assert "configuration refused, the old one stays: tiers: none, and 1 more" in text
-
-
-def test_without_the_store_nothing_is_known_of_the_day() -> None:
-    text = drawn(found(day=None))
-    assert "? requests" in text
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (
+            {"day": day(dict.fromkeys(TOTALS, 1))},
+            ["1 request, ", "1 retry, ", "1 reply shortened"],
+        ),
+        ({"day": None}, ["? requests"]),  # without the store nothing is known of the day
+        ({"store": "no disk", "sessions": None}, ["store: no disk", "? sessions"]),
+        ({"stopping": True, "budgets": []}, ["stopping"]),
+        (
+            {"memory_pressure": {"level": "critical", "cause": "swap", "sustained": True}},
+            ["memory critical (swap, sustained)"],
+        ),
+        ({"litellm": "the connection was refused"}, ["LiteLLM: the connection was refused"]),
+        ({"tiers": {"fast": tier(state="unreachable")}}, ["unreachable"]),
+        (
+            {"configuration": {"refused": [], "restart_due": ["server.port"]}},
+            ["restart due for: server.port"],
+        ),
+        (
+            {"configuration": REFUSED},
+            ["configuration refused, the old one stays: tiers: none, and 1 more"],
+        ),
+        (  # a long name leaves room for its budget
+            {"budgets": [LONG_NAMED]},
+            ["budget tier:longlonglon…  ##.................. 10%  100 of 1000 in 60 min"],
+        ),
+    ],
+)
+def test_what_is_said(changes: dict[str, Any], parts: list[str]) -> None:
+    text = drawn(found(**changes))
+    assert [part for part in parts if part not in text] == []
 
 
 def test_colours_only_on_a_terminal() -> None:

@@ -99,6 +99,9 @@ def test_a_dry_run_shows_all_and_does_nothing(platform: str, service: Service) -
     assert list(service.home.iterdir()) == []
     ran = service("uninstall", "--dry-run")
     assert (ran.code, "mlx-stack" in ran.out, service.called) == (0, True, "")
+    service.typed.write("servre: {}")
+    assert service("install").code == 2, "nor is a configuration installed that can't serve"
+    assert list(service.home.iterdir()) == []
 
 
 def test_install_and_uninstall_on_linux(service: Service) -> None:
@@ -200,25 +203,21 @@ def test_a_restart_with_a_bad_file_stops_nothing(platform: str, service: Service
     assert "restart" in service.called or "bootstrap" in service.called
 
 
-@pytest.mark.parametrize("lingers", [False, True])
-def test_lingering_ends_only_where_install_began_it(lingers: bool, service: Service) -> None:
+@pytest.mark.parametrize("lingers", ["", "already", "refused"])
+def test_lingering_ends_only_where_install_began_it(lingers: str, service: Service) -> None:
     lingering = systemd.LINGERING / getpass.getuser()
     lingering.parent.mkdir()
-    if lingers:
+    if lingers == "already":
         lingering.touch()
+    service.fail("enable-linger" if lingers == "refused" else "none")
     assert service("install").code == 0
-    lingering.touch()  # as loginctl would
-    assert service("install").code == 0
-    assert service.asked.count("enable-linger") == (not lingers)
+    if lingers != "refused":
+        lingering.touch()  # as loginctl would
+        assert service("install").code == 0
+        assert service.asked.count("enable-linger") == (not lingers)
     assert service("uninstall").code == 0
     assert service.asked.count("disable-linger") == (not lingers)
     assert list((service.home / ".config/systemd/user").iterdir()) == []
-
-
-def test_refused_lingering_is_not_ended(service: Service) -> None:
-    service.fail("enable-linger")
-    assert service("install").code == service("uninstall").code == 0
-    assert "disable-linger" not in service.asked
 
 
 def test_a_drop_in_of_somebody_elses_is_left(service: Service) -> None:
@@ -248,12 +247,6 @@ def test_without_the_manager_it_is_a_sentence(service: Service) -> None:
 def test_where_there_is_no_such_service(platform: str, system: bool) -> None:
     with pytest.raises(CommandError):
         commands.manager(system, platform)
-
-
-def test_a_configuration_that_can_not_serve_is_not_installed(service: Service) -> None:
-    service.typed.write("servre: {}")
-    assert service("install").code == 2
-    assert list(service.home.iterdir()) == []
 
 
 def test_an_environment_file_that_is_there_is_looked_at(service: Service) -> None:

@@ -11,13 +11,9 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
-from mlx_stack_proxy.errors import ProxyError, unreachable
-from mlx_stack_proxy.wire.responses.stream import ResponseStream
-from tests.support.replies import chunk
-from tests.wire.responses.made import call, check_strictly, context, events
+from tests.wire.responses.made import call, check_strictly
 from tests.wire.responses.scripted_model import ScriptedModel
 from tests.wire.responses.test_stream import EVERYTHING
 from tests.wire.responses.test_tools import AGENTS, PATCH
@@ -110,10 +106,15 @@ def test_several_turns(by: Any) -> None:
 @each_way
 def test_reasoning_text_and_each_shape_of_call(by: Any) -> None:
     found = by(ScriptedModel(EVERYTHING), input="Go.", tools=[WEATHER, PATCH, AGENTS])
-    thought, text, _, patch, spawn = found.output
-    assert (thought.content[0].text, text.content[0].text) == ("Hm.", "I look.")
+    thought, text, read, patch, spawn = found.output
+    assert (thought.type, thought.summary, thought.content[0].text) == ("reasoning", [], "Hm.")
+    assert text.content[0].text == "I look."
+    assert (read.type, read.name, read.arguments) == ("function_call", "read", '{"path":"a"}')
     assert (spawn.type, spawn.name, spawn.namespace) == ("function_call", "spawn", "agents")
+    assert (patch.type, patch.name) == ("custom_tool_call", "apply_patch")
     assert patch.input == "*** Begin Patch\n*** End Patch\n"
+    assert [one.call_id for one in (read, patch, spawn)] == ["call_1", "call_2", "call_3"]
+    assert {one.status for one in (read, patch, spawn)} == {"completed"}
 
 
 def test_what_is_not_kept_here_is_refused_once() -> None:
@@ -121,24 +122,6 @@ def test_what_is_not_kept_here_is_refused_once() -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         model.client().responses.create(model="fast", input="Hi", previous_response_id="resp_1")
     assert refused.value.code == "previous_response_not_found"
-
-
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ProxyError(422, "loop_detected", "It goes round.", extra={"attempts": []}),
-        unreachable("refused"),
-    ],
-)
-def test_a_failure_within_a_stream(error: ProxyError) -> None:
-    stream = ResponseStream(context())
-    found = events(stream.chunk(chunk({"content": "Half"})) + stream.error(error))
-    for event in found:
-        check_strictly(EVENT.validate_python(event))
-    assert found[-1]["response"]["error"]["message"] == error.message
 
 
 @each_way

@@ -7,12 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from mlx_stack_proxy.errors import ProxyError, unreachable
 from mlx_stack_proxy.wire.responses import RESPONSES
 from mlx_stack_proxy.wire.responses.stream import ResponseStream
 from tests.support.replies import USAGE, chunk, completion
-from tests.wire.responses.made import call, context, events, streamed
+from tests.wire.responses.made import call, check_strictly, context, events, streamed
 from tests.wire.responses.test_tools import AGENTS, PATCH, READ
 
 Json = dict[str, Any]
@@ -62,6 +64,7 @@ _NAMES = """
     prompt_cache_key
 """
 RESPONSE_FIELDS = set(_NAMES.split())
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 def types(found: list[Json]) -> list[str]:
@@ -112,34 +115,10 @@ def test_the_events_of_a_text_and_of_a_call() -> None:
     assert (item["role"], item["content"][0]["text"]) == ("assistant", "Hello.")
 
 
-def test_reasoning_text_and_each_shape_of_call() -> None:
+def test_ids_say_of_what_they_are() -> None:
     found = events(streamed(EVERYTHING, "tool_calls", TOOLS))
     check_order(found)
-    thought, text, read, patch, spawn = found[-1]["response"]["output"]
-    assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
-    assert (thought["type"], thought["summary"]) == ("reasoning", [])
-    assert text["content"][0]["text"] == "I look."
-    read.pop("id"), spawn.pop("id"), patch.pop("id")
-    base = {"type": "function_call", "status": "completed"}
-    assert read == {**base, "call_id": "call_1", "name": "read", "arguments": '{"path":"a"}'}
-    assert spawn == {
-        **base,
-        "call_id": "call_3",
-        "name": "spawn",
-        "namespace": "agents",
-        "arguments": "{}",
-    }
-    assert patch == {
-        "type": "custom_tool_call",
-        "status": "completed",
-        "call_id": "call_2",
-        "name": "apply_patch",
-        "input": "*** Begin Patch\n*** End Patch\n",
-    }
-
-
-def test_ids_say_of_what_they_are() -> None:
-    output = events(streamed(EVERYTHING, "tool_calls", TOOLS))[-1]["response"]["output"]
+    output = found[-1]["response"]["output"]
     assert [item["id"].split("_")[0] for item in output] == ["rs", "msg", "fc", "ctc", "fc"]
     assert streamed(EVERYTHING) == streamed(EVERYTHING)
     assert max(len(item["id"]) for item in output) <= 64
@@ -222,7 +201,10 @@ def test_a_sign_of_life_is_an_event() -> None:
 def test_an_error_ends_the_stream_as_one(error: ProxyError, code: str) -> None:
     stream = ResponseStream(context())
     data = stream.chunk(chunk({"content": "Half"})) + stream.error(error)
-    last = events(data)[-1]
+    said = events(data)
+    for event in said:
+        check_strictly(EVENT.validate_python(event))
+    last = said[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
     found = last["response"]["error"]
