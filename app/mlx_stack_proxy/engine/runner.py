@@ -79,8 +79,7 @@ class Run:
         )
         self._books_closed = False
         self._attempt: Attempt | None = None  # the newest attempt
-        # An earlier attempt whose reply was doubted, and may still be delivered.
-        self._doubted_attempt: Attempt | None = None
+        self._doubted_attempt: Attempt | None = None  # its reply may still be delivered
         self.outcome = "error"  # how the exchange ended, as one word for metrics
 
     async def run(self) -> None:

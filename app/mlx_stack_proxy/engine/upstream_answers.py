@@ -106,12 +106,10 @@ def failure_of_status(
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
     the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
-    request asks for (``ladder.needs``); the model can lack only one of these.
-    ``speaks_behind_result``: our words stood behind a tool result, where a strict chat template
-    takes none.
+    request asks for (``ladder.needs``), one of which the model may lack. ``speaks_behind_result``:
+    our words stood behind a tool result, where a strict chat template takes none.
     """
     message = quoted_error(body) or f"status {status}"
-    lower = message.lower()
     text = body[:MAX_READ].decode("utf-8", "replace")
     failure = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
@@ -119,24 +117,25 @@ def failure_of_status(
         return replace(failure, reason="context_overflow", message=sentence, window=window)
     failure = replace(failure, message=_with(status, message), retry_after=_retry_after(headers))
     if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
-        return replace(
-            failure, message=_with(status, "a redirect, and none is followed"), final=True
-        )
-    if status in (401, 403) or _WRONG_KEY in text:
-        # Our own words, for LiteLLM's message may quote the key.
+        sentence = _with(status, "a redirect, and none is followed")
+        return replace(failure, message=sentence, final=True)
+    if status in (401, 403) or _WRONG_KEY in text:  # LiteLLM's message may quote the key
         sentence = _with(status, "LiteLLM refused the API key")
         return replace(failure, message=sentence, client_fault=not our_key, final=True)
+    lower = message.lower()
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
-    about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
-    client_fault = status < 500 and status not in _RETRYABLE
-    if final := about_model or bool(lacks):
-        client_fault = not our_choice
+    final = bool(lacks) or _is_about_model(status, lower)
     about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
+    client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
     if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
         client_fault = False
     return replace(
         failure, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks
     )
+
+
+def _is_about_model(status: int, message: str) -> bool:
+    return status == 404 or (status == 400 and _UNKNOWN_MODEL.search(message) is not None)
 
 
 def _with(status: int, message: str) -> str:
