@@ -22,7 +22,7 @@ PROBES = 2  # that may fail in a row before a server that has come back is left 
 @pytest.fixture(scope="module")
 def quick(stack: RunningStack) -> Iterator[RunningStack]:
     """The stack with limits of 5 s on silence."""
-    with real_tier.short_limits(stack):
+    with real_tier.short_limits(stack, cooldown_seconds=4):
         yield stack
 
 
@@ -56,6 +56,7 @@ async def during(fault: int, stack: RunningStack) -> list[Ended]:
 
 async def test_kill_9(quick: RunningStack) -> None:
     check(await during(signal.SIGKILL, quick))
+    quick.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 1 s; log: ", 1)
     real_tier.until_used_again(quick)
     assert quick.metric(DEGRADED, tier="fast") == 0
 
