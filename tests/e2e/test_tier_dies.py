@@ -22,7 +22,7 @@ PROBES = 2  # that may fail in a row before a server that has come back is left 
 @pytest.fixture(scope="module")
 def quick(stack: RunningStack) -> Iterator[RunningStack]:
     """The stack with limits of 5 s on silence."""
-    with real_tier.short_limits(stack, cooldown_seconds=4):
+    with real_tier.short_limits(stack):
         yield stack
 
 

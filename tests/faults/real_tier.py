@@ -25,7 +25,7 @@ Json = dict[str, Any]
 sys.path.insert(0, str(REPOSITORY / "deploy" / "local"))  # the demo tools and questions
 SILENCE_SECONDS = 5
 STREAMS = 20
-COOLDOWN_SECONDS = 12
+COOLDOWN_SECONDS = 12  # a probe that fails meanwhile would double it
 QUESTION = [{"role": "user", "content": "Who are you?"}]
 # Good replies before, from which the proxy knows what the tier's usage looks like; enough of them
 # that one or two whose usage came too late, on a busy machine, change nothing.
@@ -37,7 +37,7 @@ RELOAD_SECONDS = 30
 
 
 @contextmanager
-def short_limits(stack: RunningStack, cooldown_seconds: float = COOLDOWN_SECONDS) -> Iterator[None]:
+def short_limits(stack: RunningStack) -> Iterator[None]:
     """The stack's proxy with limits of seconds on silence, and as it was afterwards.
 
     It has had good replies of the fast tier.
@@ -50,7 +50,7 @@ def short_limits(stack: RunningStack, cooldown_seconds: float = COOLDOWN_SECONDS
         # One after another: in a batch of prompts of different lengths, mlx_lm.server's replies at
         # temperature 0 are others than alone, and a tiny model then babbles.
         tier["max_concurrency"] = STREAMS if name == "fast" else 1
-    config["reliability"]["escalation"]["degrade"] = {"cooldown_seconds": cooldown_seconds}
+    config["reliability"]["escalation"]["degrade"] = {"cooldown_seconds": COOLDOWN_SECONDS}
     # All clients ask the same here, over and over: no agent does.
     config["reliability"]["loop_detection"] = {"enabled": False}
     try:
