@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.catalogue import FAULTS, RETRIES, SILENCE_SECONDS, Fault, settings
 from tests.faults.clients import GOOD, Client, ask
-from tests.faults.places import WARM_UP, Behind, clients_of
+from tests.faults.places import Behind, clients_of
 from tests.faults.spoken import CHAT, SPOKEN
 from tests.support.replies import litellm_error
 
@@ -21,10 +21,8 @@ IN_CI = (
 )
 
 
-# LiteLLM ends a broken stream as if it were whole, which the proxy knows from earlier replies.
-NEEDS_WARM_UP = "reset mid-stream, after text"
 # All faults in all dialects: tests/server/test_escalation.py, without LiteLLM.
-IN_ALL_DIALECTS = (NEEDS_WARM_UP, "bad tool call")
+IN_ALL_DIALECTS = ("reset mid-stream, after text", "bad tool call")
 
 
 @pytest.mark.parametrize(
@@ -32,8 +30,7 @@ IN_ALL_DIALECTS = (NEEDS_WARM_UP, "bad tool call")
 )
 async def test_a_model_server_that_fails(fault: Fault, column: Behind) -> None:
     speaking = SPOKEN if fault.name in IN_ALL_DIALECTS else (CHAT,)
-    replies = WARM_UP if fault.name == NEEDS_WARM_UP else 1
-    rows = await column.rows(fault, SILENCE_SECONDS, RETRIES, speaking, replies)
+    rows = await column.rows(fault, SILENCE_SECONDS, RETRIES, speaking, replies=1)
     assert [row.client for row in rows] == clients_of(fault, speaking)
     assert [row.verdict for row in rows] == [fault.expected(row.client) for row in rows]
     for row in rows:
@@ -46,7 +43,7 @@ async def test_a_model_server_that_fails(fault: Fault, column: Behind) -> None:
 async def test_attempts_do_not_multiply(behind: Behind) -> None:
     """Nor when there is no tier left, with all retries; and what we tell LiteLLM ends there."""
     client = Client("whole", tools=False)
-    async with behind.proxy(settings(SILENCE_SECONDS, retries=3)) as proxy:
+    async with behind.proxy(settings(SILENCE_SECONDS, retries=3), replies=1) as proxy:
         for server in behind.servers.values():
             server.always(litellm_error(500, "the model fell over"))
         outcome = await ask(proxy.client, client)
