@@ -33,11 +33,12 @@ lint: $(DEV)  ## ruff: rules and formatting
 types: $(DEV)  ## mypy, strict; of tests, whether what they name is there
 	$(BIN)/mypy
 
-# What shares one real stack runs by itself, after all else: it is about who answers in time.
+# What runs real servers does so after all else, for it is about who answers in time. Each of the
+# two folders has its own servers and waits much, so that they run side by side.
 unit: $(DEV)
 ifeq ($(ARGS),)
 	$(BIN)/pytest -rs -n auto --dist loadfile --ignore tests/e2e --ignore tests/faults
-	$(BIN)/pytest -rs tests/e2e tests/faults
+	$(BIN)/pytest -rs -n 2 --dist loadfile tests/e2e tests/faults
 else
 	$(BIN)/pytest -rs $(ARGS)
 endif

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.scripted_server import ScriptedServer
 
 IN_CI = os.environ.get("CI", "").lower() in ("true", "1")
+# Folders whose tests share real servers, which the first test of each folder waits for.
+ON_REAL_SERVERS = ("tests/e2e", "tests/faults")
+THEIR_TIMEOUT = 420  # seconds, of a test in them; the servers start in half a minute on two cores
+
+# LiteLLM, where a test imports it, does not download its price list.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 # On a busy machine the first example may take long: no deadline, in neither profile.
 _QUIET = (HealthCheck.too_slow,)
@@ -29,9 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What is covered is what the examples written down show.
     """
+    here = Path(__file__).parents[1]
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.no_cover)
+        if any(here / name in item.path.parents for name in ON_REAL_SERVERS):
+            item.add_marker(pytest.mark.timeout(THEIR_TIMEOUT))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,6 +85,21 @@ def pytest_xdist_auto_num_workers() -> int:
     Four at most: a container may show more cores than it is given time on.
     """
     return min((os.cpu_count() or 1) + 1, 4)
+
+
+class _Scheduling(LoadFileScheduling):
+    """Gives a file to one worker, and a folder whose tests share real servers, too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder = file.rpartition("/")[0]
+        return folder if folder.endswith(ON_REAL_SERVERS) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """For `--dist loadfile`."""
+    return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def missing(what: str) -> None:

@@ -1,18 +1,12 @@
 """The model folders are whole and small, and the chat template takes what agents send."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-jinja2 = pytest.importorskip("jinja2")
+from demo_tiers import chat_template, tools
 
 LOCAL = Path(__file__).parents[2] / "deploy" / "local"
-sys.path.insert(0, str(LOCAL))
-
-from demo_tiers import chat_template, tools  # noqa: E402
-
 TIERS = ["standard", "fast"]
 CALL = {"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": None}}
 

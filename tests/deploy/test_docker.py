@@ -155,6 +155,9 @@ def test_images_are_plain_names() -> None:
     base = last("Dockerfile", "ARG").removeprefix("BASE=")
     named = [base if name == "${BASE}" else name for name in froms]
     named += [service["image"] for service in SERVICES.values()]
+    for file in (ROOT / "deploy" / "kubernetes").glob("*.yaml"):
+        named += re.findall(r"^ +image: (\S+)", file.read_text(), re.MULTILINE)
+    assert len(named) > len(SERVICES) + 3
     for name in named:
         assert "/" not in name or "." not in name.partition("/")[0], name
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -32,41 +31,29 @@ SERVICE = {
 }
 
 
-@contextmanager
-def started(folder: Path, environ: dict[str, str]) -> Iterator[tuple[Path, bytes]]:
-    """`serve`; its log, and what it told systemd when it was ready."""
-    log = folder / "log"
-    heard = folder / "notify"
+def test_systemd_is_told_when_it_serves_and_a_service_of_kubernetes_is_no_setting(
+    tmp_path: Path,
+) -> None:
+    log, heard = tmp_path / "log", tmp_path / "notify"
     program = [sys.executable, "-m", "mlx_stack_proxy", "serve", "--port", str(free_port())]
     given = {
         **{name: value for name, value in os.environ.items() if "MLX_STACK" not in name},
         **{"MLX_STACK_STATE__BACKEND": "memory", "PYTHONPATH": str(Path(cli.__file__).parents[2])},
-        **{"NOTIFY_SOCKET": str(heard), **environ},
+        **{"NOTIFY_SOCKET": str(heard), **SERVICE},
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, log.open("wb") as out:
         manager.bind(str(heard))
         manager.settimeout(GENEROUS)
-        with subprocess.Popen(program, cwd=folder, env=given, stderr=out) as process:
+        with subprocess.Popen(program, cwd=tmp_path, env=given, stderr=out) as serving:
             try:
-                yield log, manager.recv(100)
+                assert manager.recv(100) == b"READY=1"
             finally:
-                process.terminate()
-                process.wait(GENEROUS)
-
-
-def test_a_service_of_kubernetes_is_no_setting(tmp_path: Path) -> None:
-    with started(tmp_path, SERVICE) as (log, told):
-        assert told == b"READY=1"
-        said = log.read_text()
-        assert "service_links_passed_over" in said
-        assert all(name in said for name in SERVICE)
-
-
-def test_systemd_is_told_when_it_serves(tmp_path: Path) -> None:
-    with started(tmp_path, {}) as (log, told):
-        assert told == b"READY=1"
-        assert "listening" in log.read_text()
-        assert "service_links" not in log.read_text()
+                serving.terminate()
+                serving.wait(GENEROUS)
+    said = log.read_text()
+    assert "listening" in said
+    assert "service_links_passed_over" in said
+    assert all(name in said for name in SERVICE)
 
 
 @pytest.mark.parametrize(

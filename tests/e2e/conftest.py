@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,28 +12,9 @@ import pytest
 from mlx_stack_proxy.operator.local_stack.tiers import DEMO_TIERS, demo_model
 from tests.conftest import missing
 
-from .running_stack import REPOSITORY, RunningStack
+from .running_stack import RunningStack
 
-HERE = Path(__file__).parent
-# The demo tools, which a tool-calling client offers: tests.e2e.test_tools.
-sys.path.insert(0, str(REPOSITORY / "deploy" / "local"))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "stops_the_stack: ends the shared stack, so it runs last")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.e2e)
-        # Enough for the stack's start, too, which falls to the first of them.
-        item.add_marker(pytest.mark.timeout(420))
-    # The test that stops the stack comes last.
-    ours.sort(key=lambda item: item.get_closest_marker("stops_the_stack") is not None)
-    places = [place for place, item in enumerate(items) if HERE in item.path.parents]
-    for place, item in zip(places, ours, strict=True):
-        items[place] = item
+SDK: dict[str, Any] = {"api_key": "local", "max_retries": 0, "timeout": 60}
 
 
 @pytest.fixture(scope="session")
@@ -60,20 +39,11 @@ def stack(
 
 @pytest.fixture
 def client(stack: RunningStack) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(**_how(stack)) as client:
+    with openai.OpenAI(base_url=f"{stack.url}/v1", **SDK) as client:
         yield client
 
 
 @pytest.fixture
 async def async_client(stack: RunningStack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(**_how(stack)) as client:
+    async with openai.AsyncOpenAI(base_url=f"{stack.url}/v1", **SDK) as client:
         yield client
-
-
-def _how(stack: RunningStack) -> dict[str, Any]:
-    return {
-        "base_url": f"{stack.url}/v1",
-        "api_key": "local",
-        "max_retries": 0,
-        "timeout": 60,
-    }

@@ -67,15 +67,15 @@ class Row:
         return not self.verdict.startswith("wrong")
 
 
-def clients_of(fault: Fault) -> list[Client]:
-    return [client for client in EVERYONE if fault.fits(client)]
+def clients_of(fault: Fault, speaking: Collection[str] = SPOKEN) -> list[Client]:
+    return [one for one in EVERYONE if fault.fits(one) and one.speaks in speaking]
 
 
 async def _outcomes(
     proxy: RunningProxy, fault: Fault, speaking: Collection[str] = SPOKEN
 ) -> list[tuple[Client, Outcome]]:
     """All clients of these dialects at once; each has a session of its own."""
-    clients = [one for one in clients_of(fault) if one.speaks in speaking]
+    clients = clients_of(fault, speaking)
     found = await asyncio.gather(*(ask(proxy.client, one, fault.after) for one in clients))
     return list(zip(clients, found, strict=True))
 
@@ -142,15 +142,22 @@ class Behind:
             assert good == replies, response.text
             server.calls.clear()
 
-    async def rows(self, fault: Fault, silence: float, retries: int) -> list[Row]:
-        async with self.proxy(settings(silence, retries)) as proxy:
+    async def rows(
+        self,
+        fault: Fault,
+        silence: float,
+        retries: int,
+        speaking: Collection[str] = SPOKEN,
+        replies: int = WARM_UP,
+    ) -> list[Row]:
+        async with self.proxy(settings(silence, retries), replies) as proxy:
             if fault.refused:
                 await self.servers["fast"].stop()
             else:
                 self.servers["fast"].always(fault.reply)
             rows = []
             # One dialect after the other: a busy LiteLLM passes text on later than faults come.
-            found = [await _outcomes(proxy, fault, (speaks,)) for speaks in SPOKEN]
+            found = [await _outcomes(proxy, fault, (speaks,)) for speaks in speaking]
             for client, outcome in itertools.chain(*found):
                 arrived = {t: len(asked_by(client, s)) for t, s in self.servers.items()}
                 if fault.refused:  # such a call arrives nowhere

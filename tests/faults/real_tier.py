@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 sys.path.insert(0, str(REPOSITORY / "deploy" / "local"))  # the demo tools and questions
 SILENCE_SECONDS = 5
 STREAMS = 20
-COOLDOWN_SECONDS = 12
+COOLDOWN_SECONDS = 12  # a probe that fails meanwhile would double it
 QUESTION = [{"role": "user", "content": "Who are you?"}]
 # Good replies before, from which the proxy knows what the tier's usage looks like; enough of them
 # that one or two whose usage came too late, on a busy machine, change nothing.
@@ -33,13 +33,16 @@ WARM_UP = 32
 LONG, SHORT = 4000, 120  # tokens; the long replies don't end by themselves
 LEAST = 3000  # characters of all, before the fault: LiteLLM counts long texts for seconds
 RESTART_SECONDS = 120
+RELOAD_SECONDS = 30
 
 
 @contextmanager
 def short_limits(stack: RunningStack) -> Iterator[None]:
-    """The stack's proxy with limits of seconds on silence, and as it was afterwards."""
-    path = stack.run_dir / "config.yaml"
-    before = path.read_text()
+    """The stack's proxy with limits of seconds on silence, and as it was afterwards.
+
+    It has had good replies of the fast tier.
+    """
+    before = (stack.run_dir / "config.yaml").read_text()
     config = yaml.safe_load(before)
     for name, tier in config["tiers"].items():
         limits = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
@@ -50,23 +53,24 @@ def short_limits(stack: RunningStack) -> Iterator[None]:
     config["reliability"]["escalation"]["degrade"] = {"cooldown_seconds": COOLDOWN_SECONDS}
     # All clients ask the same here, over and over: no agent does.
     config["reliability"]["loop_detection"] = {"enabled": False}
-    path.write_text(yaml.safe_dump(config))
     try:
-        restart_proxy(stack)
+        reload(stack, yaml.safe_dump(config))
+        with ThreadPoolExecutor(8) as pool:
+            for reply in pool.map(lambda _: ask_once(stack), range(WARM_UP)):
+                assert reply.status_code == 200, reply.text
         yield
     finally:
-        path.write_text(before)
-        restart_proxy(stack)
+        reload(stack, before)
 
 
-def restart_proxy(stack: RunningStack) -> None:
-    """It reads its file anew: `up` writes that once, and starts the proxy again when it ends."""
-    said = len(stack.said)
-    stack.children()["proxy"].terminate()
+def reload(stack: RunningStack, config: str) -> None:
+    """Have the proxy read this configuration, and wait until it has."""
+    log = stack.run_dir / "logs" / "proxy.log"
+    so_far = log.read_text().count("settings_changed")
+    (stack.run_dir / "config.yaml").write_text(config)
+    stack.children()["proxy"].send_signal(signal.SIGHUP)
     wait_until(
-        lambda: re.search(r"^  proxy +ready +again", stack.said[said:], re.M),
-        RESTART_SECONDS,
-        "the proxy's restart",
+        lambda: log.read_text().count("settings_changed") > so_far, RELOAD_SECONDS, "the reload"
     )
 
 
@@ -156,7 +160,6 @@ class Crowd:
         `meanwhile`: what is done while they wait.
         """
         async with self._sdk, asyncio.TaskGroup() as group:
-            await asyncio.gather(*(self._warm_up() for _ in range(WARM_UP)))
             everyone = [Ended(asking) for asking in crowd()]
             for number, one in enumerate(everyone[: STREAMS // 2]):
                 group.create_task(self._one(number, one))
@@ -173,9 +176,6 @@ class Crowd:
 
     def _in_flight(self) -> float:
         return self._stack.metric("mlx_stack_in_flight", tier="fast")
-
-    async def _warm_up(self) -> None:
-        await self._sdk.chat.completions.create(model="fast", messages=QUESTION, max_tokens=20)  # type: ignore[arg-type]
 
     async def _one(self, number: int, ended: Ended) -> None:
         client = ended.asking.client
@@ -218,9 +218,9 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def ask_once(stack: RunningStack) -> httpx.Response:
-    """A new request, of a new session, to the fast tier."""
-    body: Json = {"model": "fast", "messages": QUESTION, "max_tokens": 40, "temperature": 0}
+def ask_once(stack: RunningStack, max_tokens: int = 20) -> httpx.Response:
+    """A new request to the fast tier, of a new session: it sticks to no tier that answered."""
+    body: Json = {"model": "fast", "messages": QUESTION, "max_tokens": max_tokens, "temperature": 0}
     headers = {"X-MLX-Stack-Session": f"session-{time.monotonic_ns()}"}
     return httpx.post(f"{stack.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
 
@@ -229,12 +229,7 @@ def until_used_again(stack: RunningStack) -> float:
     """Seconds until the fast tier answers new requests again."""
 
     def used() -> bool:
-        # A session of its own each time, or it would stick to the tier that answered.
-        headers = {"X-MLX-Stack-Session": f"session-{time.monotonic_ns()}"}
-        body = {"model": "fast", "messages": QUESTION, "max_tokens": 5}
-        url = f"{stack.url}/v1/chat/completions"
-        response = httpx.post(url, json=body, headers=headers, timeout=60)
-        return bool(response.headers.get("x-mlx-stack-tier") == "fast")
+        return ask_once(stack, 5).headers.get("x-mlx-stack-tier") == "fast"
 
     return wait_until(used, RESTART_SECONDS, "the fast tier's return")
 

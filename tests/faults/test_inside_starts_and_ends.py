@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state import open_store
 from mlx_stack_proxy.state.store import EventQuery
-from tests.faults.catalogue import BAD_CALL, inside_settings
+from tests.faults.catalogue import BAD_CALL
 from tests.faults.clients import Client
 from tests.faults.conftest import STATE
 from tests.faults.litellm import START_SECONDS, LiteLLM
 from tests.faults.places import Inside
-from tests.support.ports import free_port
 
 
-def test_settings_that_cannot_hold_are_said_and_it_does_not_start(tmp_path: Path) -> None:
-    config = {**inside_settings(), "server": {"api_keys": ["sk-1"]}}
-    litellm = LiteLLM(tmp_path, free_port(), {}, inside=config)
-    try:
-        assert litellm.process.wait(START_SECONDS) != 0
-    finally:
-        litellm.stop()
+def test_settings_that_cannot_hold_are_said_and_it_does_not_start(
+    all_three: dict[str, LiteLLM],
+) -> None:
+    refused = all_three["refused"]
+    assert refused.process.wait(START_SECONDS) != 0
     said = "server.api_keys: can't be set inside LiteLLM: LiteLLM lets clients in, by its own keys"
-    assert said in litellm.log.read_text()
+    assert said in refused.log.read_text()
 
 
 async def test_what_it_kept_outlives_its_end(litellm_inside: LiteLLM) -> None:

@@ -9,6 +9,7 @@ accepts, many times, and the end. :func:`slowest` measures how the time grows wi
 from __future__ import annotations
 
 import re
+import re._compiler as compiler  # type: ignore[import-not-found]
 import re._constants as codes  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 import signal
@@ -22,9 +23,10 @@ SMALL, LARGE = 250, 2_000  # characters of a pumped text
 # where the larger text costs less than `CHEAP` for each character.
 MOST_GROWTH = 32
 CHEAP = 4e-7  # seconds
-LIMIT = 2.0  # seconds of CPU for one text
+LIMIT = 0.5  # seconds of CPU for one text
 MOST_PUMPS = 6  # texts tried for one repeat's body
 _ENDS = ("", "\x00", "!\n", "\n\x00")
+_REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
 _LONG = 9  # a repeat that may run at least so often is attacked
 
 Anything = re.Pattern[str] | re.Pattern[bytes]
@@ -102,8 +104,7 @@ def attacks(pattern: Anything) -> Iterator[tuple[str, str, str]]:
     """Yield attacks: the text to repeat, the text before it, and the text after it."""
     source: Any = pattern.pattern
     tree = parser.parse(source, pattern.flags)
-    alphabet = _alphabet(tree, pattern.flags, isinstance(source, bytes))
-    maker = _Maker(alphabet)
+    maker = _Maker(_alphabet(tree, pattern.flags, isinstance(source, bytes)), pattern.flags)
     seen = set()
     for prefix, body in maker.repeats(list(tree), ""):
         for text in islice(maker.variants(body), MOST_PUMPS):
@@ -116,27 +117,18 @@ def attacks(pattern: Anything) -> Iterator[tuple[str, str, str]]:
 class _Maker:
     """Makes texts that parts of a parse tree accept; look-arounds count as empty."""
 
-    def __init__(self, alphabet: list[str]) -> None:
+    def __init__(self, alphabet: list[str], flags: int) -> None:
         self._alphabet = alphabet
+        self._flags = flags
         self._groups: dict[int, str] = {}  # the last text of each group, for back-references
 
     def repeats(self, tree: list[Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
         """Yield each long repeat's body, with a text that leads to it."""
         for op, argument in tree:
-            if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
-                _, most, body = argument
-                if most is codes.MAXREPEAT or most >= _LONG:
-                    yield prefix, list(body)
-                yield from self.repeats(list(body), prefix)
-            elif op is codes.SUBPATTERN:
-                yield from self.repeats(list(argument[3]), prefix)
-            elif op is codes.ATOMIC_GROUP:
-                yield from self.repeats(list(argument), prefix)
-            elif op is codes.BRANCH:
-                for branch in argument[1]:
-                    yield from self.repeats(list(branch), prefix)
-            elif op in (codes.ASSERT, codes.ASSERT_NOT):
-                yield from self.repeats(list(argument[1]), prefix)
+            if op in _REPEATS and (argument[1] is codes.MAXREPEAT or argument[1] >= _LONG):
+                yield prefix, list(argument[2])
+            for part in _parts(op, argument):
+                yield from self.repeats(list(part), prefix)
             prefix += next(self.variants([(op, argument)]), "")
 
     def variants(self, tree: list[Any]) -> Iterator[str]:
@@ -152,8 +144,8 @@ class _Maker:
         if op is codes.LITERAL:
             yield chr(argument)
         elif op in (codes.ANY, codes.NOT_LITERAL, codes.IN):
-            yield from (char for char in self._alphabet if _accepts(op, argument, char))
-        elif op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+            yield from filter(_accepts(op, argument, self._flags), self._alphabet)
+        elif op in _REPEATS:
             least, most, body = argument
             for text in self.variants(list(body)):
                 yield text * max(least, min(1, most))
@@ -178,10 +170,10 @@ class _Maker:
 def _alphabet(tree: Any, flags: int, latin: bool) -> list[str]:
     """Return characters for the pattern's classes, one for each set of classes that share it."""
     chars = dict.fromkeys("a0 \n._-\"'A\t<é!" if not latin else "a0 \n._-\"'A\t<!")
-    classes = list(_classes(tree, chars))
+    classes = [_accepts(op, argument, flags) for op, argument in _classes(tree, chars)]
     found: dict[tuple[bool, ...], str] = {}
     for char in chars:
-        found.setdefault(tuple(_accepts(op, argument, char) for op, argument in classes), char)
+        found.setdefault(tuple(accepts(char) is not None for accepts in classes), char)
     return list(found.values())
 
 
@@ -206,7 +198,7 @@ def _classes(tree: Any, chars: dict[str, None]) -> Iterator[tuple[Any, Any]]:
 
 
 def _parts(op: Any, argument: Any) -> Iterator[Any]:
-    if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+    if op in _REPEATS:
         yield argument[2]
     elif op is codes.SUBPATTERN:
         yield argument[3]
@@ -218,35 +210,10 @@ def _parts(op: Any, argument: Any) -> Iterator[Any]:
         yield argument[1]
 
 
-_CATEGORIES: dict[Any, Callable[[str], bool]] = {
-    codes.CATEGORY_DIGIT: str.isdecimal,
-    codes.CATEGORY_SPACE: str.isspace,
-    codes.CATEGORY_WORD: lambda char: char.isalnum() or char == "_",
-    codes.CATEGORY_NOT_DIGIT: lambda char: not char.isdecimal(),
-    codes.CATEGORY_NOT_SPACE: lambda char: not char.isspace(),
-    codes.CATEGORY_NOT_WORD: lambda char: not (char.isalnum() or char == "_"),
-}
+def _accepts(op: Any, argument: Any, flags: int) -> Callable[[str], object]:
+    """Return whether one node of a parse tree, alone, accepts a character: as a function of it.
 
-
-def _accepts(op: Any, argument: Any, char: str) -> bool:
-    if op is codes.LITERAL:
-        return ord(char) == argument
-    if op is codes.NOT_LITERAL:
-        return ord(char) != argument
-    if op is codes.ANY:
-        return char != "\n"
-    wanted = True
-    for kind, value in argument:
-        if kind is codes.NEGATE:
-            wanted = False
-        elif _is_in(kind, value, char):
-            return wanted
-    return not wanted
-
-
-def _is_in(kind: Any, value: Any, char: str) -> bool:
-    if kind is codes.LITERAL:
-        return bool(ord(char) == value)
-    if kind is codes.RANGE:
-        return bool(value[0] <= ord(char) <= value[1])
-    return _CATEGORIES[value](char)
+    Case counts, and a dot accepts no end of line.
+    """
+    node = parser.SubPattern(parser.State(), [(op, argument)])
+    return compiler.compile(node, flags & re.UNICODE).fullmatch
