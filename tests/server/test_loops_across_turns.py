@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.server.asking import ask, checked_error, text_of
+from tests.server.asking import checked_error, text_of
 from tests.server.calling import deltas, finishes, messages_of
 from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
-from tests.server.looping import BROKEN, CHAIN, HINTED, RULES, TOOLS, Agent, a_b_a_b, calling
-from tests.support.replies import ROLE, TEXT, data, stream, with_role
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.server.looping import BROKEN, CHAIN, HINTED, RULES, Agent, a_b_a_b, calling
+from tests.support.replies import stream, with_role
+from tests.support.scripted_server import ScriptedServer
 
 
 async def test_a_b_a_b_is_told_and_then_broken(
@@ -39,9 +37,8 @@ async def test_a_b_a_b_is_told_and_then_broken(
     assert messages_of(upstream.calls[told - 1])[:-1] == agent.messages[: 2 * told - 1]
 
 
-@pytest.mark.parametrize("streams", [True, False])
 async def test_stop_takes_the_calls_out_and_says_why(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     upstream.otherwise = lambda call: calling("look", text="Let me look again.")
     agent = Agent(await start_proxy({f"{RULES}.on_break": "stop"}))
@@ -50,36 +47,12 @@ async def test_stop_takes_the_calls_out_and_says_why(
     for said in agent.messages:
         if said["role"] == "assistant":
             said["content"] = "Let me look again."
-    response = await agent.turn(stream=streams)
-    assert response.status_code == 200
+    response = await agent.turn()
     assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
-    if streams:
-        text = text_of(response.content)
-        assert finishes(response) == ["stop"]
-        assert not [one for one in deltas(response) if one.get("tool_calls")]
-    else:
-        (choice,) = response.json()["choices"]
-        assert choice["finish_reason"] == "stop"
-        assert not choice["message"].get("tool_calls")
-        text = choice["message"]["content"]
-    assert text.startswith("Let me look again.\n\n[Stopped: the call of look ")
-
-
-async def test_another_reply_of_the_same_tier_comes_through(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """No next tier: the same one gets a last try, with the hint."""
-    agent = Agent(await start_proxy())
-    upstream.will(*[calling("look")] * 4, calling("note", "something else"))
-    last = await agent.run(4)
-    assert last.status_code == 200
-    assert last.headers["x-mlx-stack-retries"] == "1"
-    assert last.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
-    assert "note" in last.text
-    assert "look" not in last.text, "nothing of the broken reply goes out"
-    told = messages_of(upstream.calls[-1])[-1]
-    assert told["role"] == "user"
-    assert "You have called look with the same arguments 3 times" in told["content"]
+    assert finishes(response) == ["stop"]
+    assert not [one for one in deltas(response) if one.get("tool_calls")]
+    said_last = text_of(response.content)
+    assert said_last.startswith("Let me look again.\n\n[Stopped: the call of look ")
 
 
 async def test_the_next_tier_gets_the_hint_and_is_believed_until_the_fifth_call(
@@ -98,39 +71,11 @@ async def test_the_next_tier_gets_the_hint_and_is_believed_until_the_fifth_call(
     checked_error(await agent.turn(), 422, "loop_detected")
 
 
-async def test_nothing_of_a_reply_that_may_be_broken_goes_out_early(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = lambda call: calling("look", text="Once more.")
-    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
-    await agent.run(3)
-    agent.follow_up(agent.responses[-1])
-    for said in agent.messages:
-        if said["role"] == "assistant":
-            said["content"] = "Once more."
-    checked_error(await agent.turn(), 422, "loop_detected")
-
-
-async def test_a_session_with_a_name_needs_no_transcript(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = lambda call: calling("look")
-    proxy = await start_proxy({f"{RULES}.on_break": "error"})
-    named = {"X-MLX-Stack-Session": "run-7"}
-    first = [await ask(proxy, named, tools=TOOLS) for _ in range(5)]
-    assert [one.status_code for one in first] == [200, 200, 200, 422, 422]
-    assert first[3].headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
-    batch = [(await ask(proxy, tools=TOOLS)).status_code for _ in range(5)]
-    assert batch == [200] * 5, "a batch is no loop"
-
-
 # What leads to another tier for one reply, and what for the turns behind it
 
 TWO = {CHAIN: ["fast", "standard"]}
 # No format reads it, but a tool's name stands beside a mark that closes calls.
 UNREADABLE = "look: key = x </tool_call>"
-# What LiteLLM ends a stream with after 100 equal pieces.
-REPEATING = "litellm.InternalServerError: The model is repeating the same chunk = travel."
 
 
 async def test_a_text_that_may_hold_a_call_is_asked_of_the_next_tier_for_this_turn(
@@ -145,15 +90,3 @@ async def test_a_text_that_may_hold_a_call_is_asked_of_the_next_tier_for_this_tu
     agent.follow_up(response)
     await agent.turn()
     assert asked(upstream) == ["fast", "standard", "fast"]
-
-
-async def test_a_stream_that_litellm_ends_as_a_loop_is_no_failure_of_the_server(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(TWO)
-    agent = Agent(proxy)
-    error = {"message": REPEATING, "type": None, "param": None, "code": "500"}
-    upstream.will(Reply.sse(ROLE, TEXT, data({"error": error})), calling("look"))
-    response = await agent.turn(stream=False)
-    assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
-    assert asked(upstream) == ["fast", "standard"], "the same tier would do the same again"
