@@ -152,7 +152,7 @@ async def test_a_disk_that_fills_up_spoils_no_line(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data[:most])
 
-    monkeypatch.setattr(failure_capture.os, "write", little)
+    monkeypatch.setattr(os, "write", little)
     assert await capturing.fails(b"no", number=2) == first
     assert capturing.faults == ["capture"]
     monkeypatch.undo()
