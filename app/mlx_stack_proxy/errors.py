@@ -40,15 +40,15 @@ class ProxyError(Exception):
         self.retry_after = retry_after
         self.allow = allow
 
-    def with_extra(self, more: dict[str, Any]) -> ProxyError:
-        """The same error, with more in its ``error`` object."""
+    def with_extra(self, fields: dict[str, Any]) -> ProxyError:
+        """Return the same error with these fields added to its ``error`` object."""
         return ProxyError(
             self.status,
             self.type,
             self.message,
             param=self.param,
             code=self.code,
-            extra={**self.extra, **more},
+            extra={**self.extra, **fields},
             retry_after=self.retry_after,
             allow=self.allow,
         )
@@ -81,9 +81,9 @@ def invalid(message: str, param: str | None = None, *, status: int = 400) -> Pro
     return ProxyError(status, INVALID_REQUEST, message, param=param)
 
 
-def unreachable(why: object, extra: dict[str, Any] | None = None) -> ProxyError:
+def unreachable(reason: object, extra: dict[str, Any] | None = None) -> ProxyError:
     """Return the 503 for a LiteLLM that can't be reached; ``extra`` joins the error object."""
-    message = f"LiteLLM can't be reached: {why}"
+    message = f"LiteLLM can't be reached: {reason}"
     return ProxyError(503, "upstream_unavailable", message, extra=extra, retry_after=5)
 
 

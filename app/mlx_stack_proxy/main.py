@@ -83,8 +83,8 @@ def _connect(services: Services) -> None:
     """Register the parts' callbacks; add the optional parts that the settings turn on."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
-    tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
-    services.upstream.reach.watch(*tell)
+    callbacks = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
+    services.upstream.reach.watch(*callbacks)
     services.capture = _capture(services)
     if services.capture is not None:
         services.observers = (*services.observers, services.capture.of)
@@ -107,9 +107,9 @@ def _count_from_zero(services: Services) -> None:
 
     Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
     """
-    beside = [one.name for one in (services.capture, services.traces) if one is not None]
-    for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
-        services.metrics.stage_faults.labels(part).inc(0)
+    optional = [part.name for part in (services.capture, services.traces) if part is not None]
+    for name in (*(stage.name for stage in services.stages), *_PARTS, *optional):
+        services.metrics.stage_faults.labels(name).inc(0)
 
 
 def _traces(settings: Settings) -> Traces:
@@ -168,12 +168,14 @@ def _shed(services: Services) -> None:
 
 
 def _cloud(settings: Settings) -> Cloud | None:
-    given = settings.reliability.escalation.cloud_fallback
-    if given is None or not given.enabled or not settings.reliability.escalation.cloud:
+    fallback = settings.reliability.escalation.cloud_fallback
+    if fallback is None or not fallback.enabled or not settings.reliability.escalation.cloud:
         return None
-    most = given.max_tokens_per_hour
-    log.get().info("cloud", provider=given.provider, model=given.model, max_tokens_per_hour=most)
-    return Cloud(given)
+    cap = fallback.max_tokens_per_hour
+    log.get().info(
+        "cloud", provider=fallback.provider, model=fallback.model, max_tokens_per_hour=cap
+    )
+    return Cloud(fallback)
 
 
 def change(services: Services, settings: Settings) -> None:
@@ -181,36 +183,36 @@ def change(services: Services, settings: Settings) -> None:
 
     The caller (``reload.py``) makes sure that no key of ``AT_START`` differs.
     """
-    before = services.settings
-    built = stages.build(settings, services.stages)
+    old = services.settings
+    new_stages = stages.build(settings, services.stages)
     cloud = services.cloud
-    if _of_cloud(before) != _of_cloud(settings):
+    if _of_cloud(old) != _of_cloud(settings):
         cloud = _cloud(settings)
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)
     services.recovery.adapt(settings)
-    services.change(settings, built, cloud)
+    services.change(settings, new_stages, cloud)
     _shed(services)
-    if before.observability != settings.observability:
+    if old.observability != settings.observability:
         log.configure(settings.observability)
 
 
-def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> None:
+def tell_reload(services: Services, kind: str, detail: dict[str, list[str]]) -> None:
     """Remember how the last reading of the settings went, for ``status``; keep an event of it.
 
-    ``kind`` is ``config_refused`` (``said`` has ``problems``) or ``config_reloaded`` (``said`` has
+    ``kind`` is ``config_refused`` (with ``problems`` in ``detail``) or ``config_reloaded`` (with
     ``keys`` and ``restart``). A reload that changed nothing keeps no event.
     """
     life = services.life
     if kind == "config_refused":
-        life.bad_settings = said["problems"]
+        life.bad_settings = detail["problems"]
     else:
-        unchanged = not said["keys"] and said["restart"] == life.restart_due
-        life.bad_settings, life.restart_due = [], said["restart"]
+        unchanged = not detail["keys"] and detail["restart"] == life.restart_due
+        life.bad_settings, life.restart_due = [], detail["restart"]
         if unchanged:
             return
-    accounts.record_event(services, kind, said)
+    accounts.record_event(services, kind, detail)
 
 
 def _of_cloud(settings: Settings) -> object:

@@ -18,20 +18,23 @@ def printable(text: str) -> str:
     return text if text.isprintable() else _CONTROL.sub(_escaped, text)
 
 
-def abridged(text: str, most: int) -> str:
-    """Return the text or, where it has more than ``most`` characters, its first and last half."""
-    if len(text) <= most:
+def abridged(text: str, max_chars: int) -> str:
+    """Return the text; if it is longer than ``max_chars``, only its beginning and its end."""
+    if len(text) <= max_chars:
         return text
-    half = most // 2
+    half = max_chars // 2
     return f"{text[:half]} … {text[-half:]}"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Break a text between words alone into lines, which begin with ``first`` and ``rest``."""
+    """Break a text into lines, only between words.
+
+    The first line begins with ``first``, all others with ``rest``.
+    """
     return textwrap.wrap(
         text,
         width,

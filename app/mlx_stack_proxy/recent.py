@@ -13,26 +13,26 @@ _V = TypeVar("_V")
 
 
 class Recent(OrderedDict[_K, _V]):
-    """Setting a key makes it the newest; beyond ``most`` keys the oldest is dropped."""
+    """A mapping of at most ``most`` keys: setting a key makes it the newest, the oldest goes."""
 
     def __init__(self, most: int = MOST) -> None:
         super().__init__()
-        self._most = most
+        self._max_keys = most
 
     def __setitem__(self, key: _K, value: _V) -> None:
         # No `move_to_end`: another thread (for large bodies) may drop the key meanwhile.
         self.pop(key, None)
         super().__setitem__(key, value)
-        if len(self) > self._most:
+        if len(self) > self._max_keys:
             self.popitem(last=False)
 
     def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
-        """Return the value of the run's newest key that has one, and set it for the run's last key.
+        """Return the value of the newest key in ``run`` that has one; set it for the last key, too.
 
-        So the value outlives the oldest turns of a long run, which are forgotten.
+        So the value outlives the run's oldest keys, which are dropped one by one.
         """
-        for place in reversed(run):
-            if place in self:
-                self[run[-1]] = self[place]
-                return self[place]
+        for key in reversed(run):
+            if key in self:
+                self[run[-1]] = self[key]
+                return self[key]
         return None

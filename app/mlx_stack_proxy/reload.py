@@ -2,8 +2,8 @@
 
 :class:`Reloader` looks at the file's time, size and inode every ``POLL_SECONDS``. It reads a
 changed file only after two looks that found the same, so that it doesn't read a half-written file.
-Of what it reads it applies all keys but those of :data:`AT_START`, which keep their old values
-until a restart. A file that can't be used changes nothing; the log and an event say why.
+All keys take effect but those of :data:`AT_START`, which keep their old values until a restart. A
+file that can't be used changes nothing; the log and an event say why.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ class Given:
         A file that gives no setting at all is refused too: a full disk leaves such files.
         """
         sources = self._sources()
-        found = self._whole(sources)
-        if sources.path is not None and not sources.file and found != old:
+        new = self._whole(sources)
+        if sources.path is not None and not sources.file and new != old:
             problem = "gives no setting at all; if it is meant to, restart"
             raise SettingsError([problem], str(sources.path))
-        return found
+        return new
 
     def _sources(self) -> Sources:
-        given = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
+        options = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
         sources = settings_source.read(None if self.path is None else str(self.path))
-        return replace(sources, command_line={"server": given} if given else {})
+        return replace(sources, command_line={"server": options} if options else {})
 
     def _whole(self, sources: Sources) -> Settings:
         """Return the settings that the sources give; ``litellm/given.py`` changes some of them."""
@@ -104,18 +104,22 @@ class Reloader:
     """
 
     def __init__(
-        self, given: Given, settings: Settings, change: Change, tell: Tell = lambda kind, said: None
+        self,
+        origin: Given,
+        settings: Settings,
+        change: Change,
+        tell: Tell = lambda kind, detail: None,
     ) -> None:
-        self._given = given
+        self._origin = origin
         self._settings = settings
         self._change = change
         self._tell = tell
-        self._asked = asyncio.Event()
+        self._reload_asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._waiting: list[str] = []  # changed keys that wait for a restart, already logged
+        self._restart_keys: list[str] = []  # changed keys that wait for a restart, already logged
         # The next reading is logged even if it changes nothing: SIGHUP asked for it, or the file
         # was refused the last time.
-        self._awaited = False
+        self._log_next = False
 
     def start(self) -> None:
         """Start watching, as a task of the running event loop."""
@@ -123,33 +127,35 @@ class Reloader:
 
     def ask(self) -> None:
         """Have the settings read again soon, whether or not the file has changed."""
-        self._awaited = True
-        self._asked.set()
+        self._log_next = True
+        self._reload_asked.set()
 
     async def close(self) -> None:
         await tasks.end(self._task)
 
     async def _run(self) -> None:
-        read: Signature = None
-        before: Signature = None
+        loaded: Signature = None
+        previous: Signature = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._asked.wait()
-            now = _signature(self._given.path)
-            if self._asked.is_set() or (now is not None and now == before and now != read):
-                self._asked.clear()
+                    await self._reload_asked.wait()
+            current = _signature(self._origin.path)
+            if self._reload_asked.is_set() or (
+                current is not None and current == previous and current != loaded
+            ):
+                self._reload_asked.clear()
                 await self.reload()
-                read = now
-            before = now
+                loaded = current
+            previous = current
 
     async def reload(self) -> bool:
         """Read and apply the settings; return whether that succeeded. Raises nothing."""
         try:
-            found = await asyncio.to_thread(self._given.read_anew, self._settings)
-            self._apply(found)
+            settings = await asyncio.to_thread(self._origin.read_anew, self._settings)
+            self._apply(settings)
         except SettingsError as error:
-            self._awaited = True
+            self._log_next = True
             log.get().error(
                 "settings_refused", source=error.source, problems=error.problems, kept="the old"
             )
@@ -160,40 +166,40 @@ class Reloader:
             return False
         return True
 
-    def _apply(self, found: Settings) -> None:
-        new = with_old(found, self._settings, AT_START)
+    def _apply(self, settings: Settings) -> None:
+        new = with_old(settings, self._settings, AT_START)
         changed = list(differences(self._settings, new))
-        waiting = list(differences(new, found))
+        waiting = list(differences(new, settings))
         if changed:
             self._change(new)
             self._settings = new
             log.get().info("settings_changed", keys=changed)
-        if waiting and (self._awaited or waiting != self._waiting):
+        if waiting and (self._log_next or waiting != self._restart_keys):
             log.get().warning("settings_need_restart", keys=waiting)
-        elif self._awaited and not changed:
+        elif self._log_next and not changed:
             log.get().info("settings_unchanged")
         self._tell("config_reloaded", {"keys": changed, "restart": waiting})
-        self._waiting = waiting
-        self._awaited = False
+        self._restart_keys = waiting
+        self._log_next = False
 
 
 def _signature(path: Path | None) -> Signature:
     """Return numbers that differ once the file has changed; None while there is no file."""
     try:
-        found = path.stat() if path is not None else None
+        stat = path.stat() if path is not None else None
     except OSError:
         return None
-    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+    return None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
-    """Return a copy of ``new`` (settings or a section) with ``old``'s values at ``paths``."""
-    kept: dict[str, Any] = {}
+    """Return a copy of ``new`` (settings or a section) with the values of ``old`` at ``paths``."""
+    values: dict[str, Any] = {}
     for name in {path[0] for path in paths}:
-        below = {path[1:] for path in paths if path[0] == name}
-        ours, theirs = getattr(new, name), getattr(old, name)
-        kept[name] = theirs if () in below else with_old(ours, theirs, below)
-    return replace(new, **kept)  # type: ignore[type-var]
+        subpaths = {path[1:] for path in paths if path[0] == name}
+        new_value, old_value = getattr(new, name), getattr(old, name)
+        values[name] = old_value if () in subpaths else with_old(new_value, old_value, subpaths)
+    return replace(new, **values)  # type: ignore[type-var]
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -29,5 +29,5 @@ def section(cls: type[_T]) -> type[_T]:
 
 def keys_of(kind: Any) -> Mapping[str, FieldInfo]:
     """Return the keys of a section's class in their order; of any other type, an empty mapping."""
-    found: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
-    return found
+    fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    return fields

@@ -48,10 +48,10 @@ def _base_url(value: str) -> str:
     try:
         parts = urlsplit(value)
         host = (parts.hostname or "").encode("idna")
-        good = bool(host) and (parts.port is None or parts.port > 0)
+        is_valid = bool(host) and (parts.port is None or parts.port > 0)
     except ValueError:  # brackets that don't close, a port that is no number, an endless name
-        good = False
-    if not good or re.search(r"\s", value):
+        is_valid = False
+    if not is_valid or re.search(r"\s", value):
         raise ValueError(FORMS[_BASE_URL])
     return value
 
@@ -122,11 +122,11 @@ Params = Annotated[dict[str, Any], AfterValidator(_params)]
 AutoOrSwitch = Annotated[Literal["auto", True, False], BeforeValidator(_switch_or_word)]
 
 
-def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
-    names = [str(n) for n in known]
+def unknown_name(name: str, known_names: Iterable[Any], kind: str) -> str:
+    names = [str(n) for n in known_names]
     if near := nearest(name, names):
-        return f"unknown {what} `{name}`; did you mean `{near}`?"
-    return f"unknown {what} `{name}`; known: {', '.join(names)}"
+        return f"unknown {kind} `{name}`; did you mean `{near}`?"
+    return f"unknown {kind} `{name}`; known: {', '.join(names)}"
 
 
 def nearest(name: str, names: list[str]) -> str:

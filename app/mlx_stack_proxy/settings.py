@@ -340,8 +340,8 @@ class Settings:
     # keep their paths.
     @field_validator("upstream")
     @classmethod
-    def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:
-        return replace(given, base_url=without_v1(given.base_url))
+    def _is_litellm(cls, upstream: UpstreamSettings) -> UpstreamSettings:
+        return replace(upstream, base_url=without_v1(upstream.base_url))
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:

@@ -28,23 +28,26 @@ RETIRED: Final[dict[str, tuple[str, ...]]] = {
 
 def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the data without the retired keys, and the dotted paths of those it had."""
-    found: list[str] = []
+    paths: list[str] = []
     kept = dict(data)
     for section, keys in RETIRED.items():
-        kept = _without(kept, section.split("."), keys, "", found)
-    return kept, found
+        kept = _without(kept, section.split("."), keys, "", paths)
+    return kept, paths
 
 
 def _without(
-    data: Any, section: list[str], keys: tuple[str, ...], at: str, found: list[str]
+    data: Any, section: list[str], keys: tuple[str, ...], prefix: str, paths: list[str]
 ) -> Any:
+    """Return ``data`` without ``keys`` below ``section``; add each removed key to ``paths``."""
     if not isinstance(data, Mapping):
         return data
     if not section:
-        found += [at + key for key in keys if key in data]
+        paths += [prefix + key for key in keys if key in data]
         return {key: value for key, value in data.items() if key not in keys}
     first, *below = section
     return {
-        key: _without(value, below, keys, f"{at}{key}.", found) if first in (key, "*") else value
+        key: _without(value, below, keys, f"{prefix}{key}.", paths)
+        if first in (key, "*")
+        else value
         for key, value in data.items()
     }

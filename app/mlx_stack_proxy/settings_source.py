@@ -58,10 +58,11 @@ class Sources:
     path: Path | None  # None: there is no file
     file: Mapping[str, Any]  # as YAML gives it; empty without a file
     environment: Mapping[str, Any]  # the variables, nested like the file
-    command_line: Mapping[str, Any] = field(default_factory=dict)  # likewise; stronger than both
+    # The options of the command line, nested like the file; they win over both.
+    command_line: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> Settings:
-        """Merge and check them. Raises :class:`SettingsError`."""
+        """Merge and check the sources. Raises :class:`SettingsError`."""
         places = [str(self.path)] if self.path is not None else []
         places += ["environment"] if self.environment else []
         places += ["command line"] if self.command_line else []
@@ -120,9 +121,9 @@ def read(
 
 def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE) -> Path | None:
     """Return the file that :func:`load` reads, or None. Raises :class:`SettingsError`."""
-    named = path or environ.get(CONFIG_VARIABLE)
-    if named:
-        return folder / Path(named).expanduser()
+    chosen = path or environ.get(CONFIG_VARIABLE)
+    if chosen:
+        return folder / Path(chosen).expanduser()
     file = folder / DEFAULT_FILE
     try:
         return file if file.exists() else None
@@ -136,24 +137,24 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
 
     ``source`` names the data in the error. A tier's ``model`` defaults to the tier's name.
     """
-    known = keys_of(Settings)
+    sections = keys_of(Settings)
     data, _ = without_retired(data)
     # YAML reads a section with nothing under it (`server:`) as null: it means the defaults.
-    whole = {k: v for k, v in data.items() if k in known and v is not None}
-    problems = [_unknown_key((k,)) for k in data if k not in known]
-    if whole.get("tiers") is None:
-        whole["tiers"] = DEFAULT_TIERS
-    tiers = whole["tiers"]
+    values = {key: value for key, value in data.items() if key in sections and value is not None}
+    problems = [_unknown_key((key,)) for key in data if key not in sections]
+    if values.get("tiers") is None:
+        values["tiers"] = DEFAULT_TIERS
+    tiers = values["tiers"]
     if isinstance(tiers, Mapping):
-        whole["tiers"] = {
+        values["tiers"] = {
             name: {"model": name, **DEFAULT_TIERS.get(name, {}), **(tier or {})}
             if tier is None or isinstance(tier, Mapping)
             else tier
             for name, tier in tiers.items()
         }
-        _follow_tiers(whole, list(tiers))
+        _follow_tiers(values, list(tiers))
     try:
-        settings = Settings(**whole)
+        settings = Settings(**values)
     except ValidationError as error:
         problems += [_sentence(e) for e in error.errors()]
     if problems:
@@ -161,9 +162,9 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     return settings
 
 
-def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
-    """Set the chain to all tiers in their order, if ``whole`` gives no chain."""
-    reliability = whole.get("reliability")
+def _follow_tiers(values: dict[str, Any], names: list[str]) -> None:
+    """Set the chain to all tiers in their order, if ``values`` gives no chain."""
+    reliability = values.get("reliability")
     if reliability is not None and not isinstance(reliability, Mapping):
         return
     section = dict(reliability or {})
@@ -172,7 +173,7 @@ def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
         escalation = {}
     if isinstance(escalation, Mapping) and "chain" not in escalation:
         section["escalation"] = {**escalation, "chain": names}
-        whole["reliability"] = section
+        values["reliability"] = section
 
 
 class _Loader(yaml.SafeLoader):
@@ -194,8 +195,8 @@ class _Loader(yaml.SafeLoader):
                 key.tag = _STR
             line = key.start_mark.line + 1
             if key.value in lines:  # the message doesn't quote the key: it may be an API key
-                said = f"line {line} gives a key that line {lines[key.value]} has given"
-                raise yaml.composer.ComposerError(None, None, said, None)
+                message = f"line {line} gives a key that line {lines[key.value]} has given"
+                raise yaml.composer.ComposerError(None, None, message, None)
             lines[key.value] = line
         return node
 
@@ -246,14 +247,14 @@ def _section(key: str) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the variables give, in the file's shape. Raises :class:`SettingsError`."""
-    passed_over = {CONFIG_VARIABLE, *service_links(environ)}
-    ours = {
+    ignored = {CONFIG_VARIABLE, *service_links(environ)}
+    variables = {
         key: value
         for key, value in environ.items()
-        if key.upper().startswith(ENV_PREFIX) and passed_over.isdisjoint((key, key.upper()))
+        if key.upper().startswith(ENV_PREFIX) and ignored.isdisjoint((key, key.upper()))
     }
     problems = []
-    for key, value in ours.items():
+    for key, value in variables.items():
         section = _section(key)
         if section not in keys_of(Settings):
             hint = unknown_name(section, keys_of(Settings), "section")
@@ -268,10 +269,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             )
     if problems:
         raise SettingsError(problems, "environment")
-    return _Environment(ours)()
+    return _Environment(variables)()
 
 
-# pydantic-settings' reader needs a BaseSettings class, which ours is not: this one has our keys.
+# pydantic-settings' reader needs a BaseSettings class. `Settings` is none; this one has its keys.
 _Keys: type[BaseSettings] = create_model(
     "_Keys",
     __base__=BaseSettings,
@@ -283,54 +284,56 @@ class _Environment(EnvSettingsSource):
     """pydantic-settings' reader of the environment, given a mapping instead of ``os.environ``."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._given = {key.lower(): value for key, value in environ.items()}
+        self._variables = {key.lower(): value for key, value in environ.items()}
         super().__init__(
             _Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
         )
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return self._given
+        return self._variables
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
+def _merge(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(weaker)
+    for key, value in stronger.items():
         old = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+        both_mappings = isinstance(value, Mapping) and isinstance(old, Mapping)
+        merged[key] = _merge(old, value) if both_mappings else value  # type: ignore[arg-type]
     return merged
 
 
 def _unknown_key(path: tuple[Any, ...]) -> str:
     """Say that the key at this path is unknown, and which key was probably meant."""
-    known = [name for option in _options(_type_at(path[:-1])) for name in keys_of(option)]
-    return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known, 'key')}"
+    known_keys = [name for option in _options(_type_at(path[:-1])) for name in keys_of(option)]
+    return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known_keys, 'key')}"
 
 
 def _sentence(error: Any) -> str:
     """Return one of pydantic's errors as a sentence; keys and passwords are not quoted."""
     path = tuple(error["loc"])
-    where = _shown_path(path)
+    dotted = _shown_path(path)
     if error["type"] == "unexpected_keyword_argument":
         return _unknown_key(path)
     if error["type"] == "value_error" and not path:
         return str(error["ctx"]["error"])
     if error["type"] == "value_error":
-        return f"{where}: {error['ctx']['error']}"
+        return f"{dotted}: {error['ctx']['error']}"
     if error["type"] == "missing":
-        return f"{where}: is required"
+        return f"{dotted}: is required"
     if error["type"] in _WRONG_SHAPE:
-        return f"{where}: {_WRONG_SHAPE[error['type']]}"
+        return f"{dotted}: {_WRONG_SHAPE[error['type']]}"
     if error["type"] == "string_pattern_mismatch":
         error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
-    came = error.get("input")
+    value = error.get("input")
     # The value may be an API key, or (with an `@`) a URL with a password.
-    secret = any("key" in str(part) for part in path) or (isinstance(came, str) and "@" in came)
-    shown = "" if secret or isinstance(came, (dict, list)) else f", not {came!r}"
-    if error["type"] == "literal_error" and isinstance(came, str) and not secret:
-        near = nearest(came, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-        shown += f"; did you mean `{near}`?" if near else ""
-    return f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}"
+    is_secret = any("key" in str(part) for part in path) or (
+        isinstance(value, str) and "@" in value
+    )
+    suffix = "" if is_secret or isinstance(value, (dict, list)) else f", not {value!r}"
+    if error["type"] == "literal_error" and isinstance(value, str) and not is_secret:
+        near = nearest(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+        suffix += f"; did you mean `{near}`?" if near else ""
+    return f"{dotted}: {error['msg'][0].lower()}{error['msg'][1:]}{suffix}"
 
 
 _WRONG_SHAPE = {
@@ -343,19 +346,19 @@ _WRONG_SHAPE = {
 def _shown_path(path: tuple[Any, ...]) -> str:
     parts = [str(part) for part in path]
     # The names below `per_key` are API keys.
-    shown = [
-        "…" if before == "per_key" else part
-        for before, part in zip(["", *parts], parts, strict=False)
+    visible = [
+        "…" if parent == "per_key" else part
+        for parent, part in zip(["", *parts], parts, strict=False)
     ]
-    return ".".join(shown)
+    return ".".join(visible)
 
 
 def _type_at(path: tuple[Any, ...]) -> Any:
     """Return the schema's type at a path of keys, or None for an unknown path."""
-    found: Any = Settings
+    annotation: Any = Settings
     for key in path:
-        found = _below(found, key)
-    return found
+        annotation = _below(annotation, key)
+    return annotation
 
 
 def _below(annotation: Any, key: Any) -> Any:

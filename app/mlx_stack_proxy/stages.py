@@ -12,19 +12,25 @@ from .token_budget.stage import ReplyLength
 from .tool_validation.stage import ToolValidation
 
 
-def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
+def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]:
     """Make the stages that the settings turn on, in order.
 
-    ``before``: the stages that these replace when settings change; the new loop detection takes
+    ``replaced``: the stages of the earlier settings, if they change; the new loop detection takes
     over the sessions of the old.
     """
+    # The pipeline calls the stages in this order, and each sees what the earlier ones changed:
+    # - Loop detection cuts a repetition before tool validation looks for calls in the text, and
+    #   takes out a loop (`on_break: stop`) before tool validation doubts its calls. It keeps the
+    #   request object, for ReplyLength writes a limit into it later, which loop detection reads.
+    # - Tool validation makes real calls of those in the text before ReplyLength shortens the text.
+    # - BrokenReplies only judges, after all stages have mended the reply.
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
-        loops = LoopDetection(settings)
-        for former in before:
+        loop_detection = LoopDetection(settings)
+        for former in replaced:
             if isinstance(former, LoopDetection):
-                loops.continue_from(former)
-        stages.append(loops)
+                loop_detection.continue_from(former)
+        stages.append(loop_detection)
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
@@ -34,8 +40,8 @@ def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
     return stages
 
 
-def forget(built: Sequence[Stage], session: str) -> None:
+def forget(stages: Sequence[Stage], session: str) -> None:
     """Drop what the stages remember of a session. ``session``: its hash."""
-    for stage in built:
+    for stage in stages:
         if isinstance(stage, LoopDetection):
             stage.forget(session)

@@ -83,8 +83,8 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("doubted, by the tier's habit", (TEXT, SLIP), CORRECTED),
     ("doubted reply", (DOUBT,), CORRECTED),
     ("doubted reply", (INVALID, CORRECTED, DOUBT), Deliver()),
-    ("no second opinion", (SLIP, SECOND, FAILED), DeliverEarlier(0)),
-    ("no second opinion", (FAILED, BACK_OFF, DOUBTED_LOOP, SECOND, LOOP), DeliverEarlier(1)),
+    ("second opinion failed", (SLIP, SECOND, FAILED), DeliverEarlier(0)),
+    ("second opinion failed", (FAILED, BACK_OFF, DOUBTED_LOOP, SECOND, LOOP), DeliverEarlier(1)),
     ("bad call", (INVALID,), CORRECTED),
     ("bad call", (INVALID, CORRECTED, INVALID), Retry(INVALID_REASON, 2, correct=True)),
     (

@@ -169,7 +169,7 @@ async def test_by_default_the_status_stays_free(
     await upstream.next_call()
     run: Any = next(iter(proxy.services.exchanges))
     timers = run._calls.timers
-    assert timers._next_sign() == timers.exchange.request.started + 240
+    assert timers._next_sign_at() == timers.exchange.request.started + 240
     asking.cancel()
     await until(lambda: not proxy.services.exchanges)
 

@@ -269,7 +269,9 @@ async def test_what_is_said_once_is_kept_short(
     for first in "ab":
         assert (await ask(proxy, model=first + "m" * 400)).status_code == 200
     assert (await ask(proxy, model="m" * 100_000)).status_code == 400
-    kept = [what[1] for what in proxy.services.rate_limit._said if what[0] == "unknown_model"]
+    kept = [
+        what[1] for what in proxy.services.rate_limit._last_allowed if what[0] == "unknown_model"
+    ]
     assert kept == ["a" + "m" * 127, "b" + "m" * 127]
 
 

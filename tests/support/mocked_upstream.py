@@ -44,7 +44,7 @@ class MockedUpstream(Upstream):
         call_id: str | None = None,
     ) -> Response:
         try:
-            answer = self._handler(httpx.Request(method, self._base + target, headers=headers))
+            answer = self._handler(httpx.Request(method, self._base_url + target, headers=headers))
             return _Answer(await answer if inspect.isawaitable(answer) else answer)
         except httpx.ConnectError as error:
             raise UpstreamError("the connection was refused", unreachable=True) from error

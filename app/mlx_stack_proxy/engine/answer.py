@@ -39,7 +39,7 @@ class Answer:
     memory: MemoryProbe  # gives the memory pressure for our headers
     metadata: bool  # whether the last chunk, or the object, repeats our headers
     running: Attempt | None = None  # the newest attempt
-    _said: dict[str, str] = field(default_factory=dict)  # our headers, as they went out
+    _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as they went out
     _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # signs of life
     _unsent: bytes = b""  # bytes whose write was cancelled; they go out before any others
 
@@ -60,7 +60,7 @@ class Answer:
         """Send bytes of the reply; if that is cancelled, keep them for the next write."""
         self._unsent = data = self._unsent + data
         if self._late_writes:
-            await self._late_writes_end()
+            await self._wait_for_late_writes()
         await self._write(data)
         self._unsent = b""
 
@@ -72,35 +72,35 @@ class Answer:
 
     async def send_error(self, step: PassOn | Fail) -> None:
         """Send our error, or upstream's own answer."""
-        await self._late_writes_end()
+        await self._wait_for_late_writes()
         if isinstance(step, Fail):
             await self._fail(step.error)
         else:
             await self._pass_on(step)
 
-    async def _late_writes_end(self) -> None:
+    async def _wait_for_late_writes(self) -> None:
         """Wait until the signs of life have gone out, for they were written first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
     async def _write(self, data: bytes) -> None:
         if not self.downstream.started:
-            running = self.running
-            said = running.remarks() if running is not None else Remarks()
-            await self._start_stream(said, running.public if running is not None else [])
+            attempt = self.running
+            remarks = attempt.remarks() if attempt is not None else Remarks()
+            await self._start_stream(remarks, attempt.public if attempt is not None else [])
         await self.downstream.write(data)
 
-    async def _start_stream(self, running: Remarks | None, public: RawHeaders) -> None:
-        headers = [*EVENT_STREAM, *self._own_headers(running), *public]
+    async def _start_stream(self, remarks: Remarks | None, public: RawHeaders) -> None:
+        headers = [*EVENT_STREAM, *self._own_headers(remarks), *public]
         await self.downstream.start(200, headers)
 
-    def _own_headers(self, running: Remarks | None = None) -> RawHeaders:
-        self._said = response_headers.values(self.exchange, running, self.memory.pressure)
+    def _own_headers(self, remarks: Remarks | None = None) -> RawHeaders:
+        self._said = response_headers.values(self.exchange, remarks, self.memory.pressure)
         return response_headers.encode(self._said)
 
     async def deliver(self, attempt: Attempt) -> None:
         """Send what is left of an attempt's reply, and end the response."""
-        await self._late_writes_end()
+        await self._wait_for_late_writes()
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self.metadata else None
@@ -109,7 +109,7 @@ class Answer:
                 completion = outgoing.whole(completion)
             await self.downstream.whole(200, headers, orjson.dumps(completion))
             return
-        fields, note = self._closing_words()
+        fields, note = self._closing_values()
         metadata = fields if self.metadata else None
         if not self.downstream.started:
             await self._start_stream(None, attempt.public)
@@ -125,32 +125,33 @@ class Answer:
         headers.append((b"x-should-retry", b"false"))
         await self.downstream.whole(step.status, headers, step.body)
 
-    async def _fail(self, error: ProxyError, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        """Send an error and end the response. ``more``: upstream's headers."""
+    async def _fail(
+        self, error: ProxyError, upstream_headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
         outgoing = self.exchange.outgoing
         if self.downstream.started:
-            _, note = self._closing_words()
+            _, note = self._closing_values()
             if outgoing is not None:
-                last = note + outgoing.encoder.error(error)
+                ending = note + outgoing.encoder.error(error)
             else:
-                last = data_frame(error.encoded()) + note + DONE_FRAME
-            await self.downstream.end(self._unsent + last)
+                ending = data_frame(error.encoded()) + note + DONE_FRAME
+            await self.downstream.end(self._unsent + ending)
             return
         if outgoing is not None:
             reply = outgoing.error(error)
         else:
             reply = ErrorReply(error.status, error.headers(), error.body())
-        headers = [*reply.headers, *self._own_headers(), *response_headers.public(more)]
+        headers = [*reply.headers, *self._own_headers(), *response_headers.public(upstream_headers)]
         await self.downstream.whole(reply.status, headers, orjson.dumps(reply.body))
 
     def _sign_of_life(self) -> bytes:
         outgoing = self.exchange.outgoing
         return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
-    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
+    def _closing_values(self) -> tuple[dict[str, str | int], bytes]:
         """Return our headers' current values, and an SSE comment of them if others were sent."""
-        said = response_headers.values(self.exchange, None, self.memory.pressure)
-        fields = response_headers.as_fields(said)
-        if said == self._said:
+        values = response_headers.values(self.exchange, None, self.memory.pressure)
+        fields = response_headers.as_fields(values)
+        if values == self._said:
             return fields, b""
         return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")

@@ -52,22 +52,26 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._after_text = exchange.text_is_out  # the client has text of an earlier attempt
+        self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
         self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
         self.reply = Reply()
-        self.verdict: Verdict | None = None  # why the attempt ended early, then the stages' verdict
+        # While the reply comes: why the attempt is over before the reply's end. After `settle`: the
+        # verdict on the reply, by the stages or, if they find nothing, still the cut.
+        self.verdict: Verdict | None = None
         self.done = False  # the reply has come to its end
-        self.identity: dict[str, Any] | None = None  # of the first chunk let out; None: none was
+        # The `id` and `created` of the first chunk that was let out; None: nothing is out yet.
+        self.identity: dict[str, Any] | None = None
         self._other_out = False  # something of a refusal, audio or an image was let out
-        self._top: dict[str, Any] = {}  # the shared fields of the chunk that brought a cut
-        self._expected = exchange.request.body.get("n") or 1  # number of choices asked for
+        # The fields that the chunk which brought a cut shares with all chunks (`model` and others).
+        self._cut_chunk_fields: dict[str, Any] = {}
+        self._expected_choices = exchange.request.body.get("n") or 1
         self._done_frame = sse.DONE_FRAME  # upstream's own, once it has come
         self._pipeline = Pipeline(stages, exchange, report)
-        self._watched = self._pipeline.watches_events
+        self._watches_events = self._pipeline.watches_events
         # A client that doesn't stream gets one object, built as chunks come; no chunk is kept.
         self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = self._new_gate(report, exchange)
@@ -79,16 +83,16 @@ class Attempt:
         self._view = self._view_with(committed.identity if committed else {})
 
     def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
-        hold_whole = exchange.hold_whole or self._after_text or self._pipeline.hold_whole()
+        hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
-        told = functools.partial(report, "text_hold")
-        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=told)
+        report_fault = functools.partial(report, "text_hold")
+        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=report_fault)
 
     def remarks(self) -> Remarks:
         """The remarks of the stages so far, with the loop's notes."""
-        said = self._pipeline.remarks()
-        said.notes |= self.notes
-        return said
+        remarks = self._pipeline.remarks()
+        remarks.notes |= self.notes
+        return remarks
 
     @property
     def committed(self) -> Committed | None:
@@ -115,7 +119,7 @@ class Attempt:
     @property
     def finished(self) -> bool:
         """Whether every choice has its finish_reason; usage and ``[DONE]`` may still come."""
-        return self.reply.finished and len(self.reply.choices) >= self._expected
+        return self.reply.finished and len(self.reply.choices) >= self._expected_choices
 
     @property
     def speaks_behind_result(self) -> bool:
@@ -123,10 +127,10 @@ class Attempt:
 
         False if the client itself has a user message there, to which ours was appended.
         """
-        messages, given = self.request.body["messages"], self._client_request.body["messages"]
+        messages, originals = self.request.body["messages"], self._client_request.body["messages"]
         if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
             return False
-        return not any(messages[-2] is one for one in given[-2:-1])
+        return not any(messages[-2] is original for original in originals[-2:-1])
 
     @property
     def over(self) -> bool:
@@ -158,7 +162,7 @@ class Attempt:
             for frame in self._reader.feed(data):
                 if self.done or self.verdict is not None:
                     break
-                self._take(self._read(frame), out)
+                self._take_chunk(self._read(frame), out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -172,22 +176,22 @@ class Attempt:
                         self._end_of_stream()
                     break
                 for event in chunk.events:
-                    verdict = self._show(event)
+                    verdict = self._show_event(event)
                     # The model has written all already. The stages' mending does what a cut would.
                     if not isinstance(verdict, Cut):
                         self.verdict = self.verdict or verdict
-                self._keep(chunk)
+                self._keep_chunk(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
-            said = "upstream sent an answer that is nested too deeply"
-            self.verdict = UpstreamFailed("server_error", said, status=200)
+            message = "upstream sent an answer that is nested too deeply"
+            self.verdict = UpstreamFailed("server_error", message, status=200)
 
     def end(self) -> bytes:
         """Take the end of upstream's stream; return the bytes that its last event lets out."""
         out: list[bytes] = []
-        rest = self._reader.finish()
-        if rest is not None and not self.over:
+        tail = self._reader.finish()
+        if tail is not None and not self.over:
             try:
-                self._take(self._read(sse.ended(rest)), out)
+                self._take_chunk(self._read(sse.ended(tail)), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -214,7 +218,7 @@ class Attempt:
         ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
-        held = self._final()
+        held = self._final_chunks()
         if metadata is not None:
             _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
         frames = [self._view.frame(chunk) for chunk in held]
@@ -224,45 +228,47 @@ class Attempt:
         """Return the whole reply as one object, for a client that does not stream."""
         builder = self._builder
         assert builder is not None, "the client streams"
-        whole = builder.build()
-        apply_mended(whole, self.reply)
+        completion = builder.build()
+        apply_mended(completion, self.reply)
         if metadata is not None:
-            whole["mlx_stack"] = metadata
-        return self._view.completion(whole)
+            completion["mlx_stack"] = metadata
+        return self._view.completion(completion)
 
     def _read(self, frame: sse.Frame) -> Chunk:
         return read_frame(frame, self._form)
 
-    def _take(self, chunk: Chunk, out: list[bytes]) -> None:
+    def _take_chunk(self, chunk: Chunk, out: list[bytes]) -> None:
         if chunk.done:
             self._end_of_stream()
             self._done_frame = chunk.raw
             return
         for event in chunk.events:
-            self.verdict = self._show(event)
+            self.verdict = self._show_event(event)
             if self.verdict is not None:
                 if isinstance(self.verdict, Cut):
                     self._keep_cut(chunk)
                 return
         if self._builder is not None:
-            self._keep(chunk)
+            self._keep_chunk(chunk)
             return
         released = self._gate.push(chunk)
         if released:
             self._let_out(released, out)
 
-    def _show(self, event: Event) -> Verdict | None:
+    def _show_event(self, event: Event) -> Verdict | None:
         """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
         self.reply.apply(event)
-        verdict = self._pipeline.on_event(event) if self._watched else None
+        verdict = self._pipeline.on_event(event) if self._watches_events else None
         if isinstance(event, UpstreamErrorEvent):
             # A chat template refuses our words before the reply begins, never later.
-            ours = self.speaks_behind_result and not self.reply.choices
-            said = event.message or event.type
-            return repetition_inside(said) or failure_inside(said, speaks_behind_result=ours)
+            may_be_ours = self.speaks_behind_result and not self.reply.choices
+            message = event.message or event.type
+            return repetition_inside(message) or failure_inside(
+                message, speaks_behind_result=may_be_ours
+            )
         return verdict
 
-    def _keep(self, chunk: Chunk) -> None:
+    def _keep_chunk(self, chunk: Chunk) -> None:
         """Keep a chunk, of which nothing may go out yet, for the gate or the builder."""
         builder = self._builder
         if builder is None:
@@ -276,21 +282,25 @@ class Attempt:
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
-        self._top = {k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK}
+        self._cut_chunk_fields = {
+            k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK
+        }
         for event in chunk.events:
             if isinstance(event, (Finish, Usage)):
                 self.reply.apply(event)
-        self._keep(chunk)
+        self._keep_chunk(chunk)
 
     def _finish(self, cut: Cut) -> None:
         """Give each choice that was cut the cut's finish_reason, in a last chunk of its own."""
-        for index in self._begun():
+        for index in self._begun_choices():
             self.reply.choice(index)
         for index, choice in self.reply.choices.items():
             if choice.finish_reason is None:
                 choice.finish_reason = cut.finish_reason
                 ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
-                self._keep(made({**self._form.top, **self._top, "choices": [ending]}))
+                self._keep_chunk(
+                    made({**self._form.top, **self._cut_chunk_fields, "choices": [ending]})
+                )
             self.reply.mended.add(index)
 
     def _lacks_usage(self) -> bool:
@@ -310,7 +320,9 @@ class Attempt:
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}
-        self._keep(made({**self._form.top, **self._top, "choices": [], "usage": usage}))
+        self._keep_chunk(
+            made({**self._form.top, **self._cut_chunk_fields, "choices": [], "usage": usage})
+        )
 
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:
@@ -323,27 +335,27 @@ class Attempt:
                 self._other_out = any(isinstance(event, _OTHER) for event in chunk.events)
             out.append(view.frame(chunk))
 
-    def _final(self) -> list[Chunk]:
+    def _final_chunks(self) -> list[Chunk]:
         """Release the held chunks, with what the stages mended."""
-        if self._after_text:
+        if self._text_was_out:
             for index, choice in self.reply.choices.items():
                 # The client already has text of an earlier attempt. This attempt's text follows as
                 # a new paragraph; beside tool calls it is left out.
-                says = choice.text and not choice.tool_calls
-                choice.text = f"\n\n{choice.text}" if says else ""
+                has_text = choice.text and not choice.tool_calls
+                choice.text = f"\n\n{choice.text}" if has_text else ""
                 self.reply.mended.add(index)
         held = self._gate.release()
         if self.reply.mended:
             held = rewritten(held, self.reply, self._gate.flowed)
         return without_reasoning(held) if self._continues else held
 
-    def _begun(self) -> Set[int]:
-        """If several choices were asked for: those of which anything has come, even just a role."""
-        return self._form.begun if self._expected > 1 else frozenset()
+    def _begun_choices(self) -> Set[int]:
+        """The choices of which anything has come, even just a role; none if ``n`` is 1."""
+        return self._form.begun if self._expected_choices > 1 else frozenset()
 
     def _end_of_stream(self) -> None:
         # A stream that ends without a finish_reason is broken: the server may have died.
-        if self.reply.finished and self._begun() <= self.reply.choices.keys():
+        if self.reply.finished and self._begun_choices() <= self.reply.choices.keys():
             self.done = True
         elif self.reply.choices:
             self.verdict = _broken("before the reply was finished")
@@ -363,8 +375,8 @@ def _check_depth(payload: dict[str, Any]) -> None:
         raise MalformedChunk("an event that is nested too deeply") from None
 
 
-def _broken(where: str) -> UpstreamFailed:
-    return UpstreamFailed("server_error", f"the stream broke off {where}", status=200)
+def _broken(place: str) -> UpstreamFailed:
+    return UpstreamFailed("server_error", f"the stream broke off {place}", status=200)
 
 
 def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:

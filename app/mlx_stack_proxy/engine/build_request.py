@@ -67,15 +67,15 @@ def _tell(
     tier: TierSettings | None,
 ) -> None:
     """Add to ``body`` what the earlier attempts require: correction, hint, other sampling."""
-    before, step = _told(exchange)
-    if before is None or step is None:
+    outcome, step = _told(exchange)
+    if outcome is None or step is None:
         return
     placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
-    if isinstance(before.verdict, InvalidToolCall) and before.reply is not None and step.correct:
+    if isinstance(outcome.verdict, InvalidToolCall) and outcome.reply is not None and step.correct:
         body["messages"] = correction.corrected(
             exchange.request.body,
-            before.reply,
-            before.verdict,
+            outcome.reply,
+            outcome.verdict,
             role=settings.reliability.tool_validation.correction_role,
             placement=placement,
             with_schema=isinstance(step, Retry) and step.last,
@@ -84,7 +84,7 @@ def _tell(
         body["messages"] = hints.place(
             list(body["messages"]), exchange.hint, role="user", placement=placement
         )
-    if isinstance(step, Retry) and isinstance(before.verdict, _OF_SAMPLING):
+    if isinstance(step, Retry) and isinstance(outcome.verdict, _OF_SAMPLING):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local))
 

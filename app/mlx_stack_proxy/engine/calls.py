@@ -54,26 +54,26 @@ class Calls:
     timers: Timers
     observer: Observer | None
     clock: Callable[[], float]
-    began: float | None = (
-        None  # when the call that runs began; None: none runs, or its outcome is noted
-    )
+    # When the attempt's call began. None: the attempt has made no call so far, or the runner has
+    # noted how the call ended. So it says both whether a call was made and since when.
+    began: float | None = None
     tier_call: TierCall | None = None  # the same call, for the tier's breaker
-    first_byte: float | None = None  # when the call's reply began; None: it hasn't
+    first_byte: float | None = None  # when the call's reply began; None: no byte has come
     waited: float = 0.0  # seconds waited for a place on the tier
     placed: bool = True  # whether the tier gave that place
     _response: Response | None = None  # open until :meth:`close`
     _whole: bool = False  # the reply came to its end, so that the connection can be kept
 
-    async def make(self, attempt: Attempt, after: float) -> Verdict | None:
+    async def make(self, attempt: Attempt, backoff: float) -> Verdict | None:
         """Make an attempt's call and read its reply; return what ended it early, None: its end.
 
-        ``after``: seconds of back-off. Raises :class:`~.watch.ClientLeft`.
+        ``backoff``: seconds of back-off. Raises :class:`~.watch.ClientLeft`.
         """
         self.waited, self.placed = 0.0, True
         settings = self.services.settings
         self.timers.opinion_until = opinion_until(self.exchange, settings, self.clock())
         try:
-            verdict = await self._make_in_turn(attempt, after)
+            verdict = await self._make_in_turn(attempt, backoff)
             await self.watch.settle()
             return verdict
         except asyncio.CancelledError:
@@ -107,7 +107,7 @@ class Calls:
 
     # Before the call
 
-    async def _make_in_turn(self, attempt: Attempt, after: float) -> Verdict | None:
+    async def _make_in_turn(self, attempt: Attempt, backoff: float) -> Verdict | None:
         """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
         tier, services = attempt.request.tier, self.services
         refusal = await self.books.set_aside(tier, attempt.request.body)
@@ -115,11 +115,11 @@ class Calls:
         if refusal is not None:
             return refusal
         await self.close()  # the earlier attempt's response
-        if after:
-            await asyncio.sleep(after)
-        asked = self.clock()
+        if backoff:
+            await asyncio.sleep(backoff)
+        queued_at = self.clock()
         async with services.queues.place(tier, self.exchange.session.hash):
-            self.waited = self.clock() - asked
+            self.waited = self.clock() - queued_at
             if self.arrived is not None:
                 self.arrived += self.waited
             if failure := await self.decisions.before_call(self.clock()):
@@ -170,8 +170,8 @@ class Calls:
     def _observe_overhead(self) -> None:
         """Observe the seconds before the exchange's first call, less the waits for others."""
         if self.arrived is not None:
-            spent = self.clock() - self.arrived - self.books.waited
-            self.services.metrics.overhead.observe(spent)
+            overhead = self.clock() - self.arrived - self.books.waited
+            self.services.metrics.overhead.observe(overhead)
             self.arrived = None
 
     async def _read(self, attempt: Attempt, response: Response) -> Verdict | None:
@@ -202,17 +202,16 @@ class Calls:
             out = attempt.feed(data) if data else attempt.end()
             if out:
                 await self.answer.send(out)
-                now = (
-                    self.answer.last_write
-                )  # the wait for a slow client is no silence of the model
+                # The wait for a slow client is no silence of the model.
+                now = self.answer.last_write
             self.timers.heard_at = now
             del data, out  # free their memory while the next piece is awaited
         return attempt.verdict
 
     def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self.clock())
-        ours = attempt.speaks_behind_result
-        completion = upstream_answers.completion_in(body, speaks_behind_result=ours)
+        speaks_behind_result = attempt.speaks_behind_result
+        completion = upstream_answers.completion_in(body, speaks_behind_result=speaks_behind_result)
         if isinstance(completion, UpstreamFailed):
             return completion
         attempt.take_completion(completion)

@@ -17,7 +17,7 @@ from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name; the name goes into headers, events and the log
-_CHECKED: Known[int] = Known()  # how many messages: only right ones get in
+_CHECKED: Known[int] = Known()  # how many of a conversation's messages have passed the checks
 
 
 def parse(raw: bytes) -> Request:
@@ -87,9 +87,9 @@ def _and_checked(count: int, messages: Sequence[Any]) -> int:
     """Check the messages behind ``count`` others; return how many are checked now."""
     for position, message in enumerate(messages, count):
         if (problem := _problem(message)) is not None:
-            key, what = problem
-            where = f"messages[{position}]{key}"
-            raise invalid(f"`{where}` {what}", where)
+            key, complaint = problem
+            path = f"messages[{position}]{key}"
+            raise invalid(f"`{path}` {complaint}", path)
     return count + len(messages)
 
 
@@ -104,7 +104,7 @@ def _problem(message: Any) -> tuple[str, str] | None:
     if content is not None and not isinstance(content, (str, list)):
         return ".content", "must be a string, an array of parts or null"
     calls = message.get("tool_calls")
-    if calls is None or (isinstance(calls, list) and all(isinstance(one, dict) for one in calls)):
+    if calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
         return None
     return ".tool_calls", "must be an array of objects"
 
@@ -113,23 +113,23 @@ def _check_tools(tools: Any, name: str) -> None:
     if not isinstance(tools, list):
         raise invalid(f"`{name}` must be an array", name)
     for position, tool in enumerate(tools):
-        where = f"{name}[{position}]"
+        path = f"{name}[{position}]"
         if not isinstance(tool, dict):
-            raise invalid(f"`{where}` must be an object", where)
+            raise invalid(f"`{path}` must be an object", path)
         function = tool if name == "functions" else tool.get("function")
         if name == "tools" and tool.get("type", "function") != "function":
             continue  # tools of other kinds go to LiteLLM unchecked
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            at = f"{where}.name" if name == "functions" else f"{where}.function.name"
-            raise invalid(f"`{at}` must be a string", at)
+            name_path = f"{path}.name" if name == "functions" else f"{path}.function.name"
+            raise invalid(f"`{name_path}` must be a string", name_path)
 
 
-def _of(what: str, *types: type) -> Callable[[Any], str]:
+def _of(expected: str, *types: type) -> Callable[[Any], str]:
     """Return a check for values of these types; a bool doesn't count as a number."""
 
     def check(value: Any) -> str:
-        good = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-        return "" if good else f"must be {what}"
+        is_valid = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+        return "" if is_valid else f"must be {expected}"
 
     return check
 
@@ -148,19 +148,19 @@ def _name(value: Any) -> str:
 
 
 def _positive(value: Any) -> str:
-    good = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return "" if good else "must be a whole number above 0"
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if is_valid else "must be a whole number above 0"
 
 
 def _choices(value: Any) -> str:
-    good = not _positive(value) and value <= MAX_CHOICES
-    return "" if good else f"must be a whole number from 1 to {MAX_CHOICES}"
+    is_valid = not _positive(value) and value <= MAX_CHOICES
+    return "" if is_valid else f"must be a whole number from 1 to {MAX_CHOICES}"
 
 
 def _stop(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
-    good = all(isinstance(one, str) for one in values)
-    return "" if good else "must be a string or an array of strings"
+    is_valid = all(isinstance(stop, str) for stop in values)
+    return "" if is_valid else "must be a string or an array of strings"
 
 
 # Each check returns what is wrong with a value, or "". A null is not checked: it means "not given".

@@ -70,14 +70,14 @@ def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict
         # For some servers a negative seed means a random one.
         fixed = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
         return {"seed": seed ^ number} if fixed else {}
-    given = body.get("temperature")
-    if given is None:
+    temperature = body.get("temperature")
+    if temperature is None:
         if not local:
             return {}
-        given = 0.0
-    if not isinstance(given, (int, float)):  # a tier's own params are not checked
+        temperature = 0.0
+    if not isinstance(temperature, (int, float)):  # a tier's own params are not checked
         return {}
-    return {"temperature": min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
+    return {"temperature": min(round(temperature + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
 
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:
@@ -147,9 +147,9 @@ def _sentence(
 ) -> str:
     errors = list(dict.fromkeys(failure.error for failure in failures))
     about_format = bool(failures) and all(f.tool == "response_format" for f in failures)
-    what = "response" if about_format else "tool call"
+    subject = "response" if about_format else "tool call"
     lines = [
-        f"Your previous response contained an invalid {what}. "
+        f"Your previous response contained an invalid {subject}. "
         f"The {'error was' if len(errors) == 1 else 'errors were'}:",
         *(f"{error}." for error in errors),
     ]
@@ -163,11 +163,11 @@ def _sentence(
     lines.append("You must respond with valid JSON matching the tool schema exactly.")
     names = _tool_names(body)
     if names:
-        more = ", …" if len(names) > MAX_LISTED_TOOLS else ""
-        lines.append(f"Available tools: {', '.join(names[:MAX_LISTED_TOOLS])}{more}.")
+        ellipsis = ", …" if len(names) > MAX_LISTED_TOOLS else ""
+        lines.append(f"Available tools: {', '.join(names[:MAX_LISTED_TOOLS])}{ellipsis}.")
     if with_schema:
-        told = _schemas(body, {failure.tool for failure in failures})
-        lines += told or _all_schemas(body, names)
+        schemas = _schemas(body, {failure.tool for failure in failures})
+        lines += schemas or _all_schemas(body, names)
     return "\n".join(lines)
 
 
@@ -195,8 +195,8 @@ def _all_schemas(body: Mapping[str, Any], names: list[str]) -> list[str]:
 
 
 def _format_schema(body: Mapping[str, Any]) -> list[str]:
-    given = (body.get("response_format") or {}).get("json_schema")
-    schema = _as_json(given.get("schema")) if isinstance(given, dict) else ""
+    json_schema = (body.get("response_format") or {}).get("json_schema")
+    schema = _as_json(json_schema.get("schema")) if isinstance(json_schema, dict) else ""
     return [f"The schema is: {schema}"] if schema else []
 
 

@@ -77,7 +77,7 @@ class Deadlines:
         if self._unanswered:  # ask again at once
             self._asking = self._unanswered < MAX_UNANSWERED
         else:
-            self._asking = now >= self._sign + self._long
+            self._asking = now >= self._sign + self._long_silence
         return self._asking
 
     def answered(self, now: float, *, server: bool, litellm: bool = True) -> None:
@@ -109,23 +109,23 @@ class Deadlines:
         if over:
             message = f"no end of the reply within {self._limits.total_timeout:g} s"
             # A model that still writes at the limit would write as long again, so no retry.
-            writes = now < self._last + self._long
+            writes = now < self._last + self._long_silence
             return UpstreamFailed("timeout", message, final=writes)
         if self._limits.health_url is not None:
             return self._unanswered_timeout(now)
         if not silent:
             return None
         if self._waiting:
-            return UpstreamFailed("timeout", f"nothing came within {self._first:g} s")
-        return UpstreamFailed("timeout", f"nothing more came for {self._idle:g} s")
+            return UpstreamFailed("timeout", f"nothing came within {self._first_limit:g} s")
+        return UpstreamFailed("timeout", f"nothing more came for {self._idle_limit:g} s")
 
     def _unanswered_timeout(self, now: float) -> UpstreamFailed | None:
         if self._unanswered < MAX_UNANSWERED:
             return None
-        who = "LiteLLM" if self._litellm_silent else "the server"
+        silent_server = "LiteLLM" if self._litellm_silent else "the server"
         return UpstreamFailed(
             "timeout",
-            f"nothing came for {now - self._last:.0f} s, and {who} does not answer",
+            f"nothing came for {now - self._last:.0f} s, and {silent_server} does not answer",
             blameless=self._litellm_silent,
             final=True,
         )
@@ -141,25 +141,25 @@ class Deadlines:
         return self.tier or PASS_THROUGH
 
     @property
-    def _first(self) -> float:
+    def _first_limit(self) -> float:
         limits = self._limits
         if not self.streams:
             return limits.total_timeout
         return max(limits.first_token_timeout, limits.tool_silence_timeout if self.tools else 0.0)
 
     @property
-    def _idle(self) -> float:
+    def _idle_limit(self) -> float:
         limits = self._limits
         return max(limits.idle_timeout, limits.tool_silence_timeout if self.tools else 0.0)
 
     @property
     def _patience(self) -> float:
         if self._finished:
-            return min(AFTER_FINISH_SECONDS, self._idle)
-        return self._first if self._waiting else self._idle
+            return min(AFTER_FINISH_SECONDS, self._idle_limit)
+        return self._first_limit if self._waiting else self._idle_limit
 
     @property
-    def _long(self) -> float:
+    def _long_silence(self) -> float:
         """Seconds after which a silence is long: the server is asked, the model doesn't write."""
         return min(self._patience, ASK_AFTER_SECONDS)
 
@@ -184,8 +184,8 @@ def time_left(exchange: Exchange, settings: Settings, now: float) -> float:
 def _time_for(exchange: Exchange, settings: Settings) -> float:
     """Return the seconds that the exchange has in all, or its client's patience if shorter."""
     request = exchange.request
-    own = settings.reliability.escalation.exchange_timeout
-    limits = (own, request.client_timeout, request.patience)
+    exchange_timeout = settings.reliability.escalation.exchange_timeout
+    limits = (exchange_timeout, request.client_timeout, request.patience)
     return min(limit for limit in limits if limit is not None)
 
 

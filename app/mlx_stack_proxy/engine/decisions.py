@@ -32,7 +32,7 @@ class Decisions:
     async def start(self) -> Start | Rejected:
         """Choose the tier to start on; return the refusal if the cloud's cap leaves no tier."""
         while True:
-            start = self._start()
+            start = self._choose_start()
             asked_before = start.tier in self.books.capped_tiers
             refusal = await self.books.set_aside_for_cloud(start.tier)
             if refusal is None:
@@ -40,7 +40,7 @@ class Decisions:
             if asked_before:  # the ladder has no other tier left
                 return refusal
 
-    def _start(self) -> Start:
+    def _choose_start(self) -> Start:
         exchange, settings, view = self.exchange, self.services.settings, self._view()
         start = ladder.start(exchange, settings, view, self.books.sticky)
         if self.books.downgrades(start.tier):
@@ -51,7 +51,11 @@ class Decisions:
         return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
 
     async def next_step(self, exchange: Exchange, now: float) -> Step:
-        """Return the step that follows the attempt that has just ended."""
+        """Return the step that follows the attempt that has just ended.
+
+        If the step leads to a call into the cloud, set the call's tokens aside, too. A tier that
+        the cloud's cap refuses is closed, and the rules are asked again.
+        """
         while True:
             view = self._view_after(exchange.outcomes[-1].verdict)
             step = next_step(exchange, self.services.settings, view, now)
@@ -110,11 +114,11 @@ def after_waiting(
         return impatient
     tier = exchange.tier
     if time_left(exchange, settings, now) <= 0:
-        known = settings.tiers.get(tier)
+        tier_settings = settings.tiers.get(tier)
         return UpstreamFailed(
             "tier_busy",
             f"tier {tier}: no free place before the time for this request was over",
-            retry_after=known.queue_timeout if known is not None else None,
+            retry_after=tier_settings.queue_timeout if tier_settings is not None else None,
         )
     # Once text is out, the reply can't move to another tier; and the last tier is always tried.
     if tier not in view.passed_over or exchange.text_is_out:

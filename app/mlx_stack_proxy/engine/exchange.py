@@ -37,7 +37,8 @@ from .verdicts import (
 # Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
 # room again; and a prompt that is too long is seen by its length each time.
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
-# Verdicts for which what the model wrote is not to blame.
+# Verdicts that `model_failure` passes over, for they don't say that the model wrote something
+# wrong: a limit cut the reply, upstream failed, we refused the request, or all was well.
 _NO_MODELS = (OutputTruncated, UpstreamFailed, Rejected, type(None))
 
 
@@ -74,7 +75,7 @@ class Exchange:
         other.outcomes = [*self.outcomes, Outcome(self.tier, verdict, called=called)]
         return other
 
-    # What was asked
+    # The request
 
     @property
     def id(self) -> str:
@@ -100,7 +101,7 @@ class Exchange:
 
     @property
     def _steps_to_reply(self) -> Sequence[Step]:
-        """The steps that led to the newest attempt or, if an earlier one is delivered, to that."""
+        """The steps before the newest attempt, or before the earlier one that is delivered."""
         steps = self.steps
         if steps and isinstance(last := steps[-1], DeliverEarlier):
             return steps[: last.index]
@@ -112,7 +113,7 @@ class Exchange:
 
     @property
     def tier(self) -> str:
-        """The tier of the newest attempt or, if an earlier one is delivered, of that."""
+        """The tier of the newest attempt, or of the earlier one whose reply is delivered."""
         if not self.steps:
             return self._first_tier  # the usual case
         for step in reversed(self._steps_to_reply):
@@ -123,13 +124,13 @@ class Exchange:
     @property
     def _steps_on_tier(self) -> list[Retry | Move]:
         """The retries on the current tier, newest first, then the move that led to it."""
-        found: list[Retry | Move] = []
+        steps: list[Retry | Move] = []
         for step in reversed(self.steps):
             if isinstance(step, (Retry, Move)):
-                found.append(step)
+                steps.append(step)
             if isinstance(step, Move):
                 break
-        return found
+        return steps
 
     @property
     def escalated_from(self) -> str:
@@ -193,14 +194,14 @@ class Exchange:
         )
 
     @property
-    def _followed(self) -> list[Outcome]:
+    def _earlier_outcomes(self) -> list[Outcome]:
         """The outcomes that a step has followed: those before the newest attempt."""
         return self.outcomes[: len(self.steps)]
 
     @property
-    def _failed(self) -> Outcome | None:
-        """The last of :attr:`_followed` in which the model itself did something wrong."""
-        for outcome in reversed(self._followed):
+    def _blamed_outcome(self) -> Outcome | None:
+        """The last of :attr:`_earlier_outcomes` in which the model itself did something wrong."""
+        for outcome in reversed(self._earlier_outcomes):
             if not isinstance(outcome.verdict, _NO_MODELS):
                 return outcome
         return None
@@ -208,19 +209,19 @@ class Exchange:
     @property
     def model_failure(self) -> Verdict | None:
         """The verdict on the last earlier attempt in which the model itself did something wrong."""
-        failed = self._failed
+        failed = self._blamed_outcome
         return failed.verdict if failed is not None else None
 
     @property
     def failed_on(self) -> str:
         """The tier of :attr:`model_failure`; "" if there is none."""
-        failed = self._failed
+        failed = self._blamed_outcome
         return failed.tier if failed is not None else ""
 
     @property
     def doubted(self) -> int | None:
         """The index of the first outcome that was only doubted; None: no outcome was."""
-        for index, outcome in enumerate(self._followed):
+        for index, outcome in enumerate(self._earlier_outcomes):
             if is_doubt(outcome.verdict):
                 return index
         return None
@@ -249,7 +250,7 @@ class Exchange:
     @property
     def text_retried(self) -> bool:
         """Whether another attempt has been decided on after text had gone out."""
-        committed = all_committed(self._followed)
+        committed = all_committed(self._earlier_outcomes)
         return committed is not None and committed.stays
 
     @property
@@ -264,7 +265,7 @@ class Exchange:
             or bool(body.get("response_format"))
         )
 
-    # What was said
+    # The response and its headers
 
     @property
     def delivered(self) -> Outcome | None:
@@ -276,15 +277,15 @@ class Exchange:
     @property
     def notes(self) -> dict[str, str]:
         """Response headers about the exchange so far, beyond those that every response has."""
-        said: dict[str, str] = {}
+        notes: dict[str, str] = {}
         if self.request.left_out:
-            said["Left-Out"] = ",".join(self.request.left_out)
+            notes["Left-Out"] = ",".join(self.request.left_out)
         if escalated_from := self.escalated_from:
-            said["Escalated-From"] = escalated_from
-            said["Escalation-Reason"] = self.escalation_reason
+            notes["Escalated-From"] = escalated_from
+            notes["Escalation-Reason"] = self.escalation_reason
         for outcome in self.outcomes:
-            said |= outcome.remarks.notes
-        return said
+            notes |= outcome.remarks.notes
+        return notes
 
     @property
     def reply_notes(self) -> dict[str, str]:
@@ -295,5 +296,9 @@ class Exchange:
     @property
     def inquiry(self) -> Inquiry | None:
         """The newest question that a stage wants a model to be asked; None: there is none."""
-        asked = [one.remarks.inquiry for one in self.outcomes if one.remarks.inquiry is not None]
-        return asked[-1] if asked else None
+        inquiries = [
+            outcome.remarks.inquiry
+            for outcome in self.outcomes
+            if outcome.remarks.inquiry is not None
+        ]
+        return inquiries[-1] if inquiries else None

@@ -26,19 +26,20 @@ def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
     reason = reason_of(verdict)
     if reason is None:
         return None
-    said: dict[str, Any] = {"reason": reason}
+    fields: dict[str, Any] = {"reason": reason}
     match verdict:
         case LoopDetected():
-            said |= {"detector": verdict.detector, "repeats": verdict.repeats}
+            fields |= {"detector": verdict.detector, "repeats": verdict.repeats}
         case InvalidToolCall():
-            said["failures"] = [
-                {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
+            fields["failures"] = [
+                {"tool": failure.tool, "kind": failure.kind, "error": failure.error}
+                for failure in verdict.failures
             ]
         case OutputTruncated():
-            said["limit"] = verdict.limit
+            fields["limit"] = verdict.limit
         case UpstreamFailed():
-            said |= {"message": verdict.message, "status": verdict.status}
-    return said
+            fields |= {"message": verdict.message, "status": verdict.status}
+    return fields
 
 
 def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
@@ -47,9 +48,9 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     If a server failed after the model's own loop or bad call, the error is about the latter, which
     tells the client more.
     """
-    own = exchange.model_failure
-    if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
-        verdict = verdict if own.doubt else own  # a doubt is no failure to report
+    failure = exchange.model_failure
+    if isinstance(verdict, UpstreamFailed) and isinstance(failure, (LoopDetected, InvalidToolCall)):
+        verdict = verdict if failure.doubt else failure  # a doubt is no failure to report
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)
@@ -77,9 +78,9 @@ def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyEr
 
 def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
     """Return upstream's refusal as our error, if its answer can't go out as it came."""
-    said = quoted_error(step.body) or f"status {step.status}"
+    message = quoted_error(step.body) or f"status {step.status}"
     text = step.body[:MAX_READ].decode("utf-8", "replace")
-    return refusal(exchange, step.status, said, text)
+    return refusal(exchange, step.status, message, text)
 
 
 def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:
@@ -94,12 +95,12 @@ def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:
 
 def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
     failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
-    what = failures[0]["error"] if failures else "no valid tool call"
+    problem = failures[0]["error"] if failures else "no valid tool call"
     extra: dict[str, Any] = {"failures": failures, "last_response": verdict.response}
     return ProxyError(
         422,
         "tool_validation_failed",
-        f"the model's tool call is not valid, {_times(exchange)}: {what}",
+        f"the model's tool call is not valid, {_times(exchange)}: {problem}",
         extra={**extra, **_attempts(exchange)},
     )
 
@@ -126,8 +127,8 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
 
 def _litellm_is_gone(exchange: Exchange) -> bool:
     """Whether no attempt could connect, and at least one went to LiteLLM."""
-    behind_it = any(one.tier not in exchange.route.direct for one in exchange.attempts)
-    return behind_it and all(one.unreachable for one in exchange.attempts)
+    any_to_litellm = any(attempt.tier not in exchange.route.direct for attempt in exchange.attempts)
+    return any_to_litellm and all(attempt.unreachable for attempt in exchange.attempts)
 
 
 def _all_failed(
@@ -135,7 +136,7 @@ def _all_failed(
 ) -> ProxyError:
     """Return the error that all tiers failed. ``reason``: counts if no call was made at all."""
     reasons = [attempt.reason for attempt in exchange.attempts] or [reason]
-    timed_out = all(one == "timeout" for one in reasons)
+    timed_out = all(failure == "timeout" for failure in reasons)
     return ProxyError(
         504 if timed_out else 502,
         "all_tiers_failed",

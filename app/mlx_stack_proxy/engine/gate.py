@@ -48,22 +48,25 @@ class Gate:
         self._closed = hold_whole
 
     def push(self, chunk: Chunk) -> list[Chunk]:
-        """Take a chunk; return the chunks that may go out now, in order."""
+        """Take the next chunk; return the chunks that may go out now, in order.
+
+        From the first chunk with a call, a finish or an error on, nothing goes out.
+        """
         held = self._held
         held.append(chunk)
         if self._closed:
             return []
-        flows = False
-        text = 0
+        has_content = False
+        chars = 0
         for event in chunk.events:
             if not isinstance(event, _FLOWING):
                 if isinstance(event, Usage):  # some servers put a usage into every chunk
                     continue
                 self._closed = True  # a call, a finish, an error
                 return []
-            flows = True
+            has_content = True
             if isinstance(event, TextDelta):
-                text += len(event.text)
+                chars += len(event.text)
                 if self.text_hold is None:
                     self._allowed += len(event.text)
                     continue
@@ -74,15 +77,16 @@ class Gate:
                     if self.report is not None:
                         self.report(error)
                     return []
-        if not flows and not self._committed and _is_empty(chunk):
-            return []
-        if len(held) == 1 and text <= self._allowed:  # nearly every chunk of a stream
-            self._allowed -= text
-            self.flowed += text
+        if not has_content and not self._committed and _is_empty(chunk):
+            return []  # it waits for the first chunk with content
+        # Nearly every chunk of a stream: no other is held, and all its text may flow.
+        if len(held) == 1 and chars <= self._allowed:
+            self._allowed -= chars
+            self.flowed += chars
             self._committed = True
             self._held = []
             return held
-        return self._flow()
+        return self._release_flowing()
 
     def hold(self, chunk: Chunk) -> None:
         """Hold a chunk, and all later ones, until :meth:`release`."""
@@ -94,16 +98,16 @@ class Gate:
         held, self._held = self._held, []
         return held
 
-    def _flow(self) -> list[Chunk]:
+    def _release_flowing(self) -> list[Chunk]:
         """Release held chunks from the front as far as text may flow, to the last with content."""
         held = self._held
         upto = position = 0
         for position, chunk in enumerate(held):
-            text = sum(len(e.text) for e in chunk.events if isinstance(e, TextDelta))
-            if text > self._allowed:
+            chars = sum(len(e.text) for e in chunk.events if isinstance(e, TextDelta))
+            if chars > self._allowed:
                 break
-            self._allowed -= text
-            self.flowed += text
+            self._allowed -= chars
+            self.flowed += chars
             if self._committed or not _is_empty(chunk):
                 upto = position + 1
         else:

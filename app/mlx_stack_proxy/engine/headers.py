@@ -31,12 +31,12 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
     ``connection`` header names, and our own ``x-mlx-stack-*``.
     """
     kept: RawHeaders = []
-    named: set[bytes] = set()
+    options: set[bytes] = set()  # the headers that a `connection` header names
     for header in headers:
         name, value = header
         if name in dropped:
             if name == b"connection" and value not in _SAYS_NO_NAME:
-                named.update(part.strip().lower() for part in value.split(b","))
+                options.update(part.strip().lower() for part in value.split(b","))
         elif not name.startswith(b"x-mlx-stack-"):
             kept.append(header)
-    return [header for header in kept if header[0] not in named] if named else kept
+    return [header for header in kept if header[0] not in options] if options else kept

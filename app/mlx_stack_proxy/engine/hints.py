@@ -1,7 +1,7 @@
 """Puts our own words, such as a hint, into a request's messages (docs/loops.md).
 
-They go to the end, which the model reads last; never between a call and its results, and never as a
-second system message.
+Our words go to the end of the messages, which the model reads last; never between a call and its
+results, and never into a second system message.
 """
 
 from __future__ import annotations

@@ -212,10 +212,10 @@ def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the body without what steers LiteLLM; the same object if nothing does."""
     kept = _kept(body)
     metadata, tools = body.get("metadata"), body.get("tools")
-    if isinstance(metadata, dict) and (theirs := _kept(metadata)) is not metadata:
-        kept = {**kept, "metadata": theirs}
+    if isinstance(metadata, dict) and (kept_metadata := _kept(metadata)) is not metadata:
+        kept = {**kept, "metadata": kept_metadata}
     if isinstance(tools, list) and any(map(_is_run_by_litellm, tools)):
-        kept = {**kept, "tools": [one for one in tools if not _is_run_by_litellm(one)]}
+        kept = {**kept, "tools": [tool for tool in tools if not _is_run_by_litellm(tool)]}
         if not kept["tools"]:  # servers refuse an empty list, and a tool_choice without tools
             kept = {name: kept[name] for name in kept if name not in ("tools", "tool_choice")}
     return kept
@@ -236,9 +236,9 @@ def patience(body: Mapping[str, Any], headers: Mapping[str, str]) -> float | Non
 
     ``headers``: names in lower case. A value that is no positive number of seconds is ignored.
     """
-    said = (_seconds(body.get("timeout")), _seconds(headers.get(TIMEOUT_HEADER)))
-    found = [seconds for seconds in said if seconds is not None]
-    return min(found) if found else None
+    candidates = (_seconds(body.get("timeout")), _seconds(headers.get(TIMEOUT_HEADER)))
+    limits = [seconds for seconds in candidates if seconds is not None]
+    return min(limits) if limits else None
 
 
 def _seconds(value: object) -> float | None:

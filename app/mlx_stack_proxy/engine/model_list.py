@@ -22,9 +22,9 @@ MAX_KEYS = 256  # client keys whose answers are kept
 
 @dataclass(slots=True)
 class _Answer:
-    names: frozenset[str] | None = None  # the last ones; None: never had
-    next_ask: float = 0.0  # when the names are old
-    asking: asyncio.Task[None] | None = None
+    names: frozenset[str] | None = None  # as last listed; None: LiteLLM never gave a list
+    next_ask: float = 0.0  # when to ask again, on the list's clock
+    asking: asyncio.Task[None] | None = None  # asks now
 
 
 class ModelList:
@@ -44,22 +44,22 @@ class ModelList:
 
         ``authorization``: the client's header.
         """
-        answer = self._answer(authorization)
+        answer = self._answer_for(authorization)
         if answer.asking is None and self._clock() >= answer.next_ask:
             answer.asking = asyncio.create_task(self._refresh(answer, authorization))
         if answer.names is None and answer.asking is not None:
             await asyncio.shield(answer.asking)
         return answer.names
 
-    def _answer(self, authorization: str | None) -> _Answer:
-        whose = b""
+    def _answer_for(self, authorization: str | None) -> _Answer:
+        key_digest = b""
         if self._key is None and authorization:
-            whose = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
-        answer = self._answers.get(whose)
+            key_digest = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
+        answer = self._answers.get(key_digest)
         if answer is None:
             while len(self._answers) >= MAX_KEYS:
                 self._answers.popitem(last=False)
-            answer = self._answers[whose] = _Answer()
+            answer = self._answers[key_digest] = _Answer()
         return answer
 
     async def _refresh(self, answer: _Answer, authorization: str | None) -> None:

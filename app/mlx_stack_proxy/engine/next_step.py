@@ -65,7 +65,7 @@ class Row:
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "no second opinion": Row((), deliver_earlier),
+    "second opinion failed": Row((), deliver_earlier),
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
@@ -113,21 +113,21 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
     return row.at_last(situation)
 
 
-def kind_of(at: Situation) -> str:
+def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
-    match at.verdict:
-        case _ if at.exchange.second_opinion_on is not None:
-            return "no second opinion"
+    match situation.verdict:
+        case _ if situation.exchange.second_opinion_on is not None:
+            return "second opinion failed"  # without a verdict, `next_step` has delivered it
         case Rejected():
-            return "tier without budget" if at.verdict.tier_only else "refused by us"
+            return "tier without budget" if situation.verdict.tier_only else "refused by us"
         case InvalidToolCall(doubt=True):
-            return "doubted, by the tier's habit" if at.verdict.ask_next else "doubted reply"
+            return "doubted, by the tier's habit" if situation.verdict.ask_next else "doubted reply"
         case InvalidToolCall():
             return "bad call"
         case LoopDetected(doubt=True):
             return "doubted repetition"
         case LoopDetected():
-            escalates = at.settings.reliability.loop_detection.on_break == "escalate"
+            escalates = situation.settings.reliability.loop_detection.on_break == "escalate"
             return "loop" if escalates else "loop, an error at once"
         case OutputTruncated(limit="reasoning"):
             return "cut while it thought"
@@ -136,7 +136,7 @@ def kind_of(at: Situation) -> str:
         case EmptyResponse():
             return "empty reply"
         case UpstreamFailed():
-            return _kind_of_upstream(at.verdict)
+            return _kind_of_upstream(situation.verdict)
         case Cut() | LeftOpen():
             return "ended early"
 

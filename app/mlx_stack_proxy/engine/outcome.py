@@ -84,7 +84,7 @@ class Committed:
 
     @property
     def stays(self) -> bool:
-        """Whether no later attempt can take back what the client has. Reasoning alone it can."""
+        """Whether the client has more than reasoning, so that no later attempt can take it back."""
         return self.other or bool(self.text)
 
 
@@ -123,8 +123,8 @@ class Outcome:
 
 def all_committed(outcomes: Sequence[Outcome]) -> Committed | None:
     """Join what several attempts have let out; None if nothing."""
-    found = [outcome.committed for outcome in outcomes if outcome.committed is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    text = "".join(one.text for one in found)
-    return Committed(text, found[0].identity, any(one.other for one in found))
+    parts = [outcome.committed for outcome in outcomes if outcome.committed is not None]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    text = "".join(part.text for part in parts)
+    return Committed(text, parts[0].identity, any(part.other for part in parts))

@@ -28,7 +28,7 @@ class Asked:
     """What a body asks for."""
 
     content: bytes  # the body to send on
-    model: str | None  # None: no model, or not a single one
+    model: str | None  # None: the body names no model, or several
     patience: float | None  # seconds that the client gives the whole request; None: no limit
 
 
@@ -48,15 +48,15 @@ def read(headers: Mapping[str, str], body: bytes) -> Asked:
 
 
 def _json(headers: Mapping[str, str], body: bytes) -> Asked:
-    given, plain = _parsed(body)
-    if not isinstance(given, dict):
+    parsed, plain = _parsed(body)
+    if not isinstance(parsed, dict):
         raise invalid("the request body must be a JSON object")
-    kept = without_controls(given)
-    model = given.get("model")
+    kept = without_controls(parsed)
+    model = parsed.get("model")
     return Asked(
-        body if plain and kept is given else orjson.dumps(kept),
+        body if plain and kept is parsed else orjson.dumps(kept),
         model if isinstance(model, str) else None,
-        patience(given, headers),
+        patience(parsed, headers),
     )
 
 
@@ -81,6 +81,6 @@ def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> Asked:
     for field in reversed(fields):
         if is_control(field.name) or field.name == _IN_FORMS:
             del kept[field.start : field.end]
-    said = {field.name: field.value for field in fields}
+    values = {field.name: field.value for field in fields}
     models = [field.value for field in fields if field.name == "model"]
-    return Asked(bytes(kept), models[0] if len(models) == 1 else None, patience(said, headers))
+    return Asked(bytes(kept), models[0] if len(models) == 1 else None, patience(values, headers))

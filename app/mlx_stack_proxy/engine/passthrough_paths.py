@@ -52,7 +52,7 @@ _SERVES = [_pattern(entry) for entry in _SERVING]
 
 def serves_models(method: str, path: str) -> bool:
     """Whether a request there asks the model that its body names. ``path``: percent-decoded."""
-    return any(known.fullmatch(f"{method} {path}") for known in _SERVES)
+    return any(pattern.fullmatch(f"{method} {path}") for pattern in _SERVES)
 
 
 class AllowedPaths:
@@ -63,5 +63,5 @@ class AllowedPaths:
 
     def has(self, method: str, path: str) -> bool:
         """Whether a request is allowed. ``path``: percent-decoded."""
-        asked = f"{method} {path}"
-        return any(known.fullmatch(asked) for known in (*_SERVES, *self._opened))
+        request = f"{method} {path}"
+        return any(pattern.fullmatch(request) for pattern in (*_SERVES, *self._opened))

@@ -99,12 +99,12 @@ class Pipeline:
 
     def on_request(self, request: UpstreamRequest) -> None:
         for name, state in list(self._states):
-            before = dict(request.body)
+            body_before = dict(request.body)
             try:
                 state.on_request(request)
             except Exception as error:
                 request.body.clear()
-                request.body.update(before)
+                request.body.update(body_before)
                 self._leave_out(name, state, error)
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -132,11 +132,11 @@ class Pipeline:
             pass
         return severest(list(filter(None, self._each(lambda state: state.judge(reply)))))
 
-    def _each(self, ask: Callable[[StageState], T]) -> Iterator[T]:
+    def _each(self, call: Callable[[StageState], T]) -> Iterator[T]:
         """Yield each stage's answer; a stage that raises is left out from then on."""
         for name, state in list(self._states):
             try:
-                answer = ask(state)
+                answer = call(state)
             except Exception as error:
                 self._leave_out(name, state, error)
             else:
@@ -144,11 +144,11 @@ class Pipeline:
 
     def remarks(self) -> Remarks:
         """Join the remarks of all opened stages so far."""
-        said = Remarks()
+        remarks = Remarks()
         for _, state in self._opened:
             if "remarks" in vars(state):
-                said.add(state.remarks)
-        return said
+                remarks.add(state.remarks)
+        return remarks
 
     def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)

@@ -16,16 +16,17 @@ class RateLimit:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: OrderedDict[Hashable, float] = OrderedDict()  # when it was said, oldest first
+        # By message, when it was last allowed; the oldest first.
+        self._last_allowed: OrderedDict[Hashable, float] = OrderedDict()
 
-    def allows(self, what: Hashable) -> bool:
-        """Whether ``what`` was not said within the last minute; if so, note that it is said now."""
+    def allows(self, message: Hashable) -> bool:
+        """Whether ``message`` may go out, for it did not in the last minute; note that it does."""
         now = self._clock()
-        said = self._said.get(what)
-        if said is not None and now < said + SECONDS:
+        last = self._last_allowed.get(message)
+        if last is not None and now < last + SECONDS:
             return False
-        self._said[what] = now
-        self._said.move_to_end(what)
-        if len(self._said) > MOST:
-            self._said.popitem(last=False)
+        self._last_allowed[message] = now
+        self._last_allowed.move_to_end(message)
+        if len(self._last_allowed) > MOST:
+            self._last_allowed.popitem(last=False)
         return True

@@ -24,11 +24,11 @@ class Reachability:
     """
 
     def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
-        self._ask = ask
+        self._is_alive = ask
         self._on_down: Callable[[str], None] | None = None
         self._on_up: Callable[[float], None] | None = None
         self.why = ""  # why no connection can be made; "": one can
-        self._since = 0.0  # when the connection was lost, monotonic seconds
+        self._lost_at = 0.0  # when the connection was lost, monotonic seconds
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, on_down: Callable[[str], None], on_up: Callable[[float], None]) -> None:
@@ -39,22 +39,22 @@ class Reachability:
         """Note that a call could not connect, and ask until LiteLLM is back."""
         if self.why or self._on_down is None:
             return
-        self.why, self._since = why, time.monotonic()
+        self.why, self._lost_at = why, time.monotonic()
         self._on_down(why)
         # The task belongs to no request: in an empty context its log lines name none.
-        self._task = contextvars.Context().run(asyncio.ensure_future, self._wait())
+        self._task = contextvars.Context().run(asyncio.ensure_future, self._wait_for_return())
 
     def answered(self) -> None:
         """Note that LiteLLM has answered."""
         if self.why and self._on_up is not None:
             self.why = ""
-            self._on_up(time.monotonic() - self._since)
+            self._on_up(time.monotonic() - self._lost_at)
 
     async def close(self) -> None:
         await tasks.end(self._task)
 
-    async def _wait(self) -> None:
+    async def _wait_for_return(self) -> None:
         while self.why:
             await asyncio.sleep(INTERVAL_SECONDS)
-            if await self._ask():
+            if await self._is_alive():
                 self.answered()

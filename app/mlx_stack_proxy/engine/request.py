@@ -86,12 +86,12 @@ class Request:
     echo: Any = None  # what the dialect's encoder needs from the client's request
     left_out: tuple[str, ...] = ()  # the client's tools that the dialect left out
 
-    def asked_by(self, **who: Any) -> Request:
-        """Return the request with the fields in ``who`` filled in; ``body`` must stay the same."""
-        whole = object.__new__(Request)
+    def asked_by(self, **fields: Any) -> Request:
+        """Return a copy of the request with these fields filled in; ``body`` must stay the same."""
+        request = object.__new__(Request)
         # Keep the cached properties: they depend on the body only, and a long one takes time.
-        whole.__dict__ = {**self.__dict__, **who}
-        return whole
+        request.__dict__ = {**self.__dict__, **fields}
+        return request
 
     @property
     def due(self) -> float | None:
@@ -131,8 +131,8 @@ class Request:
     @cached_property
     def max_tokens(self) -> int | None:
         """The client's own limit in tokens, the smaller of both spellings; None if it gave none."""
-        found = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
-        limits = [limit for limit in found if isinstance(limit, int)]
+        values = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        limits = [limit for limit in values if isinstance(limit, int)]
         return min(limits) if limits else None
 
 

@@ -67,7 +67,7 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
 
     ``running``: the remarks so far on the running attempt; None: the exchange is over.
     """
-    said = {
+    headers = {
         "Request-Id": exchange.id,
         "Tier": exchange.tier,
         "Retries": str(exchange.retries),
@@ -76,21 +76,21 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
         **exchange.notes,
     }
     if running is None:
-        said |= exchange.reply_notes
+        headers |= exchange.reply_notes
     else:
-        said |= running.notes | running.reply_notes
+        headers |= running.notes | running.reply_notes
     if pressure.level:
-        said["Memory-Pressure"] = pressure.level.word
-    return {name: value for name, value in said.items() if value}
+        headers["Memory-Pressure"] = pressure.level.word
+    return {name: value for name, value in headers.items() if value}
 
 
-def encode(said: dict[str, str]) -> RawHeaders:
+def encode(values: dict[str, str]) -> RawHeaders:
     """Return our headers as they go out, and ``x-request-id`` with the same id."""
-    together = "".join(said.values())
-    plain = len(together) <= MAX_VALUE and together.isascii() and together.isprintable()  # mostly
+    joined = "".join(values.values())
+    plain = len(joined) <= MAX_VALUE and joined.isascii() and joined.isprintable()  # mostly
     encoded = str.encode if plain else _header_value
-    headers = [(_header_name(name), encoded(value)) for name, value in said.items()]
-    headers.append((b"x-request-id", said["Request-Id"].encode()))
+    headers = [(_header_name(name), encoded(value)) for name, value in values.items()]
+    headers.append((b"x-request-id", values["Request-Id"].encode()))
     return headers
 
 
@@ -103,13 +103,13 @@ def _header_value(value: str) -> bytes:
     return _NOT_IN_A_HEADER.sub("?", value[:MAX_VALUE]).encode("latin-1", "replace")
 
 
-def as_fields(said: dict[str, str]) -> dict[str, str | int]:
+def as_fields(values: dict[str, str]) -> dict[str, str | int]:
     """Return the values as JSON fields (``request_id``, …) for closing comment and ``mlx_stack``.
 
     Counts are numbers.
     """
     fields: dict[str, str | int] = {}
-    for name, value in said.items():
+    for name, value in values.items():
         key = name.lower().replace("-", "_")
         fields[key] = int(value) if name in ("Retries", "Attempts") else value
     return fields

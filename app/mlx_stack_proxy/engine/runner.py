@@ -57,12 +57,12 @@ class Run:
         self._headers = headers
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
-        self._report = functools.partial(accounts.stage_failed, services)
+        self._report_fault = functools.partial(accounts.stage_failed, services)
         self._books = Books(services, exchange)
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
         self._answer = Answer(exchange, downstream, services.memory, metadata)
-        self._observer = observers.of(exchange, services.observers, self._report)
+        self._observer = observers.of(exchange, services.observers, self._report_fault)
         self._calls = Calls(
             services=services,
             exchange=exchange,
@@ -77,9 +77,10 @@ class Run:
             observer=self._observer,
             clock=self._clock,
         )
-        self._closed = False  # whether the books are closed
+        self._books_closed = False
         self._attempt: Attempt | None = None  # the newest attempt
-        self._doubted: Attempt | None = None  # an earlier one, whose reply may still be delivered
+        # An earlier attempt whose reply was doubted, and may still be delivered.
+        self._doubted_attempt: Attempt | None = None
         self.outcome = "error"  # how the exchange ended, as one word for metrics
 
     async def run(self) -> None:
@@ -119,9 +120,9 @@ class Run:
         exchange = self._exchange
         if refusal := await self._start():
             return Fail(error_of(exchange, refusal))
-        after = 0.0
+        backoff = 0.0
         while True:
-            verdict = await self._make_attempt(after)
+            verdict = await self._make_attempt(backoff)
             self._note_outcome(verdict)
             await self._books.settle_cloud()
             step = await self._decisions.next_step(exchange, self._clock())
@@ -130,8 +131,10 @@ class Run:
             if not isinstance(step, (Retry, Move)):
                 return step
             if is_doubt(verdict):
-                self._doubted = self._attempt
-            after = step.after * random.uniform(1.0, 1.0 + JITTER) if isinstance(step, Retry) else 0
+                self._doubted_attempt = self._attempt
+            backoff = (
+                step.after * random.uniform(1.0, 1.0 + JITTER) if isinstance(step, Retry) else 0
+            )
 
     async def _start(self) -> Rejected | None:
         """Read the session and choose the first tier; return the refusal if no tier may be used."""
@@ -144,20 +147,20 @@ class Run:
             return start
         exchange.start = start
         if start.reason:
-            before = exchange.request.route.first
-            accounts.note_escalated(self._services, exchange, before, start.reason)
+            first_tier = exchange.request.route.first
+            accounts.note_escalated(self._services, exchange, first_tier, start.reason)
         return None
 
-    async def _make_attempt(self, after: float) -> Verdict | None:
+    async def _make_attempt(self, backoff: float) -> Verdict | None:
         """Build an attempt, make its call, and return the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
-            exchange, build(exchange, settings), self._services.stages, self._report
+            exchange, build(exchange, settings), self._services.stages, self._report_fault
         )
         verdict = attempt.on_request()
         if verdict is not None:
             return verdict
-        verdict = await self._calls.make(attempt, after)
+        verdict = await self._calls.make(attempt, backoff)
         return attempt.settle() if verdict is None or isinstance(verdict, Cut) else verdict
 
     def _note_outcome(self, verdict: Verdict | None) -> None:
@@ -186,7 +189,7 @@ class Run:
     ) -> Outcome:
         calls, attempt, now = self._calls, self._attempt, self._clock()
         assert attempt is not None
-        began, calls.began = calls.began, None
+        began, calls.began = calls.began, None  # None: the attempt ended before its call
         called = began is not None
         unreachable = isinstance(verdict, UpstreamFailed) and verdict.unreachable
         spent = self._books.count(status, attempt.reply) if called and not unreachable else None
@@ -215,8 +218,8 @@ class Run:
 
     async def _close_books(self, outcome: str, *, delivered: bool) -> None:
         """Count the exchange and settle its budgets, before the client's last byte; only once."""
-        if not self._closed:
-            self._closed = True
+        if not self._books_closed:
+            self._books_closed = True
             counts = accounts.count_end(self._services, self._exchange, outcome)
             await self._books.close(counts, delivered=delivered)
 
@@ -227,7 +230,7 @@ class Run:
             return
         attempt = self._attempt
         if isinstance(step, DeliverEarlier):
-            attempt = self._doubted
+            attempt = self._doubted_attempt
             if attempt is not None and (committed := self._exchange.committed) is not None:
                 attempt.go_on_from(committed)
         assert attempt is not None

@@ -78,7 +78,7 @@ class Life:
 class Services:
     """The shared services. A reload replaces ``settings``, ``stages`` and ``cloud``.
 
-    An exchange works with the :meth:`in_force` of its beginning, and so with one set of those.
+    An exchange takes a copy at its beginning (:meth:`in_force`), and keeps the copy's to its end.
     """
 
     settings: Settings
@@ -113,7 +113,7 @@ class Services:
         return self._in_force
 
     def change(self, settings: Settings, stages: Sequence[Stage], cloud: Cloud | None) -> None:
-        """Replace these for all exchanges that begin from now on."""
+        """Replace the three for all exchanges that begin from now on."""
         self.settings, self.stages, self.cloud = settings, stages, cloud
         self._in_force = None
 

@@ -45,7 +45,7 @@ class SessionId:
 
     source: str  # where the name came from: a header, a field of the body, or "derived"
     hash: str  # the session's name as hex digest, which is stored and logged
-    budget_hash: str  # the session whose budget is spent: the parent's, if a sub-agent names one
+    budget_hash: str  # the session whose budget is spent: a sub-agent's parent, if it names one
 
     @property
     def derived(self) -> bool:
@@ -70,19 +70,23 @@ def identify(
     messages. ``named``: the session that the dialect names; only our own header is stronger.
     """
     if named is not None and not _usable(headers.get("x-mlx-stack-session")):
-        own = digest(owner, named.name)
-        return SessionId(named.source, own, digest(owner, named.budget) if named.budget else own)
+        session_hash = digest(owner, named.name)
+        return SessionId(
+            named.source,
+            session_hash,
+            digest(owner, named.budget) if named.budget else session_hash,
+        )
     parent = ""
-    found = _from_headers(headers)
-    if found is None:
-        found = _from_body(body, owner, headers, messages)
-    elif found[0] not in ("x-mlx-stack-session", *_LITELLM):
+    session = _from_headers(headers)
+    if session is None:
+        session = _from_body(body, owner, headers, messages)
+    elif session[0] not in ("x-mlx-stack-session", *_LITELLM):
         parent = headers.get("x-parent-session-id", "")
-    source, name = found
-    own = digest(owner, name)
+    source, name = session
+    session_hash = digest(owner, name)
     has_parent = parent and _ANY_VALUE.fullmatch(parent)
-    parent_hash = digest(owner, parent) if has_parent else own
-    return SessionId(source, own, parent_hash)
+    parent_hash = digest(owner, parent) if has_parent else session_hash
+    return SessionId(source, session_hash, parent_hash)
 
 
 def digest(owner: str, name: str) -> str:
@@ -91,8 +95,8 @@ def digest(owner: str, name: str) -> str:
 
 
 def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    named = not _NAMED.isdisjoint(headers)  # most requests have none of them
-    for name in ("x-mlx-stack-session", *_LITELLM) if named else ():
+    any_named = not _NAMED.isdisjoint(headers)  # most requests have none of them
+    for name in ("x-mlx-stack-session", *_LITELLM) if any_named else ():
         if value := _usable(headers.get(name)):
             return name, value
     for name, value in headers.items():
@@ -103,7 +107,7 @@ def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
             and _ANY_VALUE.fullmatch(value)
         ):
             return name, value
-    for name in _OTHERS if named else ():
+    for name in _OTHERS if any_named else ():
         if value := _usable(headers.get(name)):
             return name, value
     if "codex" in headers.get("user-agent", "").lower():
@@ -120,10 +124,10 @@ def _usable(value: str | None) -> str:
 def _from_body(
     body: Mapping[str, Any], owner: str, headers: Mapping[str, str], messages: Sequence[Any]
 ) -> tuple[str, str]:
-    if ("metadata" in body or "litellm_session_id" in body) and (found := _named_in(body)):
-        return found
-    sent = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
-    derived = _derived(messages, owner or sent or "")
+    if ("metadata" in body or "litellm_session_id" in body) and (session := _named_in(body)):
+        return session
+    api_key = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
+    derived = _derived(messages, owner or api_key or "")
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):
         return "prompt_cache_key", f"{name}\0{derived}"
@@ -203,31 +207,30 @@ _VOLATILE = re.compile(
 )
 _MAX_STEADIED = 64_000  # characters of a text; the text behind them counts unchanged
 _KNOWN_TEXTS = 512
-_steady: OrderedDict[int, bytes] = (
-    OrderedDict()
-)  # hash of a text → digest of the text without volatile parts
+# By a text's hash: the digest of the text without its volatile parts.
+_steady: OrderedDict[int, bytes] = OrderedDict()
 
 
 def _steady_digest(text: str) -> bytes:
     """Return a digest of a text without its volatile parts."""
-    known = hash(text)
-    found = _steady.get(known)
-    if found is None:  # rare, for an agent sends the same prompt with every turn
+    text_hash = hash(text)
+    steady_digest = _steady.get(text_hash)
+    if steady_digest is None:  # rare, for an agent sends the same prompt with every turn
         steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
-        found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        steady_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         while len(_steady) >= _KNOWN_TEXTS:
             _steady.popitem(last=False)
-        _steady[known] = found
-    return found
+        _steady[text_hash] = steady_digest
+    return steady_digest
 
 
 def _derived(messages: Sequence[Any], key: str) -> str:
-    """Derive a session from the system and user messages up to the first of the user, and a key."""
-    whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
+    """Derive a session's name from ``key``, the user's first message and the system's before it."""
+    hasher = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         if role in ("system", "developer", "user"):
-            whole.update(_steady_digest(text_of(message.get("content"))))
+            hasher.update(_steady_digest(text_of(message.get("content"))))
         if role == "user":
             break
-    return whole.hexdigest()
+    return hasher.hexdigest()

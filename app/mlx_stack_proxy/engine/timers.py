@@ -38,7 +38,8 @@ class Timers:
     decisions: Decisions
     clock: Callable[[], float]
     opinion_until: float = math.inf  # when an attempt that asks for a second opinion is given up
-    heard_at: float | None = None  # when the call's newest bytes came; None: told, or none came
+    # When the call's newest bytes came; None: none came, or the deadlines know of them already.
+    heard_at: float | None = None
     _question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
     _attempt: Attempt | None = None  # the attempt of the newest call
     _deadlines: Deadlines | None = None  # the running call's; None: no call runs
@@ -67,10 +68,10 @@ class Timers:
 
     def _tell_heard(self) -> None:
         """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing."""
-        at, self.heard_at = self.heard_at, None
+        heard_at, self.heard_at = self.heard_at, None
         attempt, deadlines = self._attempt, self._deadlines
-        if at is not None and attempt is not None and deadlines is not None:
-            deadlines.heard(at, begun=bool(attempt.reply.choices), finished=attempt.finished)
+        if heard_at is not None and attempt is not None and deadlines is not None:
+            deadlines.heard(heard_at, begun=bool(attempt.reply.choices), finished=attempt.finished)
 
     def tick(self, now: float) -> Verdict | None:
         """Do what is due; return the verdict that interrupts the exchange, None: go on."""
@@ -84,15 +85,15 @@ class Timers:
         if self.answer.busy:
             return self._client_is_slow(now)
         if deadlines is not None and attempt is not None:
-            if found := deadlines.check(now) or self._hangs(deadlines, attempt, now):
-                return found
+            if verdict := deadlines.check(now) or self._hang_timeout(deadlines, attempt, now):
+                return verdict
             if deadlines.begin_asking(now):
                 self._question = asyncio.ensure_future(self._ask_health(deadlines))
-        if now >= self._next_sign():
+        if now >= self._next_sign_at():
             self.answer.send_sign_of_life(now)
         return None
 
-    def _next_sign(self) -> float:
+    def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""
         stream, request = self.services.settings.stream, self.exchange.request
         if not stream.keepalive_seconds or not request.stream:
@@ -102,16 +103,16 @@ class Timers:
         by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
         if first is None or by_hand or self.answer.downstream.started:
             return due
-        return max(due, request.started + first)  # the first one fixes the status
+        return max(due, request.started + first)  # the first sign of life fixes the status
 
-    def _hangs(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
-        """Return the timeout of a hanging model, if the client has no text and a step follows."""
+    def _hang_timeout(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
+        """Return a hanging model's timeout, if the client has no text and a better step follows."""
         hung = deadlines.hangs(now)
         if hung is None:
             return None
         committed = attempt.committed
-        out = committed is not None and committed.stays
-        return hung if not out and self.decisions.leaves_silent(hung, now) else None
+        text_is_out = committed is not None and committed.stays
+        return hung if not text_is_out and self.decisions.leaves_silent(hung, now) else None
 
     def _client_is_slow(self, now: float) -> Verdict | None:
         """While the client takes no bytes, count no silence, only the call's total time.

@@ -30,7 +30,8 @@ JITTER = 0.25  # the largest share of a back-off that is added to it by chance
 MAX_OBEYED_RETRY_AFTER = 5.0  # seconds; if a tier asks for more, the next tier is tried
 # A retry after a call that hung needs at least this much time. Judgement: a short reply's time.
 LEAST_SECONDS = 10.0
-# Failure reasons for which the model is to blame, not its server.
+# Reasons after which a retry changes the request: by a correction, a hint or another sampling.
+# Upstream may refuse the changed request although it took the first one.
 MODELS_OWN = LASTING - {"timeout", "server_error"}
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
 # to blame.
@@ -77,8 +78,8 @@ class Situation:
 
     def within_bounds(self, kept: int = 0) -> bool:
         """Whether time and ``max_attempts`` allow another call, and ``kept`` more after it."""
-        most = self.settings.reliability.escalation.max_attempts
-        return self.in_time() and len(self.exchange.attempts) + kept < most
+        max_attempts = self.settings.reliability.escalation.max_attempts
+        return self.in_time() and len(self.exchange.attempts) + kept < max_attempts
 
     def may_retry(self) -> bool:
         """Whether this tier may be tried again, with one call left for each tier still to come."""
@@ -92,8 +93,8 @@ class Situation:
     def may_leave(self, reason: str = "") -> bool:
         """Whether another tier may be asked for this reason (default: the verdict's)."""
         reason = reason or self.reason
-        wanted = self.settings.reliability.escalation.escalate_on
-        return (reason in _ALWAYS or reason in wanted) and self.within_bounds()
+        escalate_on = self.settings.reliability.escalation.escalate_on
+        return (reason in _ALWAYS or reason in escalate_on) and self.within_bounds()
 
     def next_tier(self, reason: str = "", *, local: bool = False) -> str | None:
         return next(iter(self.later(local=local)), None) if self.may_leave(reason) else None
@@ -117,8 +118,8 @@ class Situation:
             case Rejected():
                 return self.exchange.hint
             case UpstreamFailed():
-                own = self.exchange.model_failure
-                return own.hint if isinstance(own, LoopDetected) else ""
+                model_failure = self.exchange.model_failure
+                return model_failure.hint if isinstance(model_failure, LoopDetected) else ""
             case _:
                 return ""
 
@@ -132,172 +133,184 @@ class Situation:
 # What is tried
 
 
-def retry_corrected(at: Situation) -> Retry | None:
+def retry_corrected(situation: Situation) -> Retry | None:
     """Retry, and tell the model what was wrong with its call."""
-    rules, number = at.settings.reliability.tool_validation, at.retried + 1
-    if number > rules.max_retries or not at.may_add or not at.may_retry():
+    rules, number = situation.settings.reliability.tool_validation, situation.retried + 1
+    if number > rules.max_retries or not situation.may_add or not situation.may_retry():
         return None
     last = number == rules.max_retries
-    return Retry(at.reason, number, correct=rules.retry_with_correction, last=last)
+    return Retry(situation.reason, number, correct=rules.retry_with_correction, last=last)
 
 
-def retry_asking(at: Situation) -> Retry | None:
+def retry_asking(situation: Situation) -> Retry | None:
     """Retry, and ask the model whether it meant its reply; only as this tier's first retry."""
-    rules = at.settings.reliability.tool_validation
-    if at.exchange.retried or not rules.max_retries or not at.may_retry():
+    rules = situation.settings.reliability.tool_validation
+    if situation.exchange.retried or not rules.max_retries or not situation.may_retry():
         return None
-    return Retry(at.reason, 1, correct=rules.retry_with_correction)
+    return Retry(situation.reason, 1, correct=rules.retry_with_correction)
 
 
-def retry_once(at: Situation, hint: str = "") -> Retry | None:
+def retry_once(situation: Situation, hint: str = "") -> Retry | None:
     """Retry once: another sampling may end better."""
-    if at.retried or not at.may_add or not at.may_retry():
+    if situation.retried or not situation.may_add or not situation.may_retry():
         return None
-    return Retry(at.reason, 1, last=True, hint=hint or at.hint)
+    return Retry(situation.reason, 1, last=True, hint=hint or situation.hint)
 
 
-def retry_for_answer(at: Situation) -> Retry | None:
+def retry_for_answer(situation: Situation) -> Retry | None:
     """Retry once, and tell the model to answer without further reasoning."""
-    return retry_once(at, ANSWER_DIRECTLY)
+    return retry_once(situation, ANSWER_DIRECTLY)
 
 
-def retry_empty(at: Situation) -> Retry | None:
+def retry_empty(situation: Situation) -> Retry | None:
     """Retry once, unless ``max_retries_before_escalate`` is 0."""
-    return retry_once(at) if _most_retries(at) else None
+    return retry_once(situation) if _most_retries(situation) else None
 
 
-def retry_later(at: Situation) -> Retry | None:
+def retry_later(situation: Situation) -> Retry | None:
     """Retry after a back-off, or after the server's Retry-After if that is longer, but short."""
-    failed, done = at.failed, at.retried
-    if failed.final or not at.may_add or done >= _most_retries(at) or not at.may_retry():
+    failed, retries = situation.failed, situation.retried
+    if (
+        failed.final
+        or not situation.may_add
+        or retries >= _most_retries(situation)
+        or not situation.may_retry()
+    ):
         return None
-    if at.exchange.tier in at.view.passed_over and at.next_tier():
+    if situation.exchange.tier in situation.view.passed_over and situation.next_tier():
         return None  # the tier's breaker has opened: the next tier needs no back-off
-    asked = failed.retry_after or 0.0
-    after = max(BACKOFF_SECONDS * 2**done, asked)
-    if asked > MAX_OBEYED_RETRY_AFTER or not at.in_time(after * (1 + JITTER)):
+    retry_after = failed.retry_after or 0.0
+    after = max(BACKOFF_SECONDS * 2**retries, retry_after)
+    if retry_after > MAX_OBEYED_RETRY_AFTER or not situation.in_time(after * (1 + JITTER)):
         return None
-    return Retry(at.reason, done + 1, last=done + 1 == _most_retries(at), after=after)
+    return Retry(
+        situation.reason, retries + 1, last=retries + 1 == _most_retries(situation), after=after
+    )
 
 
-def retry_hung(at: Situation) -> Retry | None:
+def retry_hung(situation: Situation) -> Retry | None:
     """Retry once after a timeout, if the tier is known to answer.
 
     Then the call hung, not the server. For a server that may be dead there is no retry, so that it
     costs the client one timeout, not two.
     """
-    failed = at.failed
-    if failed.blameless or failed.final or at.exchange.tier not in at.view.proven:
+    failed = situation.failed
+    if failed.blameless or failed.final or situation.exchange.tier not in situation.view.proven:
         return None
-    return retry_once(at) if at.in_time(LEAST_SECONDS) else None
+    return retry_once(situation) if situation.in_time(LEAST_SECONDS) else None
 
 
-def retry_in_tool_result(at: Situation) -> Retry | None:
+def retry_in_tool_result(situation: Situation) -> Retry | None:
     """Retry with our words inside a tool's result, where every chat template takes them."""
-    tier = at.settings.tiers.get(at.exchange.tier)
-    in_tool_result = at.exchange.hint_in_tool_result
+    tier = situation.settings.tiers.get(situation.exchange.tier)
+    in_tool_result = situation.exchange.hint_in_tool_result
     may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
-    if not (at.failed.about_ours and may_help and at.may_retry()):
+    if not (situation.failed.about_ours and may_help and situation.may_retry()):
         return None
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
 
 
-def leave_for_first_failure(at: Situation) -> Move | Fail | None:
-    """Go on as after the failure before: move to the next tier, or fail.
+def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
+    """If upstream refuses a retry, go on as after the failure before it: move to a tier, or fail.
 
-    For a retry that upstream refuses. The tier took the request itself before, so that the refusal
-    is about what the retry added.
+    The tier took the first request, so the refusal is about what the retry has changed.
     """
-    reason = next((one for one in at.exchange.retried if one in MODELS_OWN), "")
+    reason = next((cause for cause in situation.exchange.retried if cause in MODELS_OWN), "")
     if not reason:
         return None
-    tier = None if at.exchange.text_is_out else at.next_tier(reason)
-    return at.move(tier, reason) or error(at)
+    tier = None if situation.exchange.text_is_out else situation.next_tier(reason)
+    return situation.move(tier, reason) or error(situation)
 
 
-def next_tier(at: Situation) -> Move | None:
-    return at.move(at.next_tier()) if at.may_add else None
+def next_tier(situation: Situation) -> Move | None:
+    return situation.move(situation.next_tier()) if situation.may_add else None
 
 
-def next_local_tier(at: Situation) -> Move | None:
+def next_local_tier(situation: Situation) -> Move | None:
     """Move to a tier of this machine: a full queue or a spent budget must not cost cloud money."""
-    return at.move(at.next_tier(local=True)) if at.may_add else None
+    return situation.move(situation.next_tier(local=True)) if situation.may_add else None
 
 
-def next_tier_at_a_guess(at: Situation) -> Move | None:
+def next_tier_at_a_guess(situation: Situation) -> Move | None:
     """Move to this machine's next tier, if it is not degraded and no text is out.
 
     The conditions are strict because the failure is only a guess.
     """
-    if at.exchange.text_is_out:
+    if situation.exchange.text_is_out:
         return None
-    tier = at.next_tier(local=True)
-    return None if tier in at.view.passed_over else at.move(tier)
+    tier = situation.next_tier(local=True)
+    return None if tier in situation.view.passed_over else situation.move(tier)
 
 
-def larger_tier(at: Situation) -> Move | None:
-    if not at.may_add or not at.may_leave():
+def larger_tier(situation: Situation) -> Move | None:
+    if not situation.may_add or not situation.may_leave():
         return None
-    return at.move(ladder.larger(at.exchange, at.settings, at.view, at.failed.window))
+    return situation.move(
+        ladder.larger(
+            situation.exchange, situation.settings, situation.view, situation.failed.window
+        )
+    )
 
 
-def tier_elsewhere(at: Situation) -> Move | None:
+def tier_elsewhere(situation: Situation) -> Move | None:
     """Move to a cloud tier that is called directly; the others are behind the same LiteLLM."""
-    route = at.exchange.route
-    if at.exchange.tier in route.direct:
-        return next_tier(at)
-    view = at.view.without(set(route.tiers) - route.direct)
-    return next_tier(Situation(at.exchange, at.verdict, at.settings, view, at.now))
+    route = situation.exchange.route
+    if situation.exchange.tier in route.direct:
+        return next_tier(situation)
+    view = situation.view.without(set(route.tiers) - route.direct)
+    return next_tier(
+        Situation(situation.exchange, situation.verdict, situation.settings, view, situation.now)
+    )
 
 
-def deliver_confirmed(at: Situation) -> Deliver | None:
+def deliver_confirmed(situation: Situation) -> Deliver | None:
     """Deliver a repetition that two tiers agreed on before, in an earlier request of the run."""
-    loop = at.verdict
+    loop = situation.verdict
     agreed = isinstance(loop, LoopDetected) and loop.confirmable and loop.confirmed
     return Deliver() if agreed else None
 
 
-def deliver_agreed(at: Situation) -> Deliver | None:
+def deliver_agreed(situation: Situation) -> Deliver | None:
     """Deliver if two tiers want the same calls: the model may have a reason to wait and repeat."""
-    loop, before = at.verdict, at.exchange.model_failure
-    if not isinstance(loop, LoopDetected) or not isinstance(before, LoopDetected):
+    loop, earlier = situation.verdict, situation.exchange.model_failure
+    if not isinstance(loop, LoopDetected) or not isinstance(earlier, LoopDetected):
         return None
-    same = loop.confirmable and loop.calls == before.calls
-    other_tier = at.exchange.failed_on != at.exchange.tier
-    return Deliver() if same and other_tier and at.may_add else None
+    same = loop.confirmable and loop.calls == earlier.calls
+    other_tier = situation.exchange.failed_on != situation.exchange.tier
+    return Deliver() if same and other_tier and situation.may_add else None
 
 
-def _most_retries(at: Situation) -> int:
-    return at.settings.reliability.escalation.max_retries_before_escalate
+def _most_retries(situation: Situation) -> int:
+    return situation.settings.reliability.escalation.max_retries_before_escalate
 
 
 # What the client gets at last
 
 
-def deliver(at: Situation) -> Deliver:
+def deliver(situation: Situation) -> Deliver:
     return Deliver()
 
 
-def deliver_earlier(at: Situation) -> DeliverEarlier:
+def deliver_earlier(situation: Situation) -> DeliverEarlier:
     """The second opinion failed: deliver the first reply, and don't ask again."""
-    assert at.exchange.doubted is not None
-    return DeliverEarlier(at.exchange.doubted)
+    assert situation.exchange.doubted is not None
+    return DeliverEarlier(situation.exchange.doubted)
 
 
-def deliver_if_wished(at: Situation) -> Step:
-    wished = at.settings.reliability.tool_validation.on_exhausted == "return_last"
-    return Deliver() if wished else error(at)
+def deliver_if_wished(situation: Situation) -> Step:
+    wished = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
+    return Deliver() if wished else error(situation)
 
 
-def error(at: Situation) -> Fail:
-    return Fail(error_of(at.exchange, at.verdict))
+def error(situation: Situation) -> Fail:
+    return Fail(error_of(situation.exchange, situation.verdict))
 
 
-def upstreams_answer(at: Situation) -> PassOn | Fail:
-    failed = at.failed
+def upstreams_answer(situation: Situation) -> PassOn | Fail:
+    failed = situation.failed
     if failed.status is None:  # the error came within a stream
         text = failed.body.decode("utf-8", "replace") or failed.message
-        return Fail(refusal(at.exchange, 400, failed.message, text))
+        return Fail(refusal(situation.exchange, 400, failed.message, text))
     # Some servers report a fault of the request with a 500; the client gets a 400.
     status = failed.status if failed.status < 500 else 400
     return PassOn(status, failed.headers, failed.body)

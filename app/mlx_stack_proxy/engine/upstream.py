@@ -145,10 +145,10 @@ class _Connector(aiohttp.TCPConnector):
     """aiohttp's connector, without idle connections that the server has closed or written to."""
 
     async def _get(self, key: Any, traces: Any) -> Connection | None:
-        while (found := await super()._get(key, traces)) is not None:
-            if not _has_news(found):
-                return found
-            found.close()
+        while (connection := await super()._get(key, traces)) is not None:
+            if not _has_news(connection):
+                return connection
+            connection.close()
         return None
 
 
@@ -167,8 +167,8 @@ class Upstream:
     """The connection pool to LiteLLM."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
-        self._base = settings.base_url.rstrip("/")
-        self._limit = settings.max_connections
+        self._base_url = settings.base_url.rstrip("/")
+        self._max_connections = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
@@ -176,7 +176,7 @@ class Upstream:
         """Return the session; made at first use, for it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=_Connector(limit=self._limit, keepalive_timeout=IDLE_SECONDS),
+                connector=_Connector(limit=self._max_connections, keepalive_timeout=IDLE_SECONDS),
                 skip_auto_headers=_AUTOMATIC,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -201,12 +201,12 @@ class Upstream:
         """
         if not _TARGET.fullmatch(target):
             raise BadTarget("the path is too long, or has characters that no URL has")
-        url = URL(self._base + target, encoded=True)
-        said = CIMultiDict((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers)
+        url = URL(self._base_url + target, encoded=True)
+        header_map = CIMultiDict((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers)
         if call_id is not None:
-            said[CALL_ID] = call_id
+            header_map[CALL_ID] = call_id
         try:
-            response = Response(await self._ask(method, url, said, content))
+            response = Response(await self._send_request(method, url, header_map, content))
         except (aiohttp.ClientError, OSError) as error:
             # In a variable, the error and this frame would refer to each other: test_garbage.py.
             raise self._failure(error) from error
@@ -233,20 +233,20 @@ class Upstream:
             self.reach.lost(failure.message)
         return failure
 
-    async def _ask(
+    async def _send_request(
         self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | None
     ) -> aiohttp.ClientResponse:
         """Send a request, and once more if it can't have arrived whole."""
-        ask = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
-        sent = aiohttp.UploadTracker()
+        request = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
+        upload = aiohttp.UploadTracker()
         try:
-            return await ask(data=content or None, upload_tracker=sent)
+            return await request(data=content or None, upload_tracker=upload)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if _is_written(sent):
+            if _is_written(upload):
                 raise
-        return await ask(data=content or None)
+        return await request(data=content or None)
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""
@@ -265,7 +265,7 @@ class Upstream:
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""
-        return await self.answers(self._base + _LIVENESS_PATH, seconds)
+        return await self.answers(self._base_url + _LIVENESS_PATH, seconds)
 
     async def aclose(self) -> None:
         await self.reach.close()
@@ -273,9 +273,9 @@ class Upstream:
             await self._session.close()
 
 
-def _is_written(sent: aiohttp.UploadTracker) -> bool:
+def _is_written(upload: aiohttp.UploadTracker) -> bool:
     """Whether a failed request was handed to the operating system whole."""
-    written = sent.upload_complete
+    written = upload.upload_complete
     return written.done() and written.exception() is None
 
 
@@ -288,9 +288,9 @@ _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
 
 def _unconnected(error: Exception, cause: BaseException) -> str:
     """Return why there is no connection: server off, no network, a bad name, TLS."""
-    for kind, said in _NO_CONNECTION:
+    for kind, reason in _NO_CONNECTION:
         if isinstance(error, kind) or isinstance(cause, kind):
-            return said
+            return reason
     if isinstance(cause, OSError) and cause.errno not in (None, errno.ECONNREFUSED):
         return f"no connection ({os.strerror(cause.errno)})"
     return "the connection was refused"

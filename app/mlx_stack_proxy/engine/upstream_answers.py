@@ -87,8 +87,8 @@ def window_in(text: str) -> int | None:
     """Return the context window in tokens that an overflow error names; None: it names none."""
     lower = text[:MAX_READ].lower().replace(",", "")
     for pattern in _WINDOW:
-        if found := pattern.search(lower):
-            return int(found[1])
+        if match := pattern.search(lower):
+            return int(match[1])
     return None
 
 
@@ -113,16 +113,19 @@ def failure_of_status(
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
     text = body[:MAX_READ].decode("utf-8", "replace")
-    came = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
+    failure = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
-        said, window = f"the prompt does not fit: {message}", window_in(text)
-        return replace(came, reason="context_overflow", message=said, window=window)
-    came = replace(came, message=_with(status, message), retry_after=_retry_after(headers))
+        sentence, window = f"the prompt does not fit: {message}", window_in(text)
+        return replace(failure, reason="context_overflow", message=sentence, window=window)
+    failure = replace(failure, message=_with(status, message), retry_after=_retry_after(headers))
     if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
-        return replace(came, message=_with(status, "a redirect, and none is followed"), final=True)
+        return replace(
+            failure, message=_with(status, "a redirect, and none is followed"), final=True
+        )
     if status in (401, 403) or _WRONG_KEY in text:
-        said = _with(status, "LiteLLM refused the API key")  # LiteLLM's message may quote the key
-        return replace(came, message=said, client_fault=not our_key, final=True)
+        # Our own words, for LiteLLM's message may quote the key.
+        sentence = _with(status, "LiteLLM refused the API key")
+        return replace(failure, message=sentence, client_fault=not our_key, final=True)
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
     client_fault = status < 500 and status not in _RETRYABLE
@@ -131,7 +134,9 @@ def failure_of_status(
     about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
     if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
         client_fault = False
-    return replace(came, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks)
+    return replace(
+        failure, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks
+    )
 
 
 def _with(status: int, message: str) -> str:
@@ -168,29 +173,29 @@ def completion_in(
     except ValueError:
         return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
-        said = f"no chat completion, but: {quoted_error(body)}"
-        return failure_inside(said, speaks_behind_result=speaks_behind_result)
+        message = f"no chat completion, but: {quoted_error(body)}"
+        return failure_inside(message, speaks_behind_result=speaks_behind_result)
     return completion
 
 
-def repetition_inside(what: str) -> LoopDetected | None:
+def repetition_inside(error_text: str) -> LoopDetected | None:
     """Return the loop for which LiteLLM ended a stream with this error; None: another error."""
-    if _REPETITION not in what.lower():
+    if _REPETITION not in error_text.lower():
         return None
-    return LoopDetected("generation", 100, f"LiteLLM ended the reply: {_one_line(what)}")
+    return LoopDetected("generation", 100, f"LiteLLM ended the reply: {_one_line(error_text)}")
 
 
-def failure_inside(what: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
+def failure_inside(error_text: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
     """Return the failure behind an error inside an answer of status 200.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`.
     """
-    said = _one_line(what)
-    if is_overflow(what):
-        window = window_in(what)
-        return UpstreamFailed("context_overflow", f"the prompt does not fit: {said}", window=window)
-    about_ours = speaks_behind_result and _OF_TEMPLATE.search(what.lower()) is not None
-    message = f"an error inside the answer: {said}"
+    line = _one_line(error_text)
+    if is_overflow(error_text):
+        window = window_in(error_text)
+        return UpstreamFailed("context_overflow", f"the prompt does not fit: {line}", window=window)
+    about_ours = speaks_behind_result and _OF_TEMPLATE.search(error_text.lower()) is not None
+    message = f"an error inside the answer: {line}"
     return UpstreamFailed("server_error", message, status=200, about_ours=about_ours)
 
 

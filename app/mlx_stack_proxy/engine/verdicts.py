@@ -159,8 +159,8 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
     """
     if not verdicts:
         return None
-    sure = [one for one in verdicts if not is_doubt(one)]
-    worst = min(sure or verdicts, key=lambda one: _SEVERITY.index(type(one)))
+    sure = [verdict for verdict in verdicts if not is_doubt(verdict)]
+    worst = min(sure or verdicts, key=lambda verdict: _SEVERITY.index(type(verdict)))
     if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.confirmable:
         return replace(worst, confirmable=False, confirmed=False)
     return worst

@@ -90,7 +90,7 @@ class Watch:
 
     def _begin(self) -> None:
         self._listener = self._loop.create_task(self._listen())
-        self._look()
+        self._on_timer()
 
     async def _listen(self) -> None:
         while True:
@@ -100,10 +100,10 @@ class Watch:
                 self._interrupt()
                 return
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         if self._tick is None:
             return
-        self._timer = self._loop.call_later(TICK_SECONDS, self._look)
+        self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
         verdict = self._tick(self._loop.time())
         if verdict is not None and self._verdict is None:
             self._verdict = verdict

@@ -52,7 +52,7 @@ class Breakers:
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
         """Take over the states that the store kept over a restart."""
-        self.health.update((t, known) for t, known in health.items() if known != HEALTHY)
+        self.health.update((tier, state) for tier, state in health.items() if state != HEALTHY)
 
     def passed_over(self, now: float) -> dict[str, float]:
         """Return the degraded tiers that requests skip now, with the end of their cool-down."""
@@ -64,7 +64,9 @@ class Breakers:
 
     def proven(self) -> frozenset[str]:
         """Return the tiers that have answered, failed at most once since, and aren't degraded."""
-        doubtful = [t for t, known in self.health.items() if known.failures > 1 or known.degraded]
+        doubtful = [
+            tier for tier, state in self.health.items() if state.failures > 1 or state.degraded
+        ]
         return frozenset(self._answered.difference(doubtful))
 
     def answers_again(self, tier: str, now: float) -> bool:

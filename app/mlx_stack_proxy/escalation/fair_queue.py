@@ -54,11 +54,11 @@ class FairQueue:
     """One tier's slots, and the tickets that wait for one."""
 
     def __init__(self, slots: int, shared: SharedLimit | None = None) -> None:
-        self.slots = slots  # how many tickets may hold one at once, within the common limit
+        self.slots = slots  # how many tickets may hold a slot at once, within the common limit
         self.shared = shared or SharedLimit()
         self.shared.add(self)
         self.in_use = 0  # tickets that hold a slot
-        self.waiting = 0  # tickets that wait for one
+        self.waiting = 0  # tickets that wait for a slot
         # Waiting sessions in the order of their turns, each with its tickets as they arrived.
         self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()
 
@@ -96,19 +96,19 @@ class FairQueue:
 
     def grant_next(self) -> None:
         """Grant a slot to the session whose turn it is; call it only while :attr:`could_grant`."""
-        session, own = self._turns.popitem(last=False)
-        ticket, _ = own.popitem(last=False)
-        if own:
-            self._turns[session] = own  # to the end: all other sessions come first
+        session, tickets = self._turns.popitem(last=False)
+        ticket, _ = tickets.popitem(last=False)
+        if tickets:
+            self._turns[session] = tickets  # to the end: all other sessions come first
         self.waiting -= 1
         self._grant(ticket)
 
     def _withdraw(self, ticket: Ticket) -> None:
-        own = self._turns.get(ticket.session)
-        if own is not None and ticket in own:
-            del own[ticket]
+        tickets = self._turns.get(ticket.session)
+        if tickets is not None and ticket in tickets:
+            del tickets[ticket]
             self.waiting -= 1
-            if not own:
+            if not tickets:
                 del self._turns[ticket.session]
 
     def _grant(self, ticket: Ticket) -> None:

@@ -53,8 +53,8 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
     first = candidates[0]
-    up = first not in view.passed_over and first not in view.closed
-    if up and fits(first, exchange.request, settings, view):
+    is_up = first not in view.passed_over and first not in view.closed
+    if is_up and fits(first, exchange.request, settings, view):
         return Start(first)  # the usual case, without a look at the other tiers
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
     # From the sticky tier on, no tier that fits is up: take the tiers before it as well.
@@ -65,10 +65,10 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     reason = ""
     if fitting[0] != first and not has_room(first, exchange.request, settings, view):
         reason = "context_overflow"
-    left = _open(fitting, settings, view)
-    if left[0] != fitting[0]:
+    open_tiers = _open(fitting, settings, view)
+    if open_tiers[0] != fitting[0]:
         reason = "budget_exceeded"
-    fitting = left
+    fitting = open_tiers
     for tier in fitting:
         if tier not in view.passed_over:
             passed = tier != fitting[0]
@@ -78,22 +78,22 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
 
 
 def relieved(
-    exchange: Exchange, settings: Settings, view: TierView, begin: Start, *, sustained: bool
+    exchange: Exchange, settings: Settings, view: TierView, chosen: Start, *, sustained: bool
 ) -> Start | None:
     """Return the start that relieves this machine of a complex request while memory is short.
 
-    It is the first tier after ``begin`` that is not on this machine. ``sustained``: memory has been
-    short for long enough. None: it hasn't, the request isn't complex, the client named a tier by
-    header or forbids escalation, or no such tier can take the request now.
+    It is on the first tier after ``chosen``'s that is not on this machine. ``sustained``: memory
+    has been short for long enough. None: it hasn't, the request isn't complex, the client named a
+    tier by header or forbids escalation, or no such tier can take the request now.
     """
     if not sustained or not _is_complex(exchange.request, settings):
         return None
     tiers = exchange.route.tiers
     if exchange.controls.tier is not None or not may_escalate(exchange, settings):
         return None
-    if begin.tier not in tiers or not settings.tiers[begin.tier].local:
+    if chosen.tier not in tiers or not settings.tiers[chosen.tier].local:
         return None
-    for tier in tiers[tiers.index(begin.tier) + 1 :]:
+    for tier in tiers[tiers.index(chosen.tier) + 1 :]:
         if settings.tiers[tier].local or tier in view.passed_over or tier in view.closed:
             continue
         if fits(tier, exchange.request, settings, view):
@@ -114,10 +114,10 @@ def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]
     If the first tier is closed, cloud tiers are left out: the tokens that a budget saves must not
     be spent on the cloud.
     """
-    left = [tier for tier in tiers if tier not in view.closed]
-    if left and left[0] != tiers[0]:
-        left = [tier for tier in left if settings.tiers[tier].local]
-    return left or list(tiers)
+    open_tiers = [tier for tier in tiers if tier not in view.closed]
+    if open_tiers and open_tiers[0] != tiers[0]:
+        open_tiers = [tier for tier in open_tiers if settings.tiers[tier].local]
+    return open_tiers or list(tiers)
 
 
 def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
@@ -132,9 +132,9 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
         return None
     first = exchange.route.first
     for tier in exchange.route.cheaper:
-        away = not settings.tiers[tier].local and tier not in exchange.route.tiers
-        out = away or tier in view.passed_over or tier in view.closed
-        if not out and fits(tier, exchange.request, settings, view):
+        forbidden_cloud = not settings.tiers[tier].local and tier not in exchange.route.tiers
+        unusable = forbidden_cloud or tier in view.passed_over or tier in view.closed
+        if not unusable and fits(tier, exchange.request, settings, view):
             return Start(tier, "budget_exceeded" if tier != first else "")
     return None
 
@@ -161,15 +161,18 @@ def following(
     return alive or later
 
 
-def larger(exchange: Exchange, settings: Settings, view: TierView, said: int | None) -> str | None:
+def larger(
+    exchange: Exchange, settings: Settings, view: TierView, named_window: int | None
+) -> str | None:
     """Return the next tier whose context window is larger than the present tier's.
 
-    ``said``: the present tier's window in tokens, if its error names it; else the setting counts.
+    ``named_window``: the present tier's window in tokens, as its error names it; None: the setting
+    counts.
     """
-    given = window(exchange.tier, settings, TierView())
-    here = min(given, said or given)
-    found = following(exchange, settings, view)
-    return next((tier for tier in found if window(tier, settings, view) > here), None)
+    configured = window(exchange.tier, settings, TierView())
+    present = min(configured, named_window or configured)
+    later = following(exchange, settings, view)
+    return next((tier for tier in later if window(tier, settings, view) > present), None)
 
 
 def may_escalate(exchange: Exchange, settings: Settings) -> bool:
@@ -179,9 +182,9 @@ def may_escalate(exchange: Exchange, settings: Settings) -> bool:
 
 def window(tier: str, settings: Settings, view: TierView) -> int:
     """Return a tier's context window in tokens: the setting, or what its errors said if smaller."""
-    known = settings.tiers.get(tier)
-    given = known.context_window if known is not None else 0
-    return min(given, view.windows.get(tier, given))
+    tier_settings = settings.tiers.get(tier)
+    configured = tier_settings.context_window if tier_settings is not None else 0
+    return min(configured, view.windows.get(tier, configured))
 
 
 def fits(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
@@ -196,24 +199,28 @@ def has_room(tier: str, request: Request, settings: Settings, view: TierView) ->
 
 def needs(request: Request) -> frozenset[str]:
     """Return the abilities (of :data:`ABILITIES`) that a request asks of a model."""
-    found = set()
+    abilities = set()
     if request.tools and request.body.get("tool_choice") != "none":
-        found.add("tools")
+        abilities.add("tools")
     if request.body.get("response_format"):
-        found.add("response_format")
+        abilities.add("response_format")
     if any(map(_has_image, request.body["messages"])):
-        found.add("images")
-    return frozenset(found)
+        abilities.add("images")
+    return frozenset(abilities)
 
 
 def able(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the abilities that a request needs."""
-    known = settings.tiers[tier]
+    config = settings.tiers[tier]
     learned = view.lacks.get(tier)
-    if not learned and False not in (known.tools, known.images, known.response_format):
+    if not learned and False not in (
+        config.tools,
+        config.images,
+        config.response_format,
+    ):
         return True  # the usual case, without a look at the request
-    lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
-    lacks |= {ability for ability in learned or () if getattr(known, ability) == "auto"}
+    lacks = {ability for ability in ABILITIES if getattr(config, ability) is False}
+    lacks |= {ability for ability in learned or () if getattr(config, ability) == "auto"}
     return needs(request).isdisjoint(lacks)
 
 
@@ -231,9 +238,9 @@ def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view:
     It is the tier with the largest window of those that have the abilities, or else of all.
     """
     request = exchange.request
-    found = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
-    if has_room(found[0], request, settings, view):  # no tier has the abilities
-        return Start(found[0])
-    best = max(found, key=lambda tier: window(tier, settings, view))
+    candidates = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
+    if has_room(candidates[0], request, settings, view):  # no tier has the abilities
+        return Start(candidates[0])
+    best = max(candidates, key=lambda tier: window(tier, settings, view))
     short = best != tiers[0] and not has_room(tiers[0], request, settings, view)
     return Start(best, "context_overflow" if short else "")

@@ -30,9 +30,9 @@ class LearnedLimits:
         until = now + FORGET_SECONDS
         if failure.reason == "context_overflow":
             # An error that names no window says only that it is smaller than this prompt.
-            found = failure.window or request.prompt_tokens - 1
-            known = self.windows(now).get(tier, found)
-            self._windows[tier] = (min(found, known), until)
+            window = failure.window or request.prompt_tokens - 1
+            known_window = self.windows(now).get(tier, window)
+            self._windows[tier] = (min(window, known_window), until)
         # A server in trouble may say anything; one that refuses the request knows what it can't do.
         status = failure.status or 0
         if failure.lacks and (400 <= status < 500 or status == _NOT_IMPLEMENTED):
@@ -40,16 +40,16 @@ class LearnedLimits:
 
     def windows(self, now: float) -> Mapping[str, int]:
         """Return the learned context windows in tokens, by tier."""
-        known = self._windows.items()
-        return {tier: tokens for tier, (tokens, until) in known if _lasts(until, now)}
+        entries = self._windows.items()
+        return {tier: tokens for tier, (tokens, until) in entries if _lasts(until, now)}
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
         """Return the abilities (of ``ladder.ABILITIES``) that tiers lack, by tier."""
-        found: dict[str, frozenset[str]] = {}
+        by_tier: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
             if _lasts(until, now):
-                found[tier] = found.get(tier, frozenset()) | {ability}
-        return found
+                by_tier[tier] = by_tier.get(tier, frozenset()) | {ability}
+        return by_tier
 
 
 def _lasts(until: float, now: float) -> bool:

@@ -64,18 +64,18 @@ class Recovery:
         await self._background.close()
 
     def _url(self, tier: str) -> str | None:
-        known = self._tiers.get(tier)
-        return known.health_url if known is not None else None
+        tier_settings = self._tiers.get(tier)
+        return tier_settings.health_url if tier_settings is not None else None
 
     async def _watch(self, tier: str) -> None:
         try:
-            await self._wait_for(tier)
+            await self._wait_for_recovery(tier)
         except Exception as error:
             log.fault("comeback_fault", error)
         finally:
             self.watched.discard(tier)
 
-    async def _wait_for(self, tier: str) -> None:
+    async def _wait_for_recovery(self, tier: str) -> None:
         gone = False  # the server has taken no connection
         while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
             health = await self._upstream.health(url, HEALTH_SECONDS)
@@ -83,6 +83,6 @@ class Recovery:
                 if gone:
                     self._states.answers_again(tier)
                 if gone or not self._states.cooling(tier):
-                    return  # its calls fail, not the server; or the next request is the probe
+                    return  # its calls fail though it answers; or the next request is the probe
             gone = gone or health == "gone"
             await asyncio.sleep(INTERVAL_SECONDS)

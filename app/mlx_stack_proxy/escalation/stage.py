@@ -16,9 +16,9 @@ from ..settings import Settings
 from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
 
-# A missing usage means something after so many replies with the server's own usage,
+# A reply without the server's own usage is suspect only if so many replies of the tier had one,
 MIN_OWN = 10
-# and after so many for each run of replies without it.
+# and so many for each run of replies without one.
 OWN_FOR_EACH_RUN = 10
 # A server's death ends the replies of all its clients, which makes a run. A longer run than this
 # means that the server sends no usage any more.
@@ -52,24 +52,26 @@ class _Usages:
     """Records who counted the tokens of a tier's replies: the server itself, or LiteLLM."""
 
     def __init__(self) -> None:
-        # Replies that the server counted; runs of replies that LiteLLM counted, and the length of
-        # the current run; replies in this run that the server counted.
-        self._own = self._runs = self._run = self._between = 0
+        # _own_usages: replies that the server counted. _runs: runs of replies that LiteLLM counted.
+        # _run_length: such replies in the present run; 0: no run. _own_in_run: replies that the
+        # server counted since that run began.
+        self._own_usages = self._runs = self._run_length = self._own_in_run = 0
 
     def record(self, counted_by_litellm: bool) -> bool:
         """Record a reply. Return whether its usage shows that the server has died."""
         if not counted_by_litellm:
-            self._own += 1
-            self._between += 1
-            if self._between >= self._run:  # a death leaves fewer good replies than bad ones
-                self._run = self._between = 0
+            self._own_usages += 1
+            self._own_in_run += 1
+            # As a server dies, bad replies outnumber the good ones; otherwise the run is over.
+            if self._own_in_run >= self._run_length:
+                self._run_length = self._own_in_run = 0
             return False
-        self._run += 1
-        if self._run == 1:
+        self._run_length += 1
+        if self._run_length == 1:
             self._runs += 1
-        if self._run > LONGEST_RUN:
-            self._own = self._runs = 0
-        return self._own >= MIN_OWN and self._own >= self._runs * OWN_FOR_EACH_RUN
+        if self._run_length > LONGEST_RUN:
+            self._own_usages = self._runs = 0
+        return self._own_usages >= MIN_OWN and self._own_usages >= self._runs * OWN_FOR_EACH_RUN
 
 
 class _State(StageState):

@@ -77,7 +77,7 @@ class TierQueues:
         self._local = SharedLimit()
         # A removed tier keeps its queue: an exchange that began with the tier may still run.
         self._queues: dict[str, TierQueue] = {}
-        self._shown: list[str] = []  # the tiers of the present settings
+        self._tier_names: list[str] = []  # the tiers of the present settings
         self.adapt(tiers)
 
     def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
@@ -88,7 +88,7 @@ class TierQueues:
                 self._queues[name] = TierQueue(tier, self._local if tier.local else None)
             else:
                 queue.adapt(tier)
-        self._shown = list(tiers)
+        self._tier_names = list(tiers)
 
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
@@ -115,5 +115,5 @@ class TierQueues:
 
     def readings(self) -> list[tuple[str, int, int]]:
         """Return each tier's name, its slots in use, and the number of waiting requests."""
-        found = ((name, self._queues[name]) for name in self._shown)
-        return [(name, queue.in_use, queue.waiting) for name, queue in found]
+        queues = ((name, self._queues[name]) for name in self._tier_names)
+        return [(name, queue.in_use, queue.waiting) for name, queue in queues]

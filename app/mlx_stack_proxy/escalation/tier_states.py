@@ -47,8 +47,10 @@ class TierStates:
 
     async def restore(self) -> None:
         """Load the breakers that the store has kept. Raises ``StoreError``."""
-        known = await self._store.breakers()
-        self._breakers.restore({t: state for t, state in known.items() if t in self._tiers})
+        states = await self._store.breakers()
+        self._breakers.restore(
+            {tier: state for tier, state in states.items() if tier in self._tiers}
+        )
 
     def view(self) -> TierView:
         """Return what is known now, for the ladder's rules."""
@@ -92,9 +94,9 @@ class TierStates:
         return "tier_degraded", {"seconds": state.cooldown}
 
     def _succeeded(self, tier: str) -> Event | None:
-        known = tier in self._breakers.health
+        was_failing = tier in self._breakers.health
         recovered = self._breakers.succeeded(tier, self._clock())
-        if known:
+        if was_failing:
             self._journal.set_breaker(tier, HEALTHY)
         if not recovered:
             return None

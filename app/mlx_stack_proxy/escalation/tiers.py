@@ -48,10 +48,10 @@ def named_tier(model: str, settings: Settings) -> str | None:
 
 def named_by_client(model: str, header_tier: str | None, settings: Settings) -> str | None:
     """Return the tier that the client chose itself; None if it left the choice to the proxy."""
-    asked = model if header_tier is None else header_tier
-    if asked == AUTO or not asked:
+    choice = model if header_tier is None else header_tier
+    if choice == AUTO or not choice:
         return None
-    return named_tier(asked, settings) or _tier_of(asked, settings)
+    return named_tier(choice, settings) or _tier_of(choice, settings)
 
 
 def _tier_of(model: str, settings: Settings) -> str | None:
@@ -74,13 +74,13 @@ def route(
     :class:`NoSuchTier`.
     """
     if header_tier is not None:
-        named = named_tier(header_tier, settings)
-        if named is None:
-            known = ", ".join([AUTO, *settings.tiers])
+        tier = named_tier(header_tier, settings)
+        if tier is None:
+            names = ", ".join([AUTO, *settings.tiers])
             raise NoSuchTier(
-                f"unknown tier {header_tier[:64]!r}; known: {known}", "X-MLX-Stack-Tier"
+                f"unknown tier {header_tier[:64]!r}; known: {names}", "X-MLX-Stack-Tier"
             )
-        return _forward(named, "X-MLX-Stack-Tier", cloud, listed, settings)
+        return _forward(tier, "X-MLX-Stack-Tier", cloud, listed, settings)
     start = named_tier(model, settings) or _tier_of(model, settings)
     if start is not None:
         return _forward(start, "model", cloud, listed, settings)
@@ -116,14 +116,20 @@ def _forward(
             f"tier {start!r} is not on this machine, and only local ones may be", param
         )
     consent = settings.reliability.escalation.cloud_fallback
-    enter = allowed and consent is not None and consent.enabled
-    named = [start] if allowed or settings.tiers[start].local else []
-    tiers = named + [name for name in later if settings.tiers[name].local or enter]
-    known = [n for n in tiers if listed is None or is_listed(settings.tiers[n].model, listed)]
-    direct = {n for n in tiers if enter and n not in known and not settings.tiers[n].local}
-    if not (known or tiers):
+    may_enter_cloud = allowed and consent is not None and consent.enabled
+    start_tiers = [start] if allowed or settings.tiers[start].local else []
+    tiers = start_tiers + [name for name in later if settings.tiers[name].local or may_enter_cloud]
+    listed_tiers = [
+        tier for tier in tiers if listed is None or is_listed(settings.tiers[tier].model, listed)
+    ]
+    direct = {
+        tier
+        for tier in tiers
+        if may_enter_cloud and tier not in listed_tiers and not settings.tiers[tier].local
+    }
+    if not (listed_tiers or tiers):
         raise NoSuchTier("no tier of this machine is left for this request", param)
-    reachable = [n for n in tiers if n in known or n in direct]
+    reachable = [tier for tier in tiers if tier in listed_tiers or tier in direct]
     # If LiteLLM lists none of them, ask for the first all the same: its error says it best.
     reachable = reachable or tiers[:1]
     cheaper = _cheaper(reachable[0], listed, settings)
@@ -143,9 +149,9 @@ def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> 
     return tuple(t for t in tiers if listed is None or is_listed(settings.tiers[t].model, listed))
 
 
-def cloud_allowed(asked: bool, settings: Settings) -> bool:
-    """Whether a request may leave this machine. ``asked``: whether the client allows it."""
-    return asked and settings.reliability.escalation.cloud
+def cloud_allowed(client_allows: bool, settings: Settings) -> bool:
+    """Whether a request may leave this machine: the client and the operator must allow it."""
+    return client_allows and settings.reliability.escalation.cloud
 
 
 def is_local_model(model: str, settings: Settings) -> bool:

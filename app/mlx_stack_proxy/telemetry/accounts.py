@@ -45,13 +45,13 @@ def tier_label(exchange: Exchange) -> str:
 def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
     """Return what an ended exchange adds to the hour's counters; record its last events."""
     try:
-        found = counts_of(exchange, outcome)
+        by_tier = counts_of(exchange, outcome)
         record_events(services, exchange, _told_of_end(exchange, outcome))
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return {}
     hour, agent = hour_of(services.wall_clock()), exchange.request.agent
-    return {HourKey(hour, agent, tier): counts for tier, counts in found.items()}
+    return {HourKey(hour, agent, tier): counts for tier, counts in by_tier.items()}
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
@@ -102,10 +102,10 @@ def note_step(services: Services, exchange: Exchange, step: Step) -> None:
             _exhausted(services, exchange, step.error)
 
 
-def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
-    """Record that the exchange has moved from the tier ``before`` to its present tier."""
-    services.metrics.escalations.labels(before, exchange.tier, reason).inc()
-    detail = {"from": before, "to": exchange.tier, "reason": reason}
+def note_escalated(services: Services, exchange: Exchange, from_tier: str, reason: str) -> None:
+    """Record that the exchange has moved from ``from_tier`` to its present tier."""
+    services.metrics.escalations.labels(from_tier, exchange.tier, reason).inc()
+    detail = {"from": from_tier, "to": exchange.tier, "reason": reason}
     record_events(services, exchange, [("escalated", detail)])
 
 
@@ -153,8 +153,8 @@ def record_events(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Record an exchange's events, each as (kind, detail), for the post-mortem."""
-    who = (exchange.id, exchange.session.hash, exchange.request.agent)
-    record_events_of(services, who, exchange.tier, events)
+    requester = (exchange.id, exchange.session.hash, exchange.request.agent)
+    record_events_of(services, requester, exchange.tier, events)
 
 
 def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:
@@ -164,15 +164,15 @@ def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:
 
 def record_events_of(
     services: Services,
-    who: tuple[str, str, str],
+    requester: tuple[str, str, str],
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
     """Record a request's events, each as (kind, detail).
 
-    ``who``: its id, its session's hash, its agent; each "" for an event of no request.
+    ``requester``: the request's id, its session's hash, its agent; each "" without a request.
     """
-    request_id, session, agent = who
+    request_id, session, agent = requester
     common = {
         "time": services.wall_clock(),
         "request_id": request_id,
@@ -180,9 +180,9 @@ def record_events_of(
         "agent": agent,
         "tier": tier,
     }
-    kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
-    services.journal.add(kept)
-    for event in kept:
+    records = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+    services.journal.add(records)
+    for event in records:
         if services.notifier is not None:
             services.notifier.told(event)
         if counter := _COUNTED.get(str(event["kind"])):
@@ -214,15 +214,15 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     metrics.requests.labels(tier, outcome).inc()
     metrics.count_agent(exchange.request.agent, outcome)
     metrics.request.labels(tier).observe(seconds)
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
     if failed:
-        said["failed"] = failed
+        fields["failed"] = failed
     if exchange.escalated_from:
-        said["escalated_from"] = exchange.escalated_from
-        said["reason"] = exchange.escalation_reason
+        fields["escalated_from"] = exchange.escalated_from
+        fields["reason"] = exchange.escalation_reason
     if repairs := exchange.reply_notes.get("Repairs"):
-        said["repairs"] = repairs
+        fields["repairs"] = repairs
     log.get().info(
         "exchange",
         request_id=exchange.id,
@@ -233,5 +233,5 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
         retries=exchange.retries,
         stream=exchange.request.stream,
         seconds=round(seconds, 4),
-        **said,
+        **fields,
     )

@@ -53,7 +53,7 @@ def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
     }
     if not shares:
         return None
-    tool = max(shares, key=lambda one: shares[one][0] / shares[one][1])
+    tool = max(shares, key=lambda name: shares[name][0] / shares[name][1])
     wrong, calls = shares[tool]
     says = f"{tier.name} gets {tool} wrong in {wrong:,.0f} of {calls:,.0f} calls"
     retries = settings.reliability.tool_validation.max_retries
@@ -64,11 +64,13 @@ def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
 
 
 def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
-    asked = tier["attempts"] - tier["retries"]
-    if asked < ENOUGH or tier["left"] / asked <= MOSTLY:
+    requests = tier["attempts"] - tier["retries"]
+    if requests < ENOUGH or tier["left"] / requests <= MOSTLY:
         return None
     why = next(iter(labels(tier.sums, "left")), "").replace("_", " ")
-    says = f"{tier.name} was left in {tier['left']:,.0f} of {asked:,.0f} requests, mostly for {why}"
+    says = (
+        f"{tier.name} was left in {tier['left']:,.0f} of {requests:,.0f} requests, mostly for {why}"
+    )
     return _start_higher(tier, says)
 
 
@@ -90,12 +92,12 @@ def limit_that_cuts(tier: Tier, settings: Settings) -> Advice | None:
     replies, cut = tier["turns"], tier["replies_cut"]
     if replies < ENOUGH or cut / replies <= SELDOM:
         return None
-    most = settings.reliability.token_budget.max_output_tokens
-    says = f"{cut:,.0f} of {replies:,.0f} replies of {tier.name} reached the limit of {most:,}"
+    limit = settings.reliability.token_budget.max_output_tokens
+    says = f"{cut:,.0f} of {replies:,.0f} replies of {tier.name} reached the limit of {limit:,}"
     return Advice(
         f"{says} tokens.",
         "reliability.token_budget.max_output_tokens",
-        f"max_output_tokens: {2 * most}",
+        f"max_output_tokens: {2 * limit}",
     )
 
 
@@ -125,15 +127,15 @@ RULES: Final[tuple[Rule, ...]] = (
 def advice(by_tier: Mapping[str, Sums], settings: Settings) -> list[dict[str, Any]]:
     """Return advice as JSON for tiers that the settings still have, in the chain's order."""
     chain = settings.reliability.escalation.chain
-    found = []
+    entries = []
     for name in dict.fromkeys([*chain, *settings.tiers]):
         after = chain[chain.index(name) + 1 :] if name in chain else ()
         tier = Tier(name, by_tier.get(name, {}), after)
         for rule in RULES:
-            if (said := rule(tier, settings)) is not None:
-                parts = {"says": said.says, "setting": said.setting, "line": said.line}
-                found.append({"rule": rule.__name__, "tier": name, **parts})
-    return found
+            if (tip := rule(tier, settings)) is not None:
+                parts = {"says": tip.says, "setting": tip.setting, "line": tip.line}
+                entries.append({"rule": rule.__name__, "tier": name, **parts})
+    return entries
 
 
 def _start_higher(tier: Tier, says: str) -> Advice | None:

@@ -46,19 +46,19 @@ def agent_name(headers: Mapping[str, str], key_label: str, *, shown: bool) -> st
     return name if shown else f"agent-{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
-def _of_session(given: str) -> str:
-    return "" if not given or _UUID.fullmatch(given.strip()) else _short(given)
+def _of_session(header: str) -> str:
+    return "" if not header or _UUID.fullmatch(header.strip()) else _short(header)
 
 
 @lru_cache(256)  # an agent sends the same header with every request
 def _product(user_agent: str) -> str:
-    found = _PRODUCT.match(user_agent)
-    if found is None:
+    match = _PRODUCT.match(user_agent)
+    if match is None:
         return ""
-    product = "-".join(part for part in found.groups() if part).lower()
+    product = "-".join(part for part in match.groups() if part).lower()
     return _KNOWN_AS.get(product) or _short(product)
 
 
-def _short(given: str) -> str:
+def _short(name: str) -> str:
     """Make a name safe for a log line, a table's column and a shell command."""
-    return _ODD.sub("-", given[: 4 * MOST_CHARACTERS]).strip("-")[:MOST_CHARACTERS]
+    return _ODD.sub("-", name[: 4 * MOST_CHARACTERS]).strip("-")[:MOST_CHARACTERS]

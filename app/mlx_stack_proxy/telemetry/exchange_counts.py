@@ -83,13 +83,13 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
     for attempt in exchange.attempts:
         row = rows[OTHER if passes_through else attempt.tier]
         _add_attempt(row, attempt, offered)
-    for before, after in pairwise(exchange.attempts):
-        row = rows[OTHER if passes_through else before.tier]
-        if before.tier == after.tier:
+    for earlier, later in pairwise(exchange.attempts):
+        row = rows[OTHER if passes_through else earlier.tier]
+        if earlier.tier == later.tier:
             row["retries"] += 1
         else:
             row["left"] += 1
-            row[f"left:{before.reason}"] += 1
+            row[f"left:{earlier.reason}"] += 1
     for ended in exchange.outcomes:
         if ended.waited > AT_ONCE or not ended.placed:
             row = rows[ended.tier]

@@ -68,12 +68,12 @@ class FailureCapture:
         ``keys``: never written. ``report``: called with ``name`` for each fault.
         """
         self._folder = Path(folder).expanduser()
-        self._most = most_bytes // 2  # in each of the two files
+        self._max_file_bytes = most_bytes // 2  # in each of the two files
         self._keys = tuple(key for key in keys if len(key) >= SHORTEST_KEY)
         self._report = report
         self._worker: Worker | None = None
         self._waiting = 0  # exchanges that the thread has not written yet
-        self._said = RateLimit()  # of the log's lines about faults
+        self._log_limit = RateLimit()  # of the log's lines about faults
 
     def start(self) -> None:
         self._worker = Worker("mlx-stack-capture")
@@ -98,30 +98,30 @@ class FailureCapture:
         written = self._worker.do(functools.partial(self._write, records, keys))
         written.add_done_callback(self._written)
 
-    def _written(self, written: asyncio.Future[None]) -> None:
+    def _written(self, write: asyncio.Future[None]) -> None:
         self._waiting -= 1
-        if isinstance(error := written.exception(), Exception):
+        if isinstance(error := write.exception(), Exception):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         self._report(self.name)
-        if self._said.allows(type(error).__name__):
+        if self._log_limit.allows(type(error).__name__):
             reason = error.strerror if isinstance(error, OSError) else None
             log.fault("capture_fault", error, reason=reason or str(error), said="once a minute")
 
     # In the thread
 
     def _write(self, records: list[dict[str, Any]], keys: Sequence[str]) -> None:
-        lines = (orjson.dumps(_json(one, keys)) for one in records)
+        lines = (orjson.dumps(_json(record, keys)) for record in records)
         data = b"".join(_without_keys(line, keys) + b"\n" for line in lines)
-        if len(data) > self._most:
+        if len(data) > self._max_file_bytes:
             raise OSError(f"{len(data)} bytes of one exchange are more than a file may hold")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)  # the workers of one proxy share the files
             path = self._folder / FILE
-            if path.exists() and path.stat().st_size + len(data) > self._most:
+            if path.exists() and path.stat().st_size + len(data) > self._max_file_bytes:
                 path.replace(self._folder / OLD_FILE)
             _append(path, data)
         finally:
@@ -215,13 +215,13 @@ def _append(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(path, "ab", buffering=0, opener=lambda name, _: os.open(name, flags, 0o600)) as file:
         os.fchmod(file.fileno(), 0o600)
-        before = os.fstat(file.fileno()).st_size
-        left = memoryview(data)
+        old_size = os.fstat(file.fileno()).st_size
+        unwritten = memoryview(data)
         try:
-            while left:
-                left = left[os.write(file.fileno(), left) :]
+            while unwritten:
+                unwritten = unwritten[os.write(file.fileno(), unwritten) :]
         except OSError:
-            file.truncate(before)
+            file.truncate(old_size)
             raise
 
 
@@ -237,7 +237,7 @@ def _json(record: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 def _without_key_fields(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_key_fields(one) for one in value]
+        return [_without_key_fields(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {k: _without_key_fields(v) for k, v in value.items() if not _KEY_FIELD.search(k)}
@@ -247,32 +247,32 @@ def _reply(
     response: _Recorded | None, verdict: Verdict | None, keys: Sequence[str]
 ) -> dict[str, Any]:
     """Return a reply as ``replay`` reads it: the bytes from the wire, and why the call failed."""
-    said: dict[str, Any] = {}
+    reply: dict[str, Any] = {}
     streamed = False
     if response is not None:
         streamed = any(
             k == b"content-type" and b"event-stream" in v.lower() for k, v in response.headers
         )
-        said = {} if streamed and response.status < 400 else {"status": response.status}
+        reply = {} if streamed and response.status < 400 else {"status": response.status}
         kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
-        said["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
+        reply["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
         name = "stream" if streamed and response.status < 400 else "body"
         raw = _without_keys(b"".join(response.parts), keys)  # before base64 hides them
         try:
-            said[name] = raw.decode()
+            reply[name] = raw.decode()
         except UnicodeDecodeError:
-            said[f"{name}_base64"] = base64.b64encode(raw).decode()
+            reply[f"{name}_base64"] = base64.b64encode(raw).decode()
         if response.cut_off:
-            said["cut_off"] = True
+            reply["cut_off"] = True
     if isinstance(verdict, UpstreamFailed):
-        said["failed"] = _failure(verdict)
-    return said
+        reply["failed"] = _failure(verdict)
+    return reply
 
 
 def _failure(verdict: UpstreamFailed) -> Mapping[str, Any]:
-    fields = ("reason", "message", "status", "client_fault", "final", "retry_after")
-    said = {name: getattr(verdict, name) for name in fields} | {"refused": verdict.unreachable}
-    return {**said, "about_ours": True} if verdict.about_ours else said
+    names = ("reason", "message", "status", "client_fault", "final", "retry_after")
+    failure = {name: getattr(verdict, name) for name in names} | {"refused": verdict.unreachable}
+    return {**failure, "about_ours": True} if verdict.about_ours else failure
 
 
 def _without_keys(line: bytes, keys: Sequence[str]) -> bytes:

@@ -28,8 +28,9 @@ class Journal:
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
-        self._next: asyncio.Future[None] | None = None  # done when these are written
-        self._current: asyncio.Future[None] | None = None  # done when the running call has ended
+        self._next_write: asyncio.Future[None] | None = None  # done when these are written
+        # Done when the running call to the store has ended.
+        self._current_write: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
@@ -50,27 +51,27 @@ class Journal:
 
     async def written(self) -> None:
         """Wait until the store has written, or failed to write, all that was recorded so far."""
-        last = self._next or self._current
+        last = self._next_write or self._current_write
         if last is not None:
             await asyncio.shield(last)
 
     def _write_soon(self) -> None:
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
+        if self._next_write is None:
+            self._next_write = asyncio.get_running_loop().create_future()
             if self._task is None:
                 self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        while self._next is not None:
-            done = self._current = self._next
+        while self._next_write is not None:
+            done = self._current_write = self._next_write
             change = Change(counts=self._counts, breakers=self._breakers, events=self._events)
-            self._next, self._events, self._counts, self._breakers = None, [], {}, {}
+            self._next_write, self._events, self._counts, self._breakers = None, [], {}, {}
             try:
                 await self._write_down(change)
             except Exception as error:  # uncaught, it would leave `written` waiting for ever
                 log.fault("journal_fault", error)
             finally:
-                self._current = None
+                self._current_write = None
                 done.set_result(None)
         self._task = None
 

@@ -97,8 +97,8 @@ def _configure_libraries(
 
 
 def _add_request_id(_: Any, __: str, event: Any) -> Any:
-    if found := request_id.get():
-        event.setdefault("request_id", found)
+    if current_id := request_id.get():
+        event.setdefault("request_id", current_id)
     return event
 
 
@@ -130,5 +130,5 @@ def get() -> Any:
 def fault(event: str, error: BaseException, **fields: Any) -> None:
     """Log an error of our own by its type and place, for its message could quote a prompt."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    at = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
-    get().error(event, error=type(error).__name__, at=at, **fields)
+    places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    get().error(event, error=type(error).__name__, at=places, **fields)

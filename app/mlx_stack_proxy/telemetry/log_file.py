@@ -26,20 +26,20 @@ class LogFile:
         """Open or make the file. Raises :class:`OSError`."""
         self._path = path
         self._max_bytes = max_bytes
-        self._kept = kept
-        self._written = 0  # bytes since the last look at the file's size
+        self._kept_files = kept
+        self._written_bytes = 0  # bytes since the last look at the file's size
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._handle = _open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        self._look()
+        self._rotate_if_full()
 
     def write(self, text: str) -> int:
         data = text.encode("utf-8", "backslashreplace")
         while data:
-            done = os.write(self._handle, data)
-            self._written += done
-            data = data[done:]
-        if self._written >= min(LOOK_AFTER, self._max_bytes):
-            self._look()
+            written = os.write(self._handle, data)
+            self._written_bytes += written
+            data = data[written:]
+        if self._written_bytes >= min(LOOK_AFTER, self._max_bytes):
+            self._rotate_if_full()
         return len(text)
 
     def flush(self) -> None:
@@ -51,19 +51,19 @@ class LogFile:
     def fileno(self) -> int:
         return self._handle
 
-    def _look(self) -> None:
+    def _rotate_if_full(self) -> None:
         """If the file is full, move its content to ``path.1``."""
-        self._written = 0
+        self._written_bytes = 0
         with contextlib.suppress(OSError):  # e.g. a full disk: the log goes on in this file
             fcntl.flock(self._handle, fcntl.LOCK_EX)
             try:
                 if os.fstat(self._handle).st_size >= self._max_bytes:
-                    self._set_aside()
+                    self._rotate()
             finally:
                 fcntl.flock(self._handle, fcntl.LOCK_UN)
 
-    def _set_aside(self) -> None:
-        for number in range(self._kept - 1, 0, -1):
+    def _rotate(self) -> None:
+        for number in range(self._kept_files - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
         with os.fdopen(os.dup(self._handle), "rb") as full:

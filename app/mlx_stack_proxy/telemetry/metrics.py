@@ -111,14 +111,16 @@ class Metrics:
         ``agents``: include those with agents' names, which not everybody may see.
         """
         hidden = () if agents else ("mlx_stack_agent_requests",)
-        return generate_latest(SimpleNamespace(collect=lambda: self._shown(hidden)))
+        return generate_latest(SimpleNamespace(collect=lambda: self._families(hidden)))
 
-    def _shown(self, hidden: Collection[str]) -> Iterator[Metric]:
+    def _families(self, hidden: Collection[str]) -> Iterator[Metric]:
         """Yield the registry's metrics, without the samples that tell when a counter was made."""
         for family in self.registry.collect():
             if family.name in hidden:
                 continue
-            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            family.samples = [
+                sample for sample in family.samples if not sample.name.endswith("_created")
+            ]
             yield family
 
 

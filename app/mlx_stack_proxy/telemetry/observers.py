@@ -44,49 +44,49 @@ Report = Callable[[str, Exception], None]
 class Observers(Observer):
     """Several observers as one; a fault of one reaches neither the others nor the exchange."""
 
-    def __init__(self, made: Sequence[Observer], report: Report) -> None:
-        self._made = list(made)
+    def __init__(self, observers: Sequence[Observer], report: Report) -> None:
+        self._observers = list(observers)
         self._report = report
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
-        for one in self._made[:]:
-            with self._guarded(one):
-                headers = one.call_begins(tier, headers)
+        for observer in self._observers[:]:
+            with self._guarded(observer):
+                headers = observer.call_begins(tier, headers)
         return headers
 
     def answered(self, response: Response) -> None:
-        for one in self._made[:]:
-            with self._guarded(one):
-                one.answered(response)
+        for observer in self._observers[:]:
+            with self._guarded(observer):
+                observer.answered(response)
 
     def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        for one in self._made[:]:
-            with self._guarded(one):
-                one.call_ended(attempt, outcome)
+        for observer in self._observers[:]:
+            with self._guarded(observer):
+                observer.call_ended(attempt, outcome)
 
     def ended(self, outcome: str) -> None:
-        for one in self._made[:]:
-            with self._guarded(one):
-                one.ended(outcome)
+        for observer in self._observers[:]:
+            with self._guarded(observer):
+                observer.ended(outcome)
 
     @contextmanager
-    def _guarded(self, one: Observer) -> Iterator[None]:
+    def _guarded(self, observer: Observer) -> Iterator[None]:
         """Report an observer that raises, and drop it."""
         try:
             yield
         except Exception as error:
-            self._made.remove(one)
-            self._report(one.name, error)
+            self._observers.remove(observer)
+            self._report(observer.name, error)
 
 
 def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:
     """Make an exchange's observers; return None if ``makers`` is empty."""
     if not makers:
         return None
-    made = []
+    observers = []
     for make in makers:
         try:
-            made.append(make(exchange))
+            observers.append(make(exchange))
         except Exception as error:
             report("observer", error)
-    return Observers(made, report)
+    return Observers(observers, report)

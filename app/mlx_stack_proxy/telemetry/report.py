@@ -34,35 +34,35 @@ class Asked:
 
 
 def build(
-    asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
+    scope: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
 ) -> Found:
     """Return the report. ``rows``: of the hours asked for. ``events``: in their order."""
-    found = _figures(asked, rows, events)
-    words = {"said": report_words.said(found), "advice": advice(found["by_tier"], settings)}
-    return {**found, **words}
+    figures = _figures(scope, rows, events)
+    words = {"said": report_words.said(figures), "advice": advice(figures["by_tier"], settings)}
+    return {**figures, **words}
 
 
-def _figures(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
+def _figures(scope: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
     of_agents = {
         key: counts
         for key, counts in rows.items()
-        if key.agent and asked.agent in (None, key.agent)
+        if key.agent and scope.agent in (None, key.agent)
     }
     return {
-        "since": asked.since,
-        "until": asked.until,
-        "agent": asked.agent,
+        "since": scope.since,
+        "until": scope.until,
+        "agent": scope.agent,
         "agents": sorted({key.agent for key in rows if key.agent}),
         **sums(of_agents),
         "by_agent": _by(of_agents, "agent"),
         "process": _sum(counts for key, counts in rows.items() if not key.agent),
         "hours": [
-            {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(n)}
-            for key, n in sorted(rows.items())
-            if asked.agent is None or key.agent in ("", asked.agent)
+            {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(row)}
+            for key, row in sorted(rows.items())
+            if scope.agent is None or key.agent in ("", scope.agent)
         ],
-        "outages": outages(events, asked.until),
-        "failures": failures(events, asked.agent),
+        "outages": outages(events, scope.until),
+        "failures": failures(events, scope.agent),
     }
 
 
@@ -77,20 +77,20 @@ def outages(events: Iterable[Event], until: float) -> list[Found]:
 
     An outage that lasts has ``until`` None, and ``seconds`` up to the given ``until``.
     """
-    found: list[Found] = []
+    all_outages: list[Found] = []
     open_: dict[tuple[str, str], Found] = {}
     for event in events:
         kind, tier = event["kind"], event.get("tier", "")
         if kind in _DOWN and (kind, tier) not in open_:
-            what = "litellm" if kind == "upstream_down" else "tier"
-            begun: Found = {"what": what, "tier": tier, "since": event["time"], "until": None}
+            subject = "litellm" if kind == "upstream_down" else "tier"
+            begun: Found = {"what": subject, "tier": tier, "since": event["time"], "until": None}
             open_[kind, tier] = begun
-            found.append(begun)
+            all_outages.append(begun)
         elif kind in _UP and (ended := open_.pop((_UP[kind], tier), None)) is not None:
             ended["until"] = event["time"]
-    for one in found:
-        one["seconds"] = round((one["until"] or until) - one["since"], 1)
-    return found
+    for outage in all_outages:
+        outage["seconds"] = round((outage["until"] or until) - outage["since"], 1)
+    return all_outages
 
 
 def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
@@ -98,10 +98,10 @@ def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
     by_type: dict[str, list[Found]] = defaultdict(list)
     for event in events:
         if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
-            found = _failure(event)
-            by_type[found["type"]].append(found)
-    newest = [one for several in by_type.values() for one in several[-MOST_FAILURES:]]
-    return sorted(newest, key=lambda one: one["time"])
+            entry = _failure(event)
+            by_type[entry["type"]].append(entry)
+    newest = [failure for several in by_type.values() for failure in several[-MOST_FAILURES:]]
+    return sorted(newest, key=lambda failure: failure["time"])
 
 
 def _failure(event: Event) -> Found:

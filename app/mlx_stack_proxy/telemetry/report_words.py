@@ -45,11 +45,11 @@ def _requests(report: Report) -> list[str]:
     totals, agents = report["totals"], report["by_agent"]
     if not totals.get("requests"):
         return ["Nobody asked for anything."]
-    asked = sorted(agents, key=lambda name: -agents[name].get("requests", 0))
-    named = [f"{name} {_n(agents[name].get('requests', 0))}" for name in asked[:MOST_NAMED]]
-    more = [f"{len(asked) - MOST_NAMED} more"] if len(asked) > MOST_NAMED else []
-    who = f": {', '.join([*named, *more])}" if len(asked) > 1 else f", all by {asked[0]}"
-    return [f"{_some(totals['requests'], 'request')}{who}."]
+    names = sorted(agents, key=lambda name: -agents[name].get("requests", 0))
+    parts = [f"{name} {_n(agents[name].get('requests', 0))}" for name in names[:MOST_NAMED]]
+    others = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    suffix = f": {', '.join([*parts, *others])}" if len(names) > 1 else f", all by {names[0]}"
+    return [f"{_some(totals['requests'], 'request')}{suffix}."]
 
 
 def _replies(report: Report) -> list[str]:
@@ -60,12 +60,12 @@ def _replies(report: Report) -> list[str]:
     if not turns + seen:
         return []
     if not broken:
-        fine = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
-        return [f"{fine} right at once."]
+        subject = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
+        return [f"{subject} right at once."]
     were = "was" if broken == 1 else "were"
-    whom = f"you saw {_n(seen)} of them" if seen else "you saw none"
+    clause = f"you saw {_n(seen)} of them" if seen else "you saw none"
     of_all = _some(turns + seen, "reply", "replies")
-    lines = [f"{_n(broken)} of {of_all} {were} broken; {whom}."]
+    lines = [f"{_n(broken)} of {of_all} {were} broken; {clause}."]
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
@@ -75,8 +75,8 @@ def _replies(report: Report) -> list[str]:
         lines.append(f"What went wrong, by attempts: {', '.join(causes)}.")
     tools = labels(totals, "invalid_calls")
     if tools:
-        named = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
-        lines.append(f"Calls that could not be delivered: {', '.join(named)}.")
+        parts = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
+        lines.append(f"Calls that could not be delivered: {', '.join(parts)}.")
     return lines
 
 
@@ -102,7 +102,7 @@ def _loops(report: Report) -> list[str]:
 def _work(report: Report) -> list[str]:
     totals = report["totals"]
     turns = {name: row["turns"] for name, row in report["by_tier"].items() if row.get("turns")}
-    in_order = sorted(turns.items(), key=lambda one: -one[1])
+    in_order = sorted(turns.items(), key=lambda item: -item[1])
     parts = [f"{name} {_n(n)} ({n / totals['turns']:.0%})" for name, n in in_order]
     lines = [f"Replies by tier: {', '.join(parts)}."] if parts else []
     if totals.get("tokens_in") or totals.get("tokens_out"):
@@ -125,19 +125,19 @@ def _time(report: Report) -> list[str]:
 def _failed(report: Report) -> list[str]:
     totals = report["totals"]
     lines = []
-    if left := totals.get("client_left"):
-        lines.append(f"{_some(left, 'client')} left before the reply was whole.")
+    if clients := totals.get("client_left"):
+        lines.append(f"{_some(clients, 'client')} left before the reply was whole.")
     if refused := totals.get("client_errors"):
         lines.append(f"{_some(refused, 'request')} LiteLLM refused as the client's own mistake.")
     errors = labels(totals, "errors")
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
         lines.append(f"Failed after all: {kinds}.")
-    newest = {one["type"]: one for one in report["failures"]}
-    for kind, one in newest.items():
-        tried = _some(one["attempts"], "attempt")
-        lines.append(f"{at(one['time'])} {one['agent']}: {kind} after {tried}:")
-        lines.append(f"  {one['command']}")
+    newest = {failure["type"]: failure for failure in report["failures"]}
+    for kind, failure in newest.items():
+        tried = _some(failure["attempts"], "attempt")
+        lines.append(f"{at(failure['time'])} {failure['agent']}: {kind} after {tried}:")
+        lines.append(f"  {failure['command']}")
     if "budget_exceeded" in errors:
         lines += ["Which budgets are used up:", "  mlx-stack-proxy events --kind budget_exceeded"]
     return lines
@@ -145,18 +145,18 @@ def _failed(report: Report) -> list[str]:
 
 def _outages(report: Report) -> list[str]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for one in report["outages"]:
-        name = "LiteLLM" if one["what"] == "litellm" else one["tier"]
-        groups.setdefault(name, []).append(one)
-    return [_outage(name, found) for name, found in groups.items()]
+    for outage in report["outages"]:
+        name = "LiteLLM" if outage["what"] == "litellm" else outage["tier"]
+        groups.setdefault(name, []).append(outage)
+    return [_outage(name, outages) for name, outages in groups.items()]
 
 
-def _outage(name: str, found: list[Mapping[str, Any]]) -> str:
-    seconds = span(sum(one["seconds"] for one in found))
-    lasts = "; it still is" if found[-1]["until"] is None else ""
-    if len(found) == 1:
-        return f"{name} was out of reach from {at(found[0]['since'])} on, for {seconds}{lasts}."
-    return f"{name} was out of reach {_times(len(found))}, for {seconds} together{lasts}."
+def _outage(name: str, outages: list[Mapping[str, Any]]) -> str:
+    seconds = span(sum(outage["seconds"] for outage in outages))
+    lasts = "; it still is" if outages[-1]["until"] is None else ""
+    if len(outages) == 1:
+        return f"{name} was out of reach from {at(outages[0]['since'])} on, for {seconds}{lasts}."
+    return f"{name} was out of reach {_times(len(outages))}, for {seconds} together{lasts}."
 
 
 def _process(report: Report) -> list[str]:
@@ -191,12 +191,12 @@ PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
 
 def span(seconds: float) -> str:
     """Return a duration in its two largest units: 5 h 12 min."""
-    left = round(seconds)
+    remaining = round(seconds)
     parts = []
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-            left %= size
+        if remaining >= size:
+            parts.append(f"{remaining // size} {unit}")
+            remaining %= size
     return " ".join(parts[:2]) or f"{seconds:.1f} s"
 
 
@@ -209,8 +209,8 @@ def _n(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _some(number: float, one: str, several: str = "") -> str:
-    return f"{_n(number)} {one if number == 1 else several or one + 's'}"
+def _some(number: float, singular: str, plural: str = "") -> str:
+    return f"{_n(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _times(number: float) -> str:
@@ -220,7 +220,9 @@ def _times(number: float) -> str:
 def labels(counts: Counts, counter: str) -> dict[str, float]:
     """Return a counter's numbers by label, the greatest first."""
     prefix = f"{counter}:"
-    found: Iterable[tuple[str, float]] = (
-        (name.removeprefix(prefix), n) for name, n in counts.items() if name.startswith(prefix)
+    pairs: Iterable[tuple[str, float]] = (
+        (name.removeprefix(prefix), number)
+        for name, number in counts.items()
+        if name.startswith(prefix)
     )
-    return dict(sorted(found, key=lambda one: -one[1]))
+    return dict(sorted(pairs, key=lambda pair: -pair[1]))

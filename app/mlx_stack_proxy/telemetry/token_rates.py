@@ -38,7 +38,7 @@ class TokenRates:
                 calls.setdefault(tier, []).append((began, end, tokens))
         for tier, tokens, began in running:
             calls.setdefault(tier, []).append((began, now, tokens))
-        return {tier: _rate(sorted(found), since) for tier, found in calls.items()}
+        return {tier: _rate(sorted(tier_calls), since) for tier, tier_calls in calls.items()}
 
 
 def _rate(calls: list[tuple[float, float, int]], since: float) -> float:

@@ -75,8 +75,8 @@ class Traces:
 
 
 def _provider() -> TracerProvider:
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "mlx-stack-proxy"}
-    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+    attributes = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "mlx-stack-proxy"}
+    provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
@@ -93,23 +93,28 @@ class _Trace(Observer):
         self._traces = traces
         self._exchange = exchange
         self._began = time.time_ns()
-        self._whole: Span | None = None  # the exchange's
-        self._call: Span | None = None  # the running call's
+        self._exchange_span: Span | None = None  # None: not begun yet
+        self._call_span: Span | None = None  # None: no call runs
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
-        carried = {k.decode(): v.decode("latin-1") for k, v in headers if k in _CARRIED}
-        whole = self._span(carried)
-        self._call = self._traces.span(
-            self._traces.model(tier), SpanKind.CLIENT, set_span_in_context(whole)
+        carried = {
+            name.decode(): value.decode("latin-1") for name, value in headers if name in _CARRIED
+        }
+        exchange_span = self._ensure_span(carried)
+        self._call_span = self._traces.span(
+            self._traces.model(tier), SpanKind.CLIENT, set_span_in_context(exchange_span)
         )
-        self._call.set_attribute("mlx_stack.tier", tier)
-        ours: dict[str, str] = {}
-        _W3C.inject(ours, set_span_in_context(self._call))
-        rest = [header for header in headers if header[0] not in _CARRIED]
-        return [*rest, *((k.encode(), v.encode()) for k, v in ours.items())]
+        self._call_span.set_attribute("mlx_stack.tier", tier)
+        trace_headers: dict[str, str] = {}
+        _W3C.inject(trace_headers, set_span_in_context(self._call_span))
+        other_headers = [header for header in headers if header[0] not in _CARRIED]
+        return [
+            *other_headers,
+            *((name.encode(), value.encode()) for name, value in trace_headers.items()),
+        ]
 
     def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        call, self._call = self._call, None
+        call, self._call_span = self._call_span, None
         if call is None:
             return
         body = attempt.request.body
@@ -117,18 +122,18 @@ class _Trace(Observer):
         if isinstance(limit, int):
             call.set_attribute("gen_ai.request.max_tokens", limit)
         _describe(call, attempt.reply)
-        if self._whole is not None and outcome.reason is None:
-            _describe(self._whole, attempt.reply)
+        if self._exchange_span is not None and outcome.reason is None:
+            _describe(self._exchange_span, attempt.reply)
         if outcome.status is not None:
             call.set_attribute("http.response.status_code", outcome.status)
         _end(call, outcome.reason)
 
     def ended(self, outcome: str) -> None:
         exchange = self._exchange
-        if self._call is not None:
-            _end(self._call, outcome)
-        whole = self._span({})
-        whole.set_attributes(
+        if self._call_span is not None:
+            _end(self._call_span, outcome)
+        exchange_span = self._ensure_span({})
+        exchange_span.set_attributes(
             {
                 "mlx_stack.tier": exchange.tier,
                 "mlx_stack.outcome": outcome,
@@ -137,23 +142,23 @@ class _Trace(Observer):
             }
         )
         if exchange.escalated_from:
-            whole.set_attribute("mlx_stack.escalated_from", exchange.escalated_from)
-        _end(whole, None if outcome == "ok" else outcome)
+            exchange_span.set_attribute("mlx_stack.escalated_from", exchange.escalated_from)
+        _end(exchange_span, None if outcome == "ok" else outcome)
 
-    def _span(self, carried: dict[str, str]) -> Span:
-        if self._whole is None:
+    def _ensure_span(self, carried: dict[str, str]) -> Span:
+        if self._exchange_span is None:
             exchange = self._exchange
             parent = _W3C.extract(carried)
-            self._whole = self._traces.span(
+            self._exchange_span = self._traces.span(
                 exchange.request.model or exchange.route.first, SpanKind.SERVER, parent, self._began
             )
-            self._whole.set_attributes(
+            self._exchange_span.set_attributes(
                 {
                     "gen_ai.conversation.id": exchange.session.hash,
                     "mlx_stack.request_id": exchange.id,
                 }
             )
-        return self._whole
+        return self._exchange_span
 
 
 def _describe(span: Span, reply: Reply) -> None:

@@ -41,11 +41,13 @@ class Books:
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
         self._reservation = self._new_reservation()
-        self._in_cloud = 0  # tokens that the attempt has used in the cloud
-        self._used: dict[str, int] = {}  # tokens used by scope, as this exchange last heard of them
+        self._cloud_tokens = 0  # what the attempt has used in the cloud
+        # The tokens used of each budget, as this exchange last heard of them.
+        self._used_by_scope: dict[str, int] = {}
         self._attempt_limits = self._limits  # with those of the attempt's tier
-        self._spent: Spent | None = None  # the attempt's tokens, until `_note_attempt` books them
-        self._amounts: dict[Limit, int] = {}  # booked, but not settled in the store yet
+        # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.
+        self._attempt_spent: Spent | None = None
+        self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
         # Tiers whose own budget is used up: another tier has to take the exchange.
         self.spent_tiers: frozenset[str] = frozenset()
@@ -64,8 +66,10 @@ class Books:
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
-        one = self._exchange
-        return Reservation(self._services, one.id, one.session.hash, one.request.agent)
+        exchange = self._exchange
+        return Reservation(
+            self._services, exchange.id, exchange.session.hash, exchange.request.agent
+        )
 
     # At its start
 
@@ -76,7 +80,7 @@ class Books:
         except StoreError as error:
             accounts.store_failed(self._services, error)
             return None
-        self._used = dict(state.counts)
+        self._used_by_scope = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
         self._note_spent_tiers()
@@ -93,13 +97,13 @@ class Books:
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
             return
-        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used, self._rules)
+        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
 
     def downgrades(self, tier: str) -> bool:
         """Whether ``policy: escalate`` wants a cheaper tier than this one for the session."""
         if self._policy != "escalate":
             return False
-        over = budgets.share_used(self._limits, self._used) >= 1.0
+        over = budgets.share_used(self._limits, self._used_by_scope) >= 1.0
         return over or tier in self.spent_tiers
 
     # While it runs
@@ -121,22 +125,22 @@ class Books:
         self._note_attempt()
         if self._policy == "hard_stop":
             await self._settle()
-        own = budgets.tier_limits(self._exchange, tier, self._rules)
-        self._attempt_limits = limits = self._limits + own
-        self._warn(limits)
+        tier_limits = budgets.tier_limits(self._exchange, tier, self._rules)
+        self._attempt_limits = limits = self._limits + tier_limits
+        self._set_warning(limits)
         if self._policy != "hard_stop":
             return None
         settings = self._services.settings
-        known = settings.tiers.get(tier, PASS_THROUGH)
+        tier_settings = settings.tiers.get(tier, PASS_THROUGH)
         window = window_of(settings.tiers.get(tier), settings)
         window = max(window, self._exchange.request.prompt_tokens)
         return await self._reservation.admit(
             limits,
             budgets.most_read(body, window) + budgets.most_written(body),
             tier,
-            own=own,
-            seconds=known.queue_timeout + known.total_timeout,
-            patience=known.queue_timeout,
+            own=tier_limits,
+            seconds=tier_settings.queue_timeout + tier_settings.total_timeout,
+            patience=tier_settings.queue_timeout,
         )
 
     async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
@@ -151,32 +155,32 @@ class Books:
             return None
         if named_by_client(exchange.request.model, exchange.controls.tier, settings) == tier:
             return None
-        known = settings.tiers[tier]
-        most = budgets.most_asked(exchange, tier, self._rules)
+        tier_settings = settings.tiers[tier]
+        max_output = budgets.most_asked(exchange, tier, self._rules)
         request = exchange.request
-        written = budgets.most_written({**request.body, "max_tokens": most})
+        written = budgets.most_written({**request.body, "max_tokens": max_output})
         tokens = request.prompt_tokens + written
-        seconds = known.queue_timeout + known.total_timeout
+        seconds = tier_settings.queue_timeout + tier_settings.total_timeout
         try:
-            found = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
+            refused = await self._cloud_reservation.make(cloud.limits, tokens, seconds)
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
-        if found is None:
+        if refused is None:
             return None
         self.capped_tiers |= {tier}
-        return self._cloud_reservation.refusal_of(found, tier)
+        return self._cloud_reservation.refusal_of(refused, tier)
 
     async def settle_cloud(self) -> None:
         """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
         cloud = self._services.cloud
         if cloud is None:
             return
-        used, self._in_cloud = self._in_cloud, 0
+        used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
-    def _warn(self, limits: tuple[Limit, ...]) -> None:
-        share = budgets.share_used(limits, self._used)
+    def _set_warning(self, limits: tuple[Limit, ...]) -> None:
+        share = budgets.share_used(limits, self._used_by_scope)
         self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
     def count(self, status: int | None, reply: Reply) -> Spent | None:
@@ -185,39 +189,41 @@ class Books:
             return None
         exchange = self._exchange
         tier = exchange.tier
-        self._spent = budgets.spent_by(
+        self._attempt_spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
         if exchange.route.is_cloud(tier, self._services.settings):
             # The cap also counts calls that the client asked for by name, and cached prompt tokens,
             # which a cloud bills, too.
-            whole = budgets.spent_by(exchange.request, reply, count_cached=True)
-            self._in_cloud = whole.total
-        return self._spent
+            billed = budgets.spent_by(exchange.request, reply, count_cached=True)
+            self._cloud_tokens = billed.total
+        return self._attempt_spent
 
     def _note_attempt(self) -> None:
         """Book the earlier attempt's tokens for the next settlement, and count them as used.
 
         An attempt that used nothing is booked, too, if a reservation waits to be settled.
         """
-        spent, self._spent = self._spent, None
+        spent, self._attempt_spent = self._attempt_spent, None
         if not self._limits or (spent is None and not self._reservation.held):
             return
         limits = self._attempt_limits
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
-        amounts, used = self._amounts, self._used
+        amounts, used = self._unsettled, self._used_by_scope
         for limit in limits:
             amounts[limit] = amounts.get(limit, 0) + tokens
             used[limit.scope] = used.get(limit.scope, 0) + tokens
         self._note_spent_tiers()
 
     async def _settle(self) -> None:
-        amounts, self._amounts = self._amounts, {}
-        before = await self._reservation.settle(amounts, self._exchange.tier)
+        amounts, self._unsettled = self._unsettled, {}
+        tokens_before = await self._reservation.settle(amounts, self._exchange.tier)
         used = {limit.scope: tokens for limit, tokens in amounts.items()}
-        self._used |= {scope: tokens + used[scope] for scope, tokens in before.items()}
+        self._used_by_scope |= {
+            scope: tokens + used[scope] for scope, tokens in tokens_before.items()
+        }
         self._note_spent_tiers()
 
     # At its end
@@ -243,10 +249,10 @@ class Books:
             self._services.journal.count(counts)
             await self._settle()
             return
-        settlement = self._reservation.settlement(self._amounts)
-        before = await self._commit(settlement, counts, delivered)
+        settlement = self._reservation.settlement(self._unsettled)
+        tokens_before = await self._commit(settlement, counts, delivered)
         if settlement is not None:
-            self._reservation.tell(settlement, before, self._exchange.tier)
+            self._reservation.tell(settlement, tokens_before, self._exchange.tier)
 
     def _commit(
         self, settlement: Settlement | None, counts: Deltas, delivered: bool

@@ -66,9 +66,9 @@ def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tupl
     if session is not None:
         limits.append(Limit(_session_scope(session), rules.per_session, rolling=False))
     limits.append(Limit("hour", rules.per_hour, rolling=True))
-    if (given := rules.per_key.get(key)) is not None:
+    if (token_limits := rules.per_key.get(key)) is not None:
         name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
-        limits += _extra(given, session, name)
+        limits += _extra(token_limits, session, name)
     return tuple(limits)
 
 
@@ -79,10 +79,10 @@ def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, .
 
 def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """Return the budgets that hold for one tier alone (``per_tier``), if it has any."""
-    given = rules.per_tier.get(tier)
-    if given is None or not rules.enabled:
+    token_limits = rules.per_tier.get(tier)
+    if token_limits is None or not rules.enabled:
         return ()
-    return tuple(_extra(given, exchange.session.budget_hash, f"tier:{tier}"))
+    return tuple(_extra(token_limits, exchange.session.budget_hash, f"tier:{tier}"))
 
 
 def estimated_in(session: str) -> Limit:
@@ -97,13 +97,13 @@ def _session_scope(session: str) -> str:
     return f"session:{session}"
 
 
-def _extra(given: TokenLimits, session: str | None, name: str) -> list[Limit]:
+def _extra(token_limits: TokenLimits, session: str | None, name: str) -> list[Limit]:
     limits = []
-    if given.per_session is not None and session is not None:
+    if token_limits.per_session is not None and session is not None:
         scope = f"{_session_scope(session)}:{name}"
-        limits.append(Limit(scope, given.per_session, rolling=False))
-    if given.per_hour is not None:
-        limits.append(Limit(name, given.per_hour, rolling=True))
+        limits.append(Limit(scope, token_limits.per_session, rolling=False))
+    if token_limits.per_hour is not None:
+        limits.append(Limit(name, token_limits.per_hour, rolling=True))
     return limits
 
 
@@ -124,29 +124,29 @@ def spent_tiers(
     if policy == "warn_and_continue" or not rules.per_tier:
         return frozenset()
     route = exchange.route
-    named = exchange.controls.tier is not None and policy == "escalate"
+    client_named = exchange.controls.tier is not None and policy == "escalate"
     return frozenset(
         tier
         for tier in (*route.tiers, *route.cheaper)
         if share_used(tier_limits(exchange, tier, rules), used) >= 1.0
-        and not (named and tier == route.first)
+        and not (client_named and tier == route.first)
     )
 
 
 def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
     """Return the operator's limit on one reply, in tokens. ``key``: the client's API key."""
-    most = rules.max_output_tokens
-    for given in (rules.per_key.get(key), rules.per_tier.get(tier)):
-        if given is not None and given.max_output_tokens is not None:
-            most = min(most, given.max_output_tokens)
-    return most
+    limit = rules.max_output_tokens
+    for token_limits in (rules.per_key.get(key), rules.per_tier.get(tier)):
+        if token_limits is not None and token_limits.max_output_tokens is not None:
+            limit = min(limit, token_limits.max_output_tokens)
+    return limit
 
 
 def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int:
     """Return the limit on one reply, in tokens: the operator's, or the client's if smaller."""
-    asked = exchange.request.max_tokens
-    most = most_output(exchange.request.owner, tier, rules)
-    return min(asked, most) if asked else most
+    client_limit = exchange.request.max_tokens
+    limit = most_output(exchange.request.owner, tier, rules)
+    return min(client_limit, limit) if client_limit else limit
 
 
 def fitting(limit: int, tier: TierSettings | None, request: Request) -> int:
@@ -176,11 +176,11 @@ def most_written(body: Mapping[str, Any]) -> int:
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
     """Return the used share of the most used budget; 1.0 is all of it, and more is possible."""
-    most = 0.0
+    largest = 0.0
     for limit in limits:
         if limit.most:
-            most = max(most, used.get(limit.scope, 0) / limit.most)
-    return most
+            largest = max(largest, used.get(limit.scope, 0) / limit.most)
+    return largest
 
 
 def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: float) -> list[Limit]:
@@ -219,22 +219,22 @@ def refusal(
     """Return the refusal (429) of a request that doesn't fit into a budget.
 
     ``used``: the budget's tokens so far. ``resets_in``: seconds until it has room again.
-    ``waited``: only others' reservations were in the way, and waiting for them didn't help.
+    ``waited``: whether only others' reservations are in the way, and waiting for them didn't help.
     ``tier_only``: the budget is one tier's own, so another tier may take the request.
     """
     scope = scope_name(limit)
     seconds = WAITED_RETRY_SECONDS if waited else max(1, ceil(resets_in))
-    said = f"the token budget of this {scope} is used up: {used} of {limit.most}"
+    message = f"the token budget of this {scope} is used up: {used} of {limit.most}"
     if scope == "session":
         session = limit.scope.split(":")[1][:12]
-        said += f"; `mlx-stack-proxy sessions {session} --delete` begins it anew"
+        message += f"; `mlx-stack-proxy sessions {session} --delete` begins it anew"
     if waited:
-        said = (
+        message = (
             f"requests that are running may need what is left of this {scope}'s token budget "
             f"({used} of {limit.most} are used); they were waited for"
         )
     extra = {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds}
-    error = ProxyError(429, "budget_exceeded", said, extra=extra, retry_after=seconds)
+    error = ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=seconds)
     return Rejected(error, tier_only)
 
 

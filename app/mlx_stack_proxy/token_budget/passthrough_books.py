@@ -34,7 +34,7 @@ class PassthroughBooks:
     """The books of one request. Its session is known only if a header names it.
 
     ``key``: the API key that the client sent. ``uses``: the request may use tokens at all.
-    ``asks``: its body may say, in JSON, what it asks. ``writes``: a model writes the reply.
+    ``asks``: its body may be JSON with a prompt and limits. ``writes``: a model writes the reply.
     """
 
     def __init__(
@@ -50,18 +50,19 @@ class PassthroughBooks:
     ) -> None:
         self._services = services
         self._rules = services.settings.reliability.token_budget
-        self._paying = None if session.derived else session.budget_hash
-        self._limits = budgets.limits_of(self._paying, key, self._rules)
+        self._paying_session = None if session.derived else session.budget_hash
+        self._limits = budgets.limits_of(self._paying_session, key, self._rules)
         self._most_output = budgets.most_output(key, _NO_TIER, self._rules)
-        self._uses = uses
-        self._asks = asks
-        self._writes = writes
+        self._uses_tokens = uses
+        self._body_asks = asks
+        self._model_writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
-        self._limit = 0  # most tokens of all choices, by the body's own limit; 0: none, or not read
-        self._size = 0  # bytes of the request's body
-        self._sent = False  # upstream may have begun to work on a body
-        self._whole = False  # the response has come to its end
+        # The most tokens of all choices by the body's own limit; 0: it has none, or wasn't read.
+        self._own_limit = 0
+        self._body_size = 0  # bytes of the request's body
+        self._body_sent = False  # upstream may have begun to work on a body
+        self._response_ended = False
         self._tail: UsageTail | None = None  # None: the response is not counted
 
     async def admit(self, body: bytes) -> None:
@@ -70,31 +71,31 @@ class PassthroughBooks:
         A request that uses no tokens is always admitted. Raises :class:`ProxyError` (429) if they
         don't fit, or if the store can't be read.
         """
-        if not (self._uses and self._limits and self._rules.policy == "hard_stop"):
+        if not (self._uses_tokens and self._limits and self._rules.policy == "hard_stop"):
             return
-        most = 1
-        if body and self._asks:
-            asked = _asked(body)
-            most = budgets.most_read(asked)
-            self._limit = _most_written(asked, 0)
-            most += self._limit or _most_written(asked, self._most_output)
+        tokens = 1
+        if body and self._body_asks:
+            request = _asked(body)
+            tokens = budgets.most_read(request)
+            self._own_limit = _most_written(request, 0)
+            tokens += self._own_limit or _most_written(request, self._most_output)
         refusal = await self._reservation.admit(
-            self._limits, most, _NO_TIER, seconds=SECONDS, patience=PASS_THROUGH.queue_timeout
+            self._limits, tokens, _NO_TIER, seconds=SECONDS, patience=PASS_THROUGH.queue_timeout
         )
         if refusal is not None:
             raise refusal.error
 
     def request_sent(self, size: int) -> None:
         """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
-        self._sent = size > 0
-        self._size = size
+        self._body_sent = size > 0
+        self._body_size = size
 
     def response_began(self, status: int) -> None:
         """Note that a response begins with this status."""
         if status >= 400:
-            self._writes = False
+            self._model_writes = False
         # A request that only shows an earlier reply again (a GET, for example) uses no tokens.
-        if self._limits and self._uses:
+        if self._limits and self._uses_tokens:
             self._tail = UsageTail()
 
     def feed(self, data: bytes) -> None:
@@ -103,7 +104,7 @@ class PassthroughBooks:
 
     def response_ended(self) -> None:
         """Note that the response has come to its end."""
-        self._whole = True
+        self._response_ended = True
 
     async def close(self) -> None:
         """Settle the tokens that the request has used; later calls do nothing."""
@@ -111,13 +112,13 @@ class PassthroughBooks:
         if not limits:
             return
         spent = self._spent()
-        if spent.estimated and self._paying is not None:
-            limits += (budgets.estimated_in(self._paying),)
+        if spent.estimated and self._paying_session is not None:
+            limits += (budgets.estimated_in(self._paying_session),)
         spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent)
             # List the session among the sessions even if it never asks for a chat completion.
-            spender = self._paying or ""
+            spender = self._paying_session or ""
         amounts = dict.fromkeys(limits, spent.total)
         await self._reservation.settle(amounts, _NO_TIER, spender=spender)
 
@@ -126,16 +127,16 @@ class PassthroughBooks:
         tail = self._tail
         cached = self._rules.count_cached_prompt
         counted = tail.usage(self._bounds(), count_cached=cached) if tail is not None else None
-        written = tail.estimated_output() if tail is not None and self._writes else 0
+        written = tail.estimated_output() if tail is not None and self._model_writes else 0
         if counted is not None:
             prompt, output = counted
-            if self._whole or not self._writes or written <= output:
+            if self._response_ended or not self._model_writes or written <= output:
                 return Spent(prompt, output, estimated=False)
             return Spent(prompt, written, estimated=True)
         disbelieved = tail is not None and tail.disbelieved
-        if not (self._sent and (self._writes or disbelieved)):
+        if not (self._body_sent and (self._model_writes or disbelieved)):
             return Spent(0, 0, estimated=False)
-        return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
+        return Spent(max(int(self._body_size / BYTES_PER_TOKEN), 1), written, estimated=True)
 
     def _bounds(self) -> Bounds:
         """Return the most tokens that upstream's usage is believed to have counted.
@@ -143,26 +144,28 @@ class PassthroughBooks:
         A request with a list of prompts may fill several windows, but each token has a byte.
         """
         window = window_of(None, self._services.settings)
-        return Bounds(max(window, self._size), self._limit + SLACK if self._limit else window)
+        return Bounds(
+            max(window, self._body_size), self._own_limit + SLACK if self._own_limit else window
+        )
 
 
 def _asked(body: bytes) -> dict[str, Any]:
     """Return a request's body as an object; a body that is no JSON object becomes the prompt."""
     try:
-        asked = orjson.loads(body)
+        parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
-        asked = body.decode("utf-8", "replace")
-    return asked if isinstance(asked, dict) else {"prompt": asked}
+        parsed = body.decode("utf-8", "replace")
+    return parsed if isinstance(parsed, dict) else {"prompt": parsed}
 
 
-def _most_written(asked: dict[str, Any], most_output: int) -> int:
+def _most_written(request: dict[str, Any], most_output: int) -> int:
     """Return the tokens of all choices for all prompts, if each one reaches its limit.
 
     ``most_output``: the limit to take if the body has none.
     """
-    output = max(count_of(asked.get(name)) for name in _LIMITS) or most_output
-    prompts = asked.get("prompt")
+    output = max(count_of(request.get(name)) for name in _LIMITS) or most_output
+    prompts = request.get("prompt")
     # A list of numbers is a single prompt, in tokens.
-    if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
+    if not isinstance(prompts, list) or not any(isinstance(item, (str, list)) for item in prompts):
         prompts = [prompts]
-    return output * len(prompts) * max(1, *(count_of(asked.get(name)) for name in _CHOICES))
+    return output * len(prompts) * max(1, *(count_of(request.get(name)) for name in _CHOICES))

@@ -36,16 +36,16 @@ class Reservation:
         self._id = request_id
         self._session = session
         self._agent = agent
-        self._named = ""  # the ticket, once one was needed
+        self._made_ticket = ""  # "": none has been needed yet
         self.held = False  # the store may have tokens set aside under the ticket
         self.waited = 0.0  # seconds spent waiting for others' reservations to end
 
     @property
     def _ticket(self) -> str:
         # The client chooses the request's id, and two requests with one id must not share a ticket.
-        if not self._named:
-            self._named = f"{self._id}:{secrets.token_hex(8)}"
-        return self._named
+        if not self._made_ticket:
+            self._made_ticket = f"{self._id}:{secrets.token_hex(8)}"
+        return self._made_ticket
 
     async def admit(
         self,
@@ -62,15 +62,15 @@ class Reservation:
         ``own``: those of the limits that are the tier's own. The rest is as in :meth:`make`.
         """
         try:
-            found = await self.make(limits, tokens, seconds, partial=True, patience=patience)
+            refused = await self.make(limits, tokens, seconds, partial=True, patience=patience)
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            said = "the token budgets can't be read now, and policy hard_stop needs them"
+            message = "the token budgets can't be read now, and policy hard_stop needs them"
             extra = {"scope": "store"}
-            return Rejected(ProxyError(429, "budget_exceeded", said, extra=extra, retry_after=5))
-        if found is None:
+            return Rejected(ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=5))
+        if refused is None:
             return None
-        return self.refusal_of(found, tier, tier_only=found.limit in own)
+        return self.refusal_of(refused, tier, tier_only=refused.limit in own)
 
     async def make(
         self,
@@ -90,12 +90,12 @@ class Reservation:
         clock = asyncio.get_running_loop().time
         began = clock()
         while True:
-            found = await self._reserve(limits, tokens, seconds + SPARE_SECONDS, partial=partial)
-            left = began + patience - clock()
-            if found is None or not found.waits_for_others or left <= 0:
-                return found
+            refused = await self._reserve(limits, tokens, seconds + SPARE_SECONDS, partial=partial)
+            remaining = began + patience - clock()
+            if refused is None or not refused.waits_for_others or remaining <= 0:
+                return refused
             pause = clock()
-            await asyncio.sleep(min(left, TRY_SECONDS))
+            await asyncio.sleep(min(remaining, TRY_SECONDS))
             self.waited += clock() - pause
 
     async def _reserve(
@@ -108,7 +108,7 @@ class Reservation:
         # make the reservation, which then has to be settled.
         self.held = True
         try:
-            found = await services.store.reserve(
+            refused = await services.store.reserve(
                 self._ticket, limits, tokens, now, now + seconds, partial=partial
             )
         except StoreError as error:
@@ -117,27 +117,27 @@ class Reservation:
                 nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
                 services.background.start(self._write(nothing))
             raise
-        if not isinstance(found, Refused):
+        if not isinstance(refused, Refused):
             return None
         self.held = False
-        return found
+        return refused
 
-    def refusal_of(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+    def refusal_of(self, refused: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """Return the client's error, and keep it as an event at most once a minute.
 
         The event is limited for each session and kind of budget. ``tier_only``: the budget is one
         tier's own, so another tier may take the request.
         """
-        limit = found.limit
+        limit = refused.limit
         scope = budgets.scope_name(limit)
         if self._services.rate_limit.allows(("budget_exceeded", self._session, scope)):
-            detail = {"scope": scope, "used": found.used, "limit": limit.most}
-            self._keep(tier, "budget_exceeded", detail)
+            detail = {"scope": scope, "used": refused.used, "limit": limit.most}
+            self._record(tier, "budget_exceeded", detail)
         return budgets.refusal(
             limit,
-            found.used,
-            found.resets_in,
-            waited=found.waits_for_others,
+            refused.used,
+            refused.resets_in,
+            waited=refused.waits_for_others,
             tier_only=tier_only,
         )
 
@@ -146,7 +146,7 @@ class Reservation:
         if not self.held and not any(amounts.values()):
             return None
         self.held = False
-        return Settlement(self._named, amounts)
+        return Settlement(self._made_ticket, amounts)
 
     async def settle(
         self, amounts: Mapping[Limit, int], tier: str, *, spender: str = ""
@@ -159,9 +159,9 @@ class Reservation:
         settlement = self.settlement(amounts)
         if settlement is None:
             return {}
-        before = await self._write(settlement, spender)
-        self.tell(settlement, before, tier)
-        return before
+        tokens_before = await self._write(settlement, spender)
+        self.tell(settlement, tokens_before, tier)
+        return tokens_before
 
     async def _write(self, settlement: Settlement, session: str = "") -> Mapping[str, int]:
         change = Change(session, settlement=settlement)
@@ -171,29 +171,29 @@ class Reservation:
             accounts.store_failed(self._services, error)
             return {}
 
-    def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
+    def tell(self, settlement: Settlement, tokens_before: Mapping[str, int], tier: str) -> None:
         """Log and keep an event for each threshold that a settlement has crossed.
 
-        ``before``: each scope's tokens before the settlement, from the store. The store settles one
-        request after the other, so exactly one of several parallel requests crosses a threshold.
+        ``tokens_before``: each scope's tokens before the settlement, from the store. The store
+        settles one request after the other, so only one of parallel requests crosses a threshold.
         """
         rules = self._services.settings.reliability.token_budget
         beyond = {  # the limits that are above the lower threshold now
             limit: tokens
             for limit, tokens in settlement.amounts.items()
             if limit.most
-            and limit.scope in before
-            and before[limit.scope] + tokens >= rules.warn_at * limit.most
+            and limit.scope in tokens_before
+            and tokens_before[limit.scope] + tokens >= rules.warn_at * limit.most
         }
         if not beyond:
             return
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
-            for limit in budgets.crossed(beyond, before, threshold):
+            for limit in budgets.crossed(beyond, tokens_before, threshold):
                 scope = budgets.scope_name(limit)
                 log.get().warning(kind, scope=scope, limit=limit.most)
                 detail = {"scope": scope, "limit": limit.most, "threshold": threshold}
-                self._keep(tier, kind, detail)
+                self._record(tier, kind, detail)
 
-    def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
-        who = (self._id, self._session, self._agent)
-        accounts.record_events_of(self._services, who, tier, [(kind, detail)])
+    def _record(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
+        requester = (self._id, self._session, self._agent)
+        accounts.record_events_of(self._services, requester, tier, [(kind, detail)])

@@ -41,8 +41,8 @@ class ReplyLength:
 
     def limit(self, exchange: Exchange, tier: str) -> int:
         """Return the limit to send, in tokens."""
-        most = most_asked(exchange, tier, self._budget)
-        return fitting(most, self.tiers.get(tier), exchange.request)
+        limit = most_asked(exchange, tier, self._budget)
+        return fitting(limit, self.tiers.get(tier), exchange.request)
 
 
 class _ChoiceTokens:
@@ -79,22 +79,25 @@ class _State(StageState):
     def __init__(self, stage: ReplyLength, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
-        self._sent = 0  # tokens: the limit that went upstream
-        self._choices = exchange.request.body.get("n") or 1
+        self._sent_limit = 0  # tokens: the limit that went upstream
+        self._expected_choices = exchange.request.body.get("n") or 1
         self._written: dict[int, _ChoiceTokens] = {}
-        self._is_over = False  # the reply was cut, or made shorter
+        self._shortened = False  # the reply was cut, or made shorter
 
     def on_event(self, event: Event) -> Cut | None:
         """Cut a reply that goes on beyond the limit that upstream was told."""
-        if not isinstance(event, _PIECES) or not self._sent:
+        if not isinstance(event, _PIECES) or not self._sent_limit:
             return None
         written = self._written.get(event.choice)
         if written is None:
             written = self._written[event.choice] = _ChoiceTokens()
-        written.take(event, self._sent)
-        if written.tokens <= self._sent:
+        written.take(event, self._sent_limit)
+        if written.tokens <= self._sent_limit:
             return None
-        over = sum(one.tokens for one in self._written.values()) > self._sent * self._choices
+        over = (
+            sum(count.tokens for count in self._written.values())
+            > self._sent_limit * self._expected_choices
+        )
         return Cut("max_output_tokens", "length") if over else None
 
     def mend(self, reply: Reply) -> None:
@@ -102,19 +105,21 @@ class _State(StageState):
 
         Complete calls stay, and so does the reasoning before the text.
         """
-        if not self._sent:
+        if not self._sent_limit:
             return
-        self._is_over = reply.cut and any(one.tokens > self._sent for one in self._written.values())
+        self._shortened = reply.cut and any(
+            count.tokens > self._sent_limit for count in self._written.values()
+        )
         for index, choice in reply.choices.items():
             keep = self._written_end(index)
             if keep >= len(choice.text):
                 continue
-            self._is_over = True
+            self._shortened = True
             choice.text = choice.text[: max(keep, reply.flowed)]
             if choice.finish_reason is not None and not choice.tool_calls:
                 choice.finish_reason = "length"
             reply.mended.add(index)
-        if self._is_over:
+        if self._shortened:
             self.remarks.reply_notes["Truncated"] = "max_output_tokens"
             self.remarks.incidents.append(Incident("truncated", ("max_output_tokens",)))
 
@@ -138,8 +143,8 @@ class _State(StageState):
         mlx_lm.server sends nothing of a tool call until the call is complete, so the model was most
         likely writing a call without an end. The next tier may end it.
         """
-        if self._is_over:
-            return None  # cut here: another attempt would run on, too
+        if self._shortened:
+            return None  # our own limit cut the reply: another attempt would run on, too
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
         unseen = self._exchange.request.tools and self._is_unseen(reply)
@@ -156,10 +161,10 @@ class _State(StageState):
         return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
 
     def on_request(self, request: UpstreamRequest) -> None:
-        limit = self._sent = self._stage.limit(self._exchange, request.tier)
-        asked = self._exchange.request.body
-        newly_spelt = asked.get("max_completion_tokens") is not None
-        if not newly_spelt or asked.get("max_tokens") is not None:
+        limit = self._sent_limit = self._stage.limit(self._exchange, request.tier)
+        client_body = self._exchange.request.body
+        newly_spelt = client_body.get("max_completion_tokens") is not None
+        if not newly_spelt or client_body.get("max_tokens") is not None:
             request.body["max_tokens"] = limit
         if newly_spelt:
             request.body["max_completion_tokens"] = limit
