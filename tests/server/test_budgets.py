@@ -33,11 +33,15 @@ from tests.support.waiting import until
 # What `text_stream` says it used is 9 + 4 tokens.
 
 
+@pytest.fixture(autouse=True)
+def upstream_is_well(upstream: ScriptedServer) -> None:
+    upstream.always(lambda _: text_stream("Hello"))
+
+
 async def test_hard_stop_refuses_before_any_call(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(budget(per_session=USED, policy="hard_stop"))
-    upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT, max_tokens=4)).status_code == 200
     response = await ask(proxy, AGENT, max_tokens=4)
     error = checked_error(response, 429, "budget_exceeded")
@@ -125,11 +129,8 @@ async def test_a_client_that_leaves_has_used_what_was_generated(
     assert least <= await until(used) <= most
 
 
-async def test_sessions_are_listed_shown_and_reset(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_sessions_are_listed_shown_and_reset(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(budget(per_session=10))
-    upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     await ask(proxy, OTHER)
     whole = (await proxy.client.get("/mlx-stack/sessions")).json()
@@ -198,13 +199,10 @@ async def run(command: str, proxy: RunningProxy) -> str:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not there")
 @pytest.mark.parametrize("example", EXAMPLES, ids=POLICIES)
-async def test_an_example(
-    example: tuple[str, str, str], upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_an_example(example: tuple[str, str, str], start_proxy: StartProxy) -> None:
     config, commands, expected = example
     changes = dotted(yaml.safe_load(config))
     proxy = await start_proxy({**changes, "reliability.escalation.chain": ["fast", "standard"]})
-    upstream.always(lambda _: text_stream("Hello"))
     said = ""
     for command in commands.strip().splitlines():
         said = await run(command, proxy)

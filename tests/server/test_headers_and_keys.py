@@ -17,6 +17,11 @@ ALWAYS = ("request-id", "tier", "retries", "attempts", "session")
 both = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
+@pytest.fixture(autouse=True)
+def upstream_is_well(upstream: ScriptedServer) -> None:
+    upstream.always(text_stream())
+
+
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
@@ -64,8 +69,7 @@ async def test_nothing_foreign_comes_back(
         assert len(response.headers.get_list("content-length")) <= 1
 
 
-async def test_a_named_session_is_hashed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(text_stream())
+async def test_a_named_session_is_hashed(proxy: RunningProxy) -> None:
     first = await ask(proxy, {"X-MLX-Stack-Session": "agent-run-0042"})
     again = await ask(proxy, {"X-MLX-Stack-Session": "agent-run-0042"}, temperature=1)
     other = await ask(proxy, {"X-MLX-Stack-Session": "agent-run-0043"})
@@ -79,7 +83,6 @@ async def test_without_api_keys_the_clients_own_goes_on(
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
     proxy = await start_proxy()
-    upstream.always(text_stream())
     await ask(proxy, bearer("sk-mine"))
     await ask(proxy)
     await proxy.client.post("/v1/embeddings", json={}, headers=bearer("sk-mine"))
@@ -91,7 +94,6 @@ async def test_without_api_keys_the_clients_own_goes_on(
 async def test_without_any_key_none_is_sent_and_no_packed_stream_is_asked_for(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.always(text_stream())
     await ask(proxy, {"Accept-Encoding": "br, gzip"})
     assert upstream.calls[0].header("authorization") is None
     assert upstream.calls[0].header("accept-encoding") in (None, "identity")
@@ -106,7 +108,6 @@ async def test_with_api_keys_only_they_are_let_in(
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
     proxy = await start_proxy({"server.api_keys": ["key-one", "key-two"]})
-    upstream.always(text_stream())
     paths = [("POST", CHAT), ("POST", "/chat/completions"), ("POST", "/v1/embeddings")]
     for method, path in (*paths, ("GET", "/v1/models")):
         for given in WRONG_KEYS:
@@ -122,11 +123,8 @@ async def test_with_api_keys_only_they_are_let_in(
         upstream.calls.clear()
 
 
-async def test_each_api_key_has_sessions_of_its_own(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_each_api_key_has_sessions_of_its_own(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"server.api_keys": ["key-one", "key-two"]})
-    upstream.always(text_stream())
     found = set()
     for key in ("key-one", "key-two"):
         headers = {**bearer(key), "X-MLX-Stack-Session": "the-same-name"}
@@ -145,24 +143,19 @@ async def test_another_host_name_is_refused_on_a_loopback_bind(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """A page of evil.example whose name was pointed at 127.0.0.1 has this Host."""
-    upstream.always(text_stream())
     for path in (CHAT, "/v1/models", "/v1/files", "/mlx-stack/status", "/metrics"):
         for host in ("evil.example", f"evil.example:{proxy.port}", "127.0.0.1.evil.example"):
             assert 400 <= await raw_status(proxy, path, host) < 500
     assert upstream.calls == []
 
 
-async def test_our_own_host_names_are_let_in(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.always(text_stream())
+async def test_our_own_host_names_are_let_in(proxy: RunningProxy) -> None:
     for name in ("127.0.0.1", "localhost", "[::1]", "LOCALHOST"):
         assert await raw_status(proxy, CHAT, f"{name}:{proxy.port}") == 200
         assert await raw_status(proxy, CHAT, name) == 200
 
 
-async def test_a_browser_is_never_allowed_across_origins(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream())
+async def test_a_browser_is_never_allowed_across_origins(proxy: RunningProxy) -> None:
     origin = {"Origin": "https://evil.example"}
     asking = {**origin, "Access-Control-Request-Method": "POST"}
     for response in (
