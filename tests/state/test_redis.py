@@ -270,7 +270,7 @@ async def test_to_look_whether_it_is_there_disturbs_no_call(replicas: list[Redis
 
     for _ in range(20):
         await asyncio.gather(*(load(0) for _ in range(16)))
-        store._link._check.set()  # as after a call that got no answer
+        store._link._ping_due.set()  # as after a call that got no answer
         await asyncio.gather(*(load(turns) for turns in range(8)))
 
 

@@ -1,7 +1,7 @@
 """Reads the settings of a layer inside LiteLLM: the proxy's own file, without LiteLLM's part.
 
 ``MLX_STACK_CONFIG`` names the file; otherwise it is ``config.yaml`` beside LiteLLM's file. A key
-that can't do there what it does in the proxy is refused at the start.
+that has no effect inside LiteLLM is refused at the start.
 """
 
 from __future__ import annotations

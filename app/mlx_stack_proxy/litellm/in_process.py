@@ -28,8 +28,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Any]
 
-MOST_WAITING = 16  # pieces
-LEAVE_SECONDS = 1.0  # for LiteLLM to notice that the client has gone
+MOST_WAITING = 16  # pieces that are unread
+LEAVE_SECONDS = 1.0  # how long LiteLLM may take to notice that the client has gone
 # The client's request, whose connection our calls take over.
 client_scope: ContextVar[Scope] = ContextVar("client_scope")
 
@@ -53,11 +53,11 @@ class InProcess(Upstream):
         scope = _scope(method, target, _headers(headers, content, call_id))
         call = _Call(self._app, scope, content)
         try:
-            status, answered = await call.answered
+            status, answer_headers = await call.answered
         except BaseException:
             call.leave()
             raise
-        return _Response(call, status, answered)
+        return _Response(call, status, answer_headers)
 
     async def is_alive(self, seconds: float) -> bool:
         return True  # this is LiteLLM's process
@@ -75,8 +75,8 @@ def _scope(method: str, target: str, headers: RawHeaders) -> Scope:
     }
 
 
-def _headers(given: RawHeaders, content: bytes | None, call_id: str | None) -> RawHeaders:
-    headers = [h for h in given if h[0] != b"host"]
+def _headers(client_headers: RawHeaders, content: bytes | None, call_id: str | None) -> RawHeaders:
+    headers = [h for h in client_headers if h[0] != b"host"]
     headers += [h for h in client_scope.get()["headers"] if h[0] == b"host"]
     if content is not None:
         headers.append((b"content-length", b"%d" % len(content)))
@@ -91,11 +91,11 @@ class _Call:
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
         # The answer's status and headers; an `UpstreamError` if the app ends without any.
         self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
-        self.ended = False  # the app has sent the whole answer
+        self.ended = False  # whether the app has sent the whole answer
         self._parts: deque[bytes] = deque()  # of the body, not read yet
         self._arrived = asyncio.Event()  # wakes the reader
         self._taken = asyncio.Event()  # wakes the app
-        self._gone = asyncio.Event()  # nobody reads any more
+        self._gone = asyncio.Event()  # the caller has left and reads no more
         self._request: Message | None = {
             "type": "http.request",
             "body": content or b"",
@@ -106,7 +106,7 @@ class _Call:
     async def _run(self, app: App, scope: Scope) -> None:
         try:
             await app(scope, self._receive, self._send)
-        except Exception as error:  # over HTTP, LiteLLM answers it with a 500
+        except Exception as error:  # over HTTP, LiteLLM would answer with a 500
             log.fault("litellm_fault", error)
         finally:
             self._arrived.set()

@@ -7,8 +7,8 @@ requests go straight to the router. Attempts call the router below the layer, so
 back to the layer.
 
 LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
-reply, a stream or a success (measured: docs/inside-litellm.md). A callback is only how LiteLLM's
-file names us, and ``Reliability`` overrides none of its methods.
+reply, a stream or a success (measured: docs/inside-litellm.md). ``Reliability`` is a callback only
+because LiteLLM's file can name us in no other way, and overrides no hook.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .given import GivenInside, given_beside
 from .in_process import App, InProcess, Scope, client_scope
 
 _OURS = "/mlx-stack/"
-_METRICS = f"{_OURS}metrics"  # /metrics has LiteLLM's own
+_METRICS = f"{_OURS}metrics"  # at /metrics LiteLLM serves its own metrics
 _NO_WEBSOCKET = {"type": "websocket.http.response.start", "status": 426, "headers": []}
 
 
@@ -46,16 +46,16 @@ class Reliability(CustomLogger):  # type: ignore[misc]
 class Layer:
     """The ASGI app that takes the place of ``routes``, LiteLLM's router."""
 
-    def __init__(self, given: GivenInside, routes: App) -> None:
-        settings = given.read()
+    def __init__(self, source: GivenInside, routes: App) -> None:
+        settings = source.read()
         log.configure(settings.observability, libraries=False)  # LiteLLM sets these up
         services = main.build_services(settings, upstream=InProcess(settings.upstream, routes))
-        self._reloader = Reloader(given, settings, functools.partial(main.change, services))
+        self._reloader = Reloader(source, settings, functools.partial(main.change, services))
         self._services = services
         self._routes = routes
         self._edge = Edge(services, operations.build(services, lambda _: main.opened(services)))
-        self._open = AsyncExitStack()  # what to close at the end
-        self._opening: asyncio.Task[None] | None = None  # requests wait for it
+        self._open = AsyncExitStack()  # the services' context, closed at the end
+        self._opening: asyncio.Task[None] | None = None  # requests wait for this task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
@@ -69,13 +69,13 @@ class Layer:
     async def _judge(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._opening is not None:
             await asyncio.shield(self._opening)
-        before = client_scope.set(scope)
+        token = client_scope.set(scope)
         try:
             if scope["path"] == _METRICS:
                 scope = {**scope, "path": "/metrics"}
             await self._edge(scope, receive, send)
         finally:
-            client_scope.reset(before)
+            client_scope.reset(token)
 
     def open(self) -> None:
         """Begin to open the services; requests wait until they are open."""
@@ -88,8 +88,10 @@ class Layer:
             log.fault("start_failed", error)
             raise SystemExit(1) from None
         self._reloader.start()
-        # The entry has done its work. LiteLLM would go through it with every call.
-        litellm.callbacks = [one for one in litellm.callbacks if not isinstance(one, Reliability)]
+        # The callback has done its work, and LiteLLM would run through it with every call.
+        litellm.callbacks = [
+            callback for callback in litellm.callbacks if not isinstance(callback, Reliability)
+        ]
         self._opening = None
 
     async def close(self) -> None:
@@ -110,7 +112,7 @@ async def _refuse_websocket(scope: Scope, send: Send) -> None:
 
 
 def _is_judged(method: str, path: str) -> bool:
-    """Whether the proxy's edge answers; elsewhere under ``/v1/`` is LiteLLM's administration."""
+    """Whether the proxy's edge answers; LiteLLM's administration is among the other paths."""
     return (
         is_guarded(path)
         or path.startswith(_OURS)
@@ -121,26 +123,28 @@ def _is_judged(method: str, path: str) -> bool:
 
 @functools.cache
 def started() -> Reliability:
-    """Put the layer in the router's place, once a process.
+    """Put the layer in the router's place, once in each process.
 
     LiteLLM calls this while it reads its file, with its event loop running. Raises
     ``SettingsError``, and LiteLLM then doesn't start.
     """
     router = proxy_server.app.router
-    given = given_beside(proxy_server.user_config_file_path)
-    layer = Layer(given, router.middleware_stack)
+    source = given_beside(proxy_server.user_config_file_path)
+    layer = Layer(source, router.middleware_stack)
     layer.open()
     router.middleware_stack = layer
     # LiteLLM tells no callback that it ends: wrap the last function that it calls then.
     proxy_server.proxy_shutdown_event = _closing(layer, proxy_server.proxy_shutdown_event)
-    log.get().info("inside_litellm", config=str(given.path) if given.path else None)
+    log.get().info("inside_litellm", config=str(source.path) if source.path else None)
     return Reliability()
 
 
-def _closing(layer: Layer, before: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    @functools.wraps(before)
-    async def closing(*args: Any, **named: Any) -> Any:
+def _closing(
+    layer: Layer, shutdown: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(shutdown)
+    async def closing(*args: Any, **kwargs: Any) -> Any:
         await layer.close()
-        return await before(*args, **named)
+        return await shutdown(*args, **kwargs)
 
     return closing

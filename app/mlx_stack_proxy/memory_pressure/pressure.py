@@ -34,7 +34,7 @@ LEVELS = {level.word: level for level in Level}
 
 @frozen
 class Reading:
-    """What one look at the memory found; a figure that the source doesn't tell is None."""
+    """The figures of one look at the memory; a figure that the source doesn't tell is None."""
 
     level: Level | None = None  # in the words of the OS, or of another `pressure --serve`
     some: float | None = None  # percent of the last 10 s in which some tasks waited for memory
@@ -45,9 +45,9 @@ class Reading:
     def as_dict(self) -> dict[str, Any]:
         """Return the reading for JSON, without the figures that the source doesn't tell."""
         level = None if self.level is None else self.level.word
-        rest = {name: getattr(self, name) for name in ("some", "full", "limit_used")}
-        told = {"level": level, **rest, "swap": dict(self.swap) or None}
-        return {name: value for name, value in told.items() if value is not None}
+        figures = {name: getattr(self, name) for name in ("some", "full", "limit_used")}
+        fields = {"level": level, **figures, "swap": dict(self.swap) or None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @frozen
@@ -57,14 +57,14 @@ class Pressure:
     level: Level = Level.NORMAL
     cause: str = ""  # why the level rose: `system`, `stalls`, `limit` or `swap`; "" while normal
     since: float | None = None  # when the level left normal, on the probe's clock
-    sustained: bool = False  # the level has been above normal for `sustained_seconds`
+    sustained: bool = False  # whether it has been above normal for `sustained_seconds`
 
 
 NO_PRESSURE = Pressure()
 
 
 class Gauge:
-    """Turns a row of readings into a damped level."""
+    """Turns successive readings into a damped level."""
 
     def __init__(self, settings: MemoryPressureSettings) -> None:
         self._settings = settings
@@ -77,8 +77,8 @@ class Gauge:
     def take(self, reading: Reading | None, now: float) -> Pressure:
         """Take the next reading and return the damped level.
 
-        ``reading`` None: no reading still counts, which is taken for a normal one. ``now``: seconds
-        on any clock that never goes back.
+        ``reading``: None if no reading counts any more; it is taken for a normal one. ``now``:
+        seconds on any clock that never goes back.
         """
         if reading is None:
             self.raw = (Level.NORMAL, "")
@@ -90,7 +90,7 @@ class Gauge:
         if level >= old.level:
             self._reached = now
         elif now - self._reached >= self._settings.hold_seconds:
-            level = Level(old.level - 1)  # one step only; the next one takes as long again
+            level = Level(old.level - 1)  # one step only; the next step takes as long again
             self._reached = now
         else:
             level = old.level
@@ -106,18 +106,18 @@ class Gauge:
 
     def _swap_growth(self, reading: Reading, now: float) -> float:
         """Return the fastest swap counter's growth since the last reading, in bytes a second."""
-        before, self._swap = self._swap, (now, reading.swap)
-        if before is None or now <= before[0]:
+        previous, self._swap = self._swap, (now, reading.swap)
+        if previous is None or now <= previous[0]:
             return 0.0
-        grown = [
-            reading.swap[name] - old for name, old in before[1].items() if name in reading.swap
+        growths = [
+            reading.swap[name] - old for name, old in previous[1].items() if name in reading.swap
         ]
-        return max(grown, default=0) / (now - before[0])
+        return max(growths, default=0) / (now - previous[0])
 
 
 def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple[Level, str]:
     """Return one reading's level and its cause. ``growth``: the swap's, in bytes a second."""
-    found = (
+    levels = (
         (reading.level or Level.NORMAL, "system"),
         (_level(reading.some, limits.some_warning_percent, None), "stalls"),
         (_level(reading.full, None, limits.full_critical_percent), "stalls"),
@@ -132,7 +132,7 @@ def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple
             "swap",
         ),
     )
-    level, cause = max(found, key=lambda entry: entry[0])  # of equal levels the first
+    level, cause = max(levels, key=lambda entry: entry[0])  # of equal levels the first
     return level, cause if level else ""
 
 

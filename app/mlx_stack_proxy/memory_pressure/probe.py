@@ -18,7 +18,7 @@ from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
 from .readers import Reader
 
 STALE_SECONDS = 15.0  # how long a reading counts without a newer one, at the least
-STALE_INTERVALS = 3  # the same in intervals between two looks; the longer of the two holds
+STALE_INTERVALS = 3  # the same, in intervals between two looks; the longer time holds
 SHORTEST_PAUSE = 0.1  # seconds between two looks, each of which takes up to 1 ms of CPU
 CLOSE_SECONDS = 1.0  # how long `close` waits for a look that is on its way
 
@@ -37,14 +37,14 @@ class MemoryProbe:
     ) -> None:
         self.pressure = NO_PRESSURE  # replaced after each look, never changed in place
         self.on_change: OnChange | None = None  # awaited with (before, after) at a change of level
-        self.trouble: str | None = None  # why no reading counts now; None if one does
+        self.trouble: str | None = None  # why no reading counts now; None if a reading counts
         self.reading: Reading | None = None  # the last reading, even if it no longer counts
         self._settings = settings
         self._reader = reader if settings.enabled else None
         self._clock = clock
         self._gauge = Gauge(settings)
         self._stale_after = max(STALE_SECONDS, STALE_INTERVALS * settings.interval_seconds)
-        self._heard = clock()  # when the last reading came
+        self._read_at = clock()  # when the last reading came
         self._looking: asyncio.Future[Reading] | None = None  # the look that is on its way
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +65,7 @@ class MemoryProbe:
 
     def start(self) -> None:
         """Begin to look at the memory, in the running event loop."""
-        self._heard = self._clock()
+        self._read_at = self._clock()
         if self._reader is not None:
             self._task = asyncio.create_task(self._run())
         elif self._settings.enabled and self._settings.source != "off":
@@ -82,7 +82,7 @@ class MemoryProbe:
             await self._reader.close()
 
     def shown(self) -> dict[str, Any]:
-        """Return the pressure as JSON for an operator; ``seconds``: how long it isn't normal."""
+        """Return the pressure as JSON for an operator; ``seconds``: since the level left normal."""
         since = self.pressure.since
         return {
             "level": self.pressure.level.word,
@@ -107,14 +107,14 @@ class MemoryProbe:
             self._take(reading, why)
         except Exception as error:  # e.g. figures so odd that nobody thought of them
             log.fault("memory_pressure_fault", error)
-        before, self.pressure = self.pressure, self._gauge.pressure
-        if before.level is not self.pressure.level:
-            await self._changed(before, self.pressure)
+        old, self.pressure = self.pressure, self._gauge.pressure
+        if old.level is not self.pressure.level:
+            await self._changed(old, self.pressure)
 
     async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
 
-        A look that hangs is waited for again at the next call; no second one is begun beside it.
+        If a look hangs, the next call waits for it again; no second look begins beside it.
         """
         looking = self._looking
         if looking is None:
@@ -131,12 +131,12 @@ class MemoryProbe:
     def _take(self, reading: Reading | None, why: str) -> None:
         now = self._clock()
         if reading is not None:
-            self._heard = now
+            self._read_at = now
             self.reading = reading
             if self.trouble is not None:
                 self.trouble = None
                 log.get().info("memory_pressure_read_again", source=self.source)
-        elif self.reading is not None and now - self._heard < self._stale_after:
+        elif self.reading is not None and now - self._read_at < self._stale_after:
             return  # the last reading still counts
         else:
             if self.trouble is None:  # log only the first trouble until readings come again
@@ -144,18 +144,18 @@ class MemoryProbe:
                     "memory_pressure_stale",
                     source=self.source,
                     why=why,
-                    seconds=round(now - self._heard, 1),
+                    seconds=round(now - self._read_at, 1),
                     taken_as="normal",
                 )
             self.trouble = why
         self._gauge.take(reading, now)
 
-    async def _changed(self, before: Pressure, after: Pressure) -> None:
-        say = log.get().warning if after.level > before.level else log.get().info
-        cause = after.cause or before.cause
-        say("pressure_changed", **{"from": before.level.word, "to": after.level.word}, cause=cause)
+    async def _changed(self, old: Pressure, new: Pressure) -> None:
+        write_log = log.get().warning if new.level > old.level else log.get().info
+        cause = new.cause or old.cause
+        write_log("pressure_changed", **{"from": old.level.word, "to": new.level.word}, cause=cause)
         try:
             if self.on_change is not None:
-                await self.on_change(before, after)
+                await self.on_change(old, new)
         except Exception as error:
             log.fault("memory_pressure_fault", error)

@@ -35,7 +35,7 @@ class Reader(Protocol):
     name: str  # which figures it reads, in words
 
     async def read(self) -> Reading:
-        """Look once. It may raise anything, and may hang: the probe copes with both."""
+        """Look once. A reader may raise anything, and may hang: the probe copes with both."""
         ...
 
     async def close(self) -> None: ...
@@ -66,7 +66,7 @@ def this_machine() -> Blocking | None:
 
 
 class Threaded:
-    """Runs a blocking reader in a thread of its own, so that one that hangs delays nothing else."""
+    """Runs a blocking reader in a thread of its own, so that a hanging read delays nothing else."""
 
     def __init__(self, blocking: Blocking) -> None:
         self.name = blocking.name
@@ -106,12 +106,12 @@ class MacMemory:
 
     @classmethod
     def find(cls) -> MacMemory | None:
-        """Return a reader, or None if the kernel tells no level."""
+        """Return a reader, or None if the kernel has no pressure level."""
         try:
-            found = cls(ctypes.CDLL(None, use_errno=True))
+            reader = cls(ctypes.CDLL(None, use_errno=True))
         except (OSError, AttributeError):
             return None
-        return found if found._value(LEVEL_NAME) is not None else None
+        return reader if reader._value(LEVEL_NAME) is not None else None
 
     def read(self) -> Reading:
         level, swap = self._value(LEVEL_NAME), self._value(SWAP_NAME)
@@ -149,38 +149,42 @@ class LinuxMemory:
         cgroups: Path = Path("/sys/fs/cgroup"),
         swap: Callable[[], Any] = psutil.swap_memory,
     ) -> None:
-        self._own = _own_cgroups(proc, cgroups)
-        self._stalls = [
+        self._cgroups = _own_cgroups(proc, cgroups)
+        self._psi_files = [
             path
             for path in (
                 proc / "pressure" / "memory",
-                *(folder / "memory.pressure" for folder in self._own[:1]),
+                *(folder / "memory.pressure" for folder in self._cgroups[:1]),
             )
             if _text(path) is not None
         ]
-        self._limited = [folder for folder in self._own if _number(folder / "memory.max")]
+        self._limited_cgroups = [
+            folder for folder in self._cgroups if _number(folder / "memory.max")
+        ]
         self._swap = swap if swap().total else None
         self.name = ", ".join(
             word
-            for word, there in (
-                ("PSI", self._stalls),
-                ("cgroup limit", self._limited),
+            for word, available in (
+                ("PSI", self._psi_files),
+                ("cgroup limit", self._limited_cgroups),
                 ("swap", self._swap),
             )
-            if there
+            if available
         )
 
     @classmethod
     def find(cls) -> LinuxMemory | None:
-        found = cls()
-        return found if found.name else None
+        reader = cls()
+        return reader if reader.name else None
 
     def read(self) -> Reading:
         stalls: dict[str, float] = {}
-        for path in self._stalls:
+        for path in self._psi_files:
             for kind, percent in _STALLS.findall(_text(path) or ""):
                 stalls[kind] = max(float(percent), stalls.get(kind, 0.0))
-        shares = [share for folder in self._limited if (share := _share(folder)) is not None]
+        shares = [
+            share for folder in self._limited_cgroups if (share := _share(folder)) is not None
+        ]
         return Reading(
             some=stalls.get("some"),
             full=stalls.get("full"),
@@ -191,9 +195,9 @@ class LinuxMemory:
     def _swap_counters(self) -> dict[str, int]:
         counters = {}
         if self._swap is not None:
-            found = self._swap()
-            counters = {"used": found.used, "out": found.sout}
-        for folder in self._limited[:1]:
+            usage = self._swap()
+            counters = {"used": usage.used, "out": usage.sout}
+        for folder in self._limited_cgroups[:1]:
             if (used := _number(folder / "memory.swap.current")) is not None:
                 counters["cgroup"] = used
         return counters
@@ -203,8 +207,8 @@ def _own_cgroups(proc: Path, root: Path) -> list[Path]:
     """Return our cgroup (v2) and its parents, whose limits hold for it, too; innermost first."""
     for line in (_text(proc / "self" / "cgroup") or "").splitlines():
         if line.startswith("0::"):
-            own = root / line[3:].strip("/")
-            return [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
+            cgroup = root / line[3:].strip("/")
+            return [folder for folder in (cgroup, *cgroup.parents) if folder.is_relative_to(root)]
     return []
 
 
@@ -245,7 +249,7 @@ class HostMemory:
     """Asks ``mlx-stack-proxy pressure --serve`` on the machine around a container."""
 
     def __init__(self, url: str) -> None:
-        self.name = "host"  # without its address, since everyone who asks is told this name
+        self.name = "host"  # without the address, since the name is shown to everyone who asks
         self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:
@@ -268,8 +272,8 @@ def host_reading(body: bytes) -> Reading:
 
     Raises ``ValueError`` if it names no known level.
     """
-    found = orjson.loads(body)
-    level = found.get("level") if isinstance(found, dict) else None
+    answer = orjson.loads(body)
+    level = answer.get("level") if isinstance(answer, dict) else None
     if not isinstance(level, str) or level not in LEVELS:
         raise ValueError(f"no level of {', '.join(LEVELS)}")
     return Reading(level=LEVELS[level])

@@ -1,4 +1,4 @@
-"""The commands of ``mlx-stack-proxy``; ``cli.py`` has their table. Here is what they share."""
+"""The commands of ``mlx-stack-proxy``; ``cli.py`` has their table. This file is what they share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class CommandError(Exception):
 
 def deploy_path(name: str) -> Path:
     """Return the path of a file or folder below ``deploy/``, even if it doesn't exist."""
-    for place in _DEPLOY:
-        if (place / name).exists():
-            return place / name
+    for folder in _DEPLOY:
+        if (folder / name).exists():
+            return folder / name
     return _DEPLOY[-1] / name
 
 

@@ -45,34 +45,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
         "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
         "--settings", action="store_true", help="only print every setting and where it comes from"
     )
-    how.add_argument("--no-probe", action="store_true", help="ask no model anything")
-    how.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
+    mode.add_argument("--no-probe", action="store_true", help="ask no model anything")
+    mode.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     if not args.settings:
         return check(args.config, probe=not args.no_probe, cloud=args.cloud)
-    read_in = _read(args.config)
-    for line in settings_shown.lines(*read_in) if read_in else ():
+    loaded = _read(args.config)
+    for line in settings_shown.lines(*loaded) if loaded else ():
         print(line)
-    return 0 if read_in else 1
+    return 0 if loaded else 1
 
 
 def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
     """Print the findings; return the exit code: 0, or 1 if a line says FAIL.
 
-    ``probe``: whether the tiers' models are asked; ``cloud``: whether those of tiers that are not
-    local are asked too.
+    ``probe``: whether the tiers' models are asked; ``cloud``: whether that includes tiers that are
+    not local.
     """
-    read_in = _read(config)
-    if read_in is None:
+    loaded = _read(config)
+    if loaded is None:
         return 1
-    settings, sources = read_in
+    settings, sources = loaded
     _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
     return asyncio.run(_run(settings, probe=probe, cloud=cloud))
 
@@ -94,14 +94,14 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
 def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
     """Return the settings of the ``up`` that listens on the proxy's port, if one does.
 
-    A file of the user's own is stronger than ``up``'s.
+    A configuration file of the user's own takes precedence over the one of ``up``.
     """
     settings = sources.settings()
     folder = run_directory.running_at(local_url(settings))
-    its_file = None if folder is None else folder / run_directory.PROXY_CONFIG
-    if its_file is None or (sources.path and sources.path.resolve() != its_file):
+    config_file = None if folder is None else folder / run_directory.PROXY_CONFIG
+    if config_file is None or (sources.path and sources.path.resolve() != config_file):
         return settings, sources
-    sources = read(str(its_file))
+    sources = read(str(config_file))
     settings = sources.settings()
     if "upstream" not in sources.file:  # `up --inside`: LiteLLM itself listens on the proxy's port
         upstream = dataclasses.replace(settings.upstream, base_url=local_url(settings))
@@ -110,24 +110,24 @@ def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
 
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
-    good = True
+    passed = True
     async for line in _lines(settings, probe=probe, cloud=cloud):
         _say(line)
-        good = good and line[0] != "FAIL"
-    return 0 if good else 1
+        passed = passed and line[0] != "FAIL"
+    return 0 if passed else 1
 
 
 async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
     upstream = Upstream(settings.upstream)
     try:
-        names, found = await _litellm(settings, upstream)
-        for line in found:
+        names, litellm_lines = await _litellm(settings, upstream)
+        for line in litellm_lines:
             yield line
-        asked = Probe(settings, upstream)
+        tier_probe = Probe(settings, upstream)
         listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
         for name in listed if probe else ():
             if settings.tiers[name].local or cloud:
-                async for mark, text in asked.tier(name):
+                async for mark, text in tier_probe.tier(name):
                     yield mark, f"tier {name}: {text}"
                     if mark in _ABOUT_TIERS:
                         yield NEXT, _ABOUT_TIERS[mark].format(name=name)
@@ -152,36 +152,38 @@ async def _litellm(
     settings: Settings, upstream: Upstream
 ) -> tuple[frozenset[str] | None, list[Line]]:
     """Return LiteLLM's model names (None if it doesn't list them) and the lines about LiteLLM."""
-    where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+    subject = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     variable = settings.upstream.api_key_env
     try:
         names = names_in(await list_models(upstream, upstream_key(settings), variable))
     except NoModels as error:
-        reached: list[Line] = [("ok", f"{where}: reachable")] if error.reached else []
-        return None, [*reached, ("FAIL", f"{where}: {error}"), (NEXT, error.next_step)]
+        findings: list[Line] = [("ok", f"{subject}: reachable")] if error.reached else []
+        return None, [*findings, ("FAIL", f"{subject}: {error}"), (NEXT, error.next_step)]
     assert names is not None
-    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
+    lines: list[Line] = [("ok", f"{subject}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
-        known = is_listed(tier.model, names)
-        what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
-        lines.append(("ok" if known else "FAIL", f"tier {name}: model {tier.model!r} is {what}"))
-        if not known:
-            one = f"set tiers.{name}.model to one that it has"
-            lines.append((NEXT, f"{one}, or add the model to LiteLLM's model_list"))
+        is_known = is_listed(tier.model, names)
+        state = "known to LiteLLM" if is_known else f"not among LiteLLM's: {_some(names)}"
+        lines.append(
+            ("ok" if is_known else "FAIL", f"tier {name}: model {tier.model!r} is {state}")
+        )
+        if not is_known:
+            advice = f"set tiers.{name}.model to one that it has"
+            lines.append((NEXT, f"{advice}, or add the model to LiteLLM's model_list"))
     return names, lines
 
 
 async def _memory(url: str) -> Line:
     """Return the line about the machine whose memory pressure the proxy is to read."""
-    where = f"memory pressure at {_without_credentials(url)}"
+    subject = f"memory pressure at {_without_credentials(url)}"
     host = HostMemory(url)
     try:
         reading = await host.read()
     except (UpstreamError, TimeoutError, ValueError) as error:
-        return "FAIL", f"{where}: {str(error) or 'no answer in time'}"
+        return "FAIL", f"{subject}: {str(error) or 'no answer in time'}"
     finally:
         await host.close()
-    return "ok", f"{where}: {Level(reading.level or 0).word}"
+    return "ok", f"{subject}: {Level(reading.level or 0).word}"
 
 
 def _without_credentials(url: str) -> str:
@@ -190,5 +192,5 @@ def _without_credentials(url: str) -> str:
 
 
 def _some(names: frozenset[str]) -> str:
-    shown = sorted(names)[:8]
-    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
+    first = sorted(names)[:8]
+    return ", ".join(first) + (", …" if len(names) > len(first) else "")

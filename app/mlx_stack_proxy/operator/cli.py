@@ -95,11 +95,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     completing = "_ARGCOMPLETE" in os.environ  # a shell asks which words may follow
     for command in COMMANDS:
-        its = commands.add_parser(command.name, help=command.says)
+        subparser = commands.add_parser(command.name, help=command.says)
         if completing or command.name in argv:
-            getattr(import_module(f".{command.module}", __package__), command.adds)(its)
+            getattr(import_module(f".{command.module}", __package__), command.adds)(subparser)
             if command.config:
-                _add_config(its)
+                _add_config(subparser)
     if completing:
         import argcomplete
 

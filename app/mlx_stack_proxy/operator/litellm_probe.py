@@ -23,7 +23,7 @@ from ..settings import Settings
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
 Mark = Literal["ok", "note", "FAIL"]
-MOST_SECONDS = 180.0  # for one answer: the server may have to load the model first
+MOST_SECONDS = 180.0  # limit for one answer: the server may have to load the model first
 _TOOL_TOKENS, _REASONING_TOKENS = 256, 4096
 _STREAM_TOKENS = 24
 _COUNT, _USE_TOOL = "Count from 1 to 9.", "What is the weather in Lima? Use the tool."
@@ -41,7 +41,7 @@ _TOOL = {
 }
 
 
-# How LiteLLM answers a wrong key; 400 where it has no database.
+# The statuses with which LiteLLM answers a wrong key; 400 if it has no database.
 _REFUSED = (400, 401, 403)
 
 
@@ -96,7 +96,7 @@ class Probe:
             self._headers.append((b"authorization", f"Bearer {key}".encode()))
 
     async def tier(self, name: str) -> AsyncIterator[tuple[Mark, str]]:
-        """Yield a mark and a text for each question; end at the first that got no answer."""
+        """Yield a mark and a text for each question; end at the first that got no usable answer."""
         tier = self._settings.tiers[name]
         try:
             yield await self._one_token(name)
@@ -109,10 +109,10 @@ class Probe:
             yield "FAIL", str(error)
 
     async def _one_token(self, name: str) -> tuple[Mark, str]:
-        what, began = "a one-token completion", time.monotonic()
-        found = completion_in(await self._ask(name, what, _COUNT, max_tokens=1))
-        if isinstance(found, UpstreamFailed):
-            raise _Failed(f"{what}: {found.message}")
+        subject, began = "a one-token completion", time.monotonic()
+        completion = completion_in(await self._ask(name, subject, _COUNT, max_tokens=1))
+        if isinstance(completion, UpstreamFailed):
+            raise _Failed(f"{subject}: {completion.message}")
         return "ok", f"answers ({time.monotonic() - began:.1f} s)"
 
     async def _stream(self, name: str) -> tuple[Mark, str]:
@@ -120,28 +120,28 @@ class Probe:
         answer, outcome = await self._streamed(name, _COUNT, max_tokens=_STREAM_TOKENS)
         if outcome.action != DELIVERED:
             return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
-        said = f"streams ({time.monotonic() - began:.1f} s)"
+        message = f"streams ({time.monotonic() - began:.1f} s)"
         if b'"total_tokens"' not in answer:  # in the reply's text the quotes are escaped
-            return "note", f"{said}, but doesn't tell its usage: budgets go by the text's length"
-        return "ok", said
+            return "note", f"{message}, but doesn't tell its usage: budgets go by the text's length"
+        return "ok", message
 
     async def _tool_call(self, name: str) -> tuple[Mark, str]:
         tokens = _REASONING_TOKENS if self._settings.tiers[name].reasoning else _TOOL_TOKENS
         _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
         return _of_tool_call(outcome)
 
-    async def _streamed(self, name: str, question: str, **more: Any) -> tuple[bytes, Outcome]:
+    async def _streamed(self, name: str, question: str, **parameters: Any) -> tuple[bytes, Outcome]:
         """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
-        options = {"stream": True, "stream_options": {"include_usage": True}, **more}
+        options = {"stream": True, "stream_options": {"include_usage": True}, **parameters}
         answer = await self._ask(name, "a streamed completion", question, **options)
         reply = {"stream": answer.decode("utf-8", "replace")}
-        record = {"request": self._body(name, question, **more), "reply": reply, "tier": name}
+        record = {"request": self._body(name, question, **parameters), "reply": reply, "tier": name}
         try:
             return answer, Replay(self._settings).record(record)
         except BadRecord as error:
             raise _Failed(f"a streamed completion: {error}") from None
 
-    def _body(self, name: str, question: str, **more: Any) -> dict[str, Any]:
+    def _body(self, name: str, question: str, **parameters: Any) -> dict[str, Any]:
         tier = self._settings.tiers[name]
         return {
             "messages": [{"role": "user", "content": question}],
@@ -149,22 +149,22 @@ class Probe:
             "model": tier.model,
             "num_retries": 0,
             "disable_fallbacks": True,
-            **more,
+            **parameters,
         }
 
-    async def _ask(self, name: str, what: str, question: str, **more: Any) -> bytes:
-        """Ask one question; ``what`` names it in errors. Raises :class:`_Failed`."""
+    async def _ask(self, name: str, subject: str, question: str, **parameters: Any) -> bytes:
+        """Ask one question; ``subject`` names it in errors. Raises :class:`_Failed`."""
         seconds = min(MOST_SECONDS, self._settings.tiers[name].total_timeout)
-        body = orjson.dumps(self._body(name, question, **more))
+        body = orjson.dumps(self._body(name, question, **parameters))
         try:
             async with asyncio.timeout(seconds):
                 status, answer = await self._upstream.fetch("POST", CHAT_PATH, self._headers, body)
         except UpstreamError as error:
-            raise _Failed(f"{what}: {error}") from None
+            raise _Failed(f"{subject}: {error}") from None
         except TimeoutError:
-            raise _Failed(f"{what}: not whole after {seconds:g} s") from None
+            raise _Failed(f"{subject}: not whole after {seconds:g} s") from None
         if status >= 400:
-            raise _Failed(f"{what}: status {status}: {quoted_error(answer)}")
+            raise _Failed(f"{subject}: status {status}: {quoted_error(answer)}")
         return answer
 
 
@@ -180,5 +180,9 @@ def _of_tool_call(outcome: Outcome) -> tuple[Mark, str]:
         return "ok", f"calls tools, written as text: {', '.join(outcome.formats)}"
     if outcome.action in (DELIVERED, REPAIRED):
         return "note", "asked for a tool call, it answered with text"
-    errors = "; ".join(one["error"] for one in outcome.failures) or outcome.reason or outcome.error
+    errors = (
+        "; ".join(failure["error"] for failure in outcome.failures)
+        or outcome.reason
+        or outcome.error
+    )
     return "note", f"asked for a tool call, it sent none that can be used: {errors[:200]}"

@@ -58,7 +58,7 @@ def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe
 def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body: the last reading's level, or why there is none.
 
-    The level is not damped (``hold_seconds``): the proxy that reads it does that itself.
+    The level is not damped (``hold_seconds``): the proxy that reads it does the damping itself.
     """
     if probe.source is None:
         return 503, {"error": "nothing on this machine tells its memory pressure"}
@@ -87,8 +87,8 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
     if as_json:
         print(orjson.dumps(body).decode())
     elif status == 200:
-        because = f", because of {body['cause']}" if body["cause"] else ""
-        print(f"{body['level']}{because} (read from: {body['source']})")
+        cause = f", because of {body['cause']}" if body["cause"] else ""
+        print(f"{body['level']}{cause} (read from: {body['source']})")
     else:
         raise CommandError(body["error"])
     return 0 if status == 200 else 1

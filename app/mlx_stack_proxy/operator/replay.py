@@ -5,9 +5,9 @@ A record is one line of JSON (docs/replay.md describes it):
     {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
 
 ``capture_failures`` writes such records, with more keys: how the reply failed if its bytes don't
-tell (``failed``), what was known of the session (``context``), and the ``verdict``, with which
+tell (``failed``), what the proxy knew of the session (``context``), and the ``verdict``, with which
 replay compares its own. Unknown keys are ignored. For each record, :class:`Replay` plays the reply
-to a new ``Attempt``, as the proxy would with LiteLLM's, and asks ``next_step`` what would follow.
+to a new ``Attempt``, as the proxy does with LiteLLM's, and asks ``next_step`` what would follow.
 Records are independent, except that consecutive attempts of one exchange share a session.
 """
 
@@ -72,7 +72,7 @@ class Outcome:
     faults: tuple[str, ...] = ()  # exceptions in our stages, which then let the reply through
     request_id: str = ""
     verdict: dict[str, Any] | None = None  # as ``failures.as_data`` gives it
-    differs: str = ""  # the recorded verdict, if it is another
+    differs: str = ""  # the recorded verdict, if it is another than `verdict`
     reply: dict[str, Any] | None = None  # the completion that would have been delivered
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,18 +81,18 @@ class Outcome:
         return {k: v for k, v in named.items() if v not in ("", (), None)}
 
     def __str__(self) -> str:
-        said = {
+        detail = {
             DELIVERED: self.reason or "untouched",
             REPAIRED: ", ".join(self.repairs),
             RESCUED: ", ".join(self.formats),
             UNREADABLE: self.error,
         }.get(self.action, self.reason)
         if self.action == RESCUED and self.repairs:
-            said += f"; repaired: {', '.join(self.repairs)}"
-        lines = [f"line {self.line}  {self.action}: {said}"]
+            detail += f"; repaired: {', '.join(self.repairs)}"
+        lines = [f"line {self.line}  {self.action}: {detail}"]
         if self.differs:
             lines.append(f"differs: recorded was {self.differs}")
-        lines += [f"{one['kind']}: {one['error']}" for one in self.failures]
+        lines += [f"{failure['kind']}: {failure['error']}" for failure in self.failures]
         lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
         return "\n    ".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
@@ -121,8 +121,8 @@ class Replay:
         ``line``: the record's line number, for the outcome.
         """
         exchange = self._exchange(record)
-        if not self._goes_on(record):
-            # All records have one session: drop what another exchange has left in it.
+        if not self._continues_exchange(record):
+            # All records have one session: drop the state that another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
         faults: list[str] = []
         attempt = Attempt(
@@ -139,30 +139,34 @@ class Replay:
         exchange.outcomes.append(ended)
         step = next_step(exchange, self._settings, TierView(), exchange.started)
         if isinstance(step, Deliver):
-            found = _delivered(exchange, attempt, verdict)
+            fields = _delivered(exchange, attempt, verdict)
         else:
-            found = {"action": FAILED, "reason": _reason(verdict)}
+            fields = {"action": FAILED, "reason": _reason(verdict)}
             if isinstance(step, (Retry, Move)):
-                said = self._correction(exchange, attempt, verdict, step)
-                found |= {"action": RETRIED, "correction": said}
-        told = as_data(verdict)
+                hint = self._correction(exchange, attempt, verdict, step)
+                fields |= {"action": RETRIED, "correction": hint}
+        verdict_data = as_data(verdict)
         return Outcome(
             line,
             request_id=str(record.get("request_id") or ""),
             faults=tuple(faults),
-            failures=tuple((told or {}).get("failures", ())),
-            verdict=told,
+            failures=tuple((verdict_data or {}).get("failures", ())),
+            verdict=verdict_data,
             differs=_difference(record, verdict),
-            **found,
+            **fields,
         )
 
-    def _goes_on(self, record: Any) -> bool:
+    def _continues_exchange(self, record: Any) -> bool:
         """Whether this record is the next attempt of the last record's exchange."""
-        before, number = self._last
+        last_request, last_attempt = self._last
         self._last = request, attempt = record.get("request_id"), record.get("attempt")
-        if not request or request != before:
+        if not request or request != last_request:
             return False
-        return isinstance(attempt, int) and isinstance(number, int) and attempt == number + 1
+        return (
+            isinstance(attempt, int)
+            and isinstance(last_attempt, int)
+            and attempt == last_attempt + 1
+        )
 
     def _exchange(self, record: Any) -> Exchange:
         """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
@@ -177,8 +181,8 @@ class Replay:
         except ProxyError as error:
             raise BadRecord(f"its request is refused: {error}") from None
         chain = self._settings.reliability.escalation.chain
-        named = [name for name in (record.get("tier"), parsed.model) if name in chain]
-        tier = named[0] if named else chain[0]
+        tiers = [name for name in (record.get("tier"), parsed.model) if name in chain]
+        tier = tiers[0] if tiers else chain[0]
         context = record.get("context") or {}
         try:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
@@ -204,7 +208,7 @@ class Replay:
             return step.hint
         if not isinstance(verdict, InvalidToolCall) or not step.correct:
             return ""
-        # Without messages, and as a system message, the correction is all that comes back.
+        # Without messages of the request, the correction, as a system message, is the only one.
         body = {**exchange.request.body, "messages": []}
         messages = correction.corrected(
             body,
@@ -242,7 +246,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
     failed = _failure(reply)
     if failed is not None and failed.about_ours:
-        return failed  # it depends on what we had sent, which the reply's bytes don't tell
+        return failed  # it depends on our request, which the reply's bytes don't tell
     if (stream := _raw(reply, "stream")) is not None:
         attempt.feed(stream)
         if not attempt.over and failed is None:
@@ -271,9 +275,9 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
     """Return the bytes that came over the wire: recorded as text, or as base64 if not UTF-8."""
     if isinstance(text := reply.get(name), str):
         return text.encode("utf-8", "replace")
-    if isinstance(coded := reply.get(f"{name}_base64"), str):
+    if isinstance(encoded := reply.get(f"{name}_base64"), str):
         try:
-            return base64.b64decode(coded, validate=True)
+            return base64.b64decode(encoded, validate=True)
         except ValueError:
             raise BadRecord(f"has a `{name}_base64` that is no base64") from None
     return None
@@ -281,25 +285,25 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
 
 def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
     """Return the recorded failure that the reply's bytes don't tell: a timeout, reset or status."""
-    given = reply.get("failed")
-    if given is None:
+    recorded = reply.get("failed")
+    if recorded is None:
         return None
     try:
-        said = {**given, "unreachable": given.get("refused", False)}
-        said.pop("refused", None)
-        return UpstreamFailed(**said)
+        fields = {**recorded, "unreachable": recorded.get("refused", False)}
+        fields.pop("refused", None)
+        return UpstreamFailed(**fields)
     except TypeError:
         raise BadRecord("has a `failed` that makes no sense") from None
 
 
 def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
-    """Return the recorded verdict in a word if it differs from this one, else ""."""
+    """Return the recorded verdict in a word if it differs from ``verdict``, else ""."""
     if "verdict" not in record:
         return ""
-    recorded, now = record["verdict"] or {}, as_data(verdict) or {}
+    recorded, replayed = record["verdict"] or {}, as_data(verdict) or {}
     if not isinstance(recorded, dict):
         raise BadRecord("has a `verdict` that is no object")
-    if all(recorded.get(name) == now.get(name) for name in ("reason", "detector", "failures")):
+    if all(recorded.get(name) == replayed.get(name) for name in ("reason", "detector", "failures")):
         return ""
     return str(recorded.get("detector") or recorded.get("reason") or DELIVERED)
 
@@ -343,16 +347,16 @@ def _reason(verdict: Verdict | None) -> str:
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Count the records, and how often each action, repair, format and failure occurs."""
-    found = {
-        "actions": [one.action for one in outcomes],
-        "repairs": [kind for one in outcomes for kind in one.repairs],
-        "formats": [kind for one in outcomes for kind in one.formats],
-        "failures": [failure["kind"] for one in outcomes for failure in one.failures],
+    values = {
+        "actions": [outcome.action for outcome in outcomes],
+        "repairs": [kind for outcome in outcomes for kind in outcome.repairs],
+        "formats": [kind for outcome in outcomes for kind in outcome.formats],
+        "failures": [failure["kind"] for outcome in outcomes for failure in outcome.failures],
     }
     return {
         "records": len(outcomes),
-        "differing": sum(1 for one in outcomes if one.differs),
-        **{name: dict(Counter(kinds).most_common()) for name, kinds in found.items()},
+        "differing": sum(1 for outcome in outcomes if outcome.differs),
+        **{name: dict(Counter(kinds).most_common()) for name, kinds in values.items()},
     }
 
 
@@ -374,8 +378,8 @@ def run(args: argparse.Namespace) -> int:
     with source:
         for outcome in Replay(settings).lines(source):
             outcomes.append(replace(outcome, reply=None))
-            told = json.dumps(outcome.as_dict(), ensure_ascii=False)
-            text = told if args.json else "\n".join(map(printable, str(outcome).split("\n")))
+            json_line = json.dumps(outcome.as_dict(), ensure_ascii=False)
+            text = json_line if args.json else "\n".join(map(printable, str(outcome).split("\n")))
             out.write(text.encode("utf-8", "replace").decode() + "\n")
     total = summary(outcomes)
     if args.json:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code. Raises ``SettingsError``, ``CommandError``."""
-    # The whole proxy: a container's health check reads the settings without it.
+    # Imported here, as it is the whole proxy: a container's health check uses this module without.
     from ..server import process
     from ..telemetry import log_file
 
@@ -45,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             problem = f"can't be written: {error.strerror}"
             raise SettingsError([problem], str(args.log_file)) from None
-    given = given_by(args)
-    settings = given.read()
+    source = given_by(args)
+    settings = source.read()
     server = settings.server
-    if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell
+    if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell that it is taken
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    return process.serve(settings, args.log_file, given)
+    return process.serve(settings, args.log_file, source)
 
 
 def given_by(args: argparse.Namespace) -> Given:

@@ -46,16 +46,16 @@ def as_yaml(value: Any) -> str:
     return text
 
 
-def _dumped(value: Any, **how: Any) -> str:
-    text: str = yaml.safe_dump([value], default_flow_style=True, width=1_000_000, **how)
+def _dumped(value: Any, **options: Any) -> str:
+    text: str = yaml.safe_dump([value], default_flow_style=True, width=1_000_000, **options)
     return text.strip()[1:-1]
 
 
-def _leaves(section: Any, before: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield each key's path and value in the schema's order; a section's own keys come first."""
+def _leaves(section: Any, prefix: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield each key's path and value in the schema's order; a section's subsections come last."""
     inner: list[tuple[Path, Any]] = []
     for name in keys_of(type(section)):
-        value, path = getattr(section, name), (*before, name)
+        value, path = getattr(section, name), (*prefix, name)
         if keys_of(type(value)):
             inner.append((path, value))
         elif path == ("tiers",):
@@ -81,4 +81,4 @@ def _shown(name: str, value: Any) -> Any:
             f"{_HIDDEN}{number}" if name == _BY_KEY else key: _shown(key, inner)
             for number, (key, inner) in enumerate(value.items(), 1)
         }
-    return [_shown("", one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [_shown("", item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,6 +1,6 @@
 """Decide which requests are answered, and which API key goes to LiteLLM (docs/security.md).
 
-``check_origin()`` refuses what web pages send, ``check_key()`` what comes without one of
+``check_origin()`` refuses requests of web pages, ``check_key()`` requests without one of
 ``server.api_keys``. ``upstream_headers()`` then chooses the key. With ``server.api_keys``, our own
 LiteLLM key replaces the client's. Without them, a client's own LiteLLM key goes on as it is, and a
 client without a key gets ours only from a proxy on a loopback address.
@@ -67,8 +67,8 @@ class Access:
             raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
         origin = request.headers.get("origin")
         foreign = origin is not None and _authority(origin) != host
-        elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
-        if foreign or (elsewhere and not _is_visit(request)):
+        cross_site = request.headers.get("sec-fetch-site") == "cross-site"
+        if foreign or (cross_site and not _is_visit(request)):
             raise invalid("requests from web pages are not answered", "origin", status=403)
 
     def check_key(self, request: Incoming) -> str:
@@ -78,10 +78,10 @@ class Access:
         """
         if self._open or not self._keys:
             return ""
-        given = given_key(request)
+        key = given_key(request)
         # Compare with every key, in constant time: the time taken must not tell which key nearly
         # matched.
-        matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
+        matches = [hmac.compare_digest(key.encode(), allowed) for allowed in self._keys]
         if not any(matches):
             raise ProxyError(
                 401,
@@ -90,12 +90,12 @@ class Access:
                 "`Authorization: Bearer …`",
                 code="invalid_api_key",
             )
-        return given
+        return key
 
     def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
         """Return the headers with the key for LiteLLM, and whether that key is ours.
 
-        The second value is also true if the client's key was taken out and we have none.
+        The second value is also true if the client's key was taken out and we have none to send.
         """
         if self._open or self._keys:
             headers = [h for h in headers if h[0] not in KEY_HEADERS]
@@ -130,8 +130,8 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
 
 def given_key(request: Incoming) -> str:
     """Return the client's API key from ``Authorization``, ``X-API-Key`` or ``API-Key``; or ""."""
-    given = bearer(request.headers.get("authorization", ""))
-    return given or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
+    key = bearer(request.headers.get("authorization", ""))
+    return key or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
 
 
 def key_label(key: str, settings: Settings) -> str:
@@ -163,7 +163,7 @@ def _is_visit(request: Incoming) -> bool:
 def _authority(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc
-    except ValueError:  # e.g. brackets around what is no address
+    except ValueError:  # for example, brackets around text that is no address
         return None
 
 

@@ -43,15 +43,15 @@ def is_operator(services: Services, request: Request) -> bool:
     key = services.settings.server.admin_key
     if key is None:
         return is_from_this_machine(request.scope, request.headers)
-    given = bearer(request.headers.get("authorization", ""))
-    if hmac.compare_digest(given.encode(), key.encode()):
+    token = bearer(request.headers.get("authorization", ""))
+    if hmac.compare_digest(token.encode(), key.encode()):
         return True
     reads = request.method == "GET"
     return reads and page_cookie.holds(key, request.cookies, services.wall_clock())
 
 
 class Admin:
-    """What the endpoints do: check the client, read its query, find and reset sessions."""
+    """Checks the client, reads its query, finds and resets sessions, for the endpoints."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -81,20 +81,20 @@ class Admin:
         if _PREFIX.fullmatch(name):
             for offset in range(0, MAX_SEARCHED, MAX_PAGE):
                 page = await store.sessions(now, offset, MAX_PAGE)
-                hashes += [one.session for one in page if one.session.startswith(name)]
+                hashes += [entry.session for entry in page if entry.session.startswith(name)]
                 if hashes or len(page) + page.unreadable < MAX_PAGE:
                     break
         keys = self._services.settings.server.api_keys
         hashes += [digest(owner, name) for owner in ("", *keys)]
-        states = [await store.load(found, now) for found in dict.fromkeys(hashes)]
-        known = [state for state in states if state.turns or state.used]
-        if len(known) > 1:
-            several = ", ".join(state.session[:12] for state in known[:8])
-            sentence = f"{name[:64]!r} may be any of {several}: ask for one of these"
+        states = [await store.load(session, now) for session in dict.fromkeys(hashes)]
+        matches = [state for state in states if state.turns or state.used]
+        if len(matches) > 1:
+            candidates = ", ".join(state.session[:12] for state in matches[:8])
+            sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of these"
             raise ProxyError(409, INVALID_REQUEST, sentence)
-        if not known:
+        if not matches:
             raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
-        return known[0]
+        return matches[0]
 
     async def reset(self, name: str) -> str:
         """Forget a session's counts, tier and history; return its hash. Raises as ``find()``."""
@@ -105,39 +105,39 @@ class Admin:
 
     async def event_query(self, request: Request) -> EventQuery:
         """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
-        given = request.query_params
-        kind, session = given.get("kind"), given.get("session")
+        params = request.query_params
+        kind, session = params.get("kind"), params.get("session")
         if kind is not None and kind not in EVENT_KINDS:
             raise invalid(unknown_name(kind[:64], EVENT_KINDS, "kind"), "kind")
         if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
             session = (await self.find(session)).session
-        after = request.headers.get("last-event-id") or given.get("after")
-        before = given.get("before")
+        after = request.headers.get("last-event-id") or params.get("after")
+        before = params.get("before")
         return EventQuery(
             kind=kind,
             session=session,
-            request_id=given.get("request_id"),
-            agent=given.get("agent") or None,
+            request_id=params.get("request_id"),
+            agent=params.get("agent") or None,
             after=None if after is None else _whole("after", after),
             before=None if before is None else _whole("before", before),
-            since=_moment("since", given.get("since", "0"), self._services.wall_clock()),
-            limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
+            since=_moment("since", params.get("since", "0"), self._services.wall_clock()),
+            limit=_whole("limit", params.get("limit", "100"), MAX_PAGE),
         )
 
     def report_asked(self, request: Request) -> Asked:
         """Read a request for the report. Raises ``ProxyError`` (400)."""
-        given = request.query_params
+        params = request.query_params
         now = self._services.wall_clock()
-        since = _moment("since", given.get("since", "12h"), now)
-        until = min(_moment("until", given.get("until", "0s"), now), now)
+        since = _moment("since", params.get("since", "12h"), now)
+        until = min(_moment("until", params.get("until", "0s"), now), now)
         if not 0 <= until - since <= MOST_DAYS * 86_400:
             sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
             raise invalid(sentence, "since")
-        return Asked(since, until, given.get("agent"))
+        return Asked(since, until, params.get("agent"))
 
     def shown(self, state: SessionState) -> dict[str, Any]:
         """Return a session as the endpoints show it: tokens, and times since the epoch."""
-        stuck = [entry.until for entry in state.sticky.values()]
+        sticky_ends = [entry.until for entry in state.sticky.values()]
         return {
             "session": state.session,
             "used": state.used,
@@ -146,7 +146,7 @@ class Admin:
             "limit": self._services.settings.reliability.token_budget.per_session,
             "turns": state.turns,
             "tier": state.tier,
-            "sticky_until": max(stuck, default=None),
+            "sticky_until": max(sticky_ends, default=None),
             "first_seen": state.first_seen,
             "last_seen": state.last_seen,
         }
@@ -180,10 +180,10 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
     async def sessions(request: Request) -> Response:
         limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
         offset = _whole("offset", request.query_params.get("offset", "0"))
-        found = await services.store.sessions(services.wall_clock(), offset, limit)
+        page = await services.store.sessions(services.wall_clock(), offset, limit)
         total = await services.store.count_sessions(services.wall_clock())
-        shown = [admin.shown(state) for state in found]
-        return as_json({"total": total, "unreadable": found.unreadable, "sessions": shown})
+        entries = [admin.shown(state) for state in page]
+        return as_json({"total": total, "unreadable": page.unreadable, "sessions": entries})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str) -> Response:
@@ -200,10 +200,10 @@ def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
         query = await admin.event_query(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
-        found = await services.store.events(query)
+        page = await services.store.events(query)
         total = await services.store.count_events(query)
-        shown = [{"number": number, **event} for number, event in found]
-        return as_json({"total": total, "events": shown})
+        entries = [{"number": number, **event} for number, event in page]
+        return as_json({"total": total, "events": entries})
 
 
 def store_failed(error: StoreError) -> ProxyError:
@@ -212,23 +212,21 @@ def store_failed(error: StoreError) -> ProxyError:
     )
 
 
-def _whole(name: str, given: str, most: int = 2**53) -> int:
-    if not (given.isascii() and given.isdigit()) or len(given) > 16 or int(given) > most:
-        raise invalid(f"`{name}` must be a whole number from 0 to {most}", name)
-    return int(given)
+def _whole(name: str, text: str, maximum: int = 2**53) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > maximum:
+        raise invalid(f"`{name}` must be a whole number from 0 to {maximum}", name)
+    return int(text)
 
 
-def _moment(name: str, given: str, now: float) -> float:
-    """Return seconds since the epoch for ``given``: such seconds, an age (``12h``), or ISO 8601.
+def _moment(name: str, text: str, now: float) -> float:
+    """Return the time in a text (epoch seconds, an age like ``12h``, or ISO 8601) as epoch seconds.
 
     Raises ``ProxyError`` (400).
     """
-    if ago := _AGO.fullmatch(given):
-        return now - int(ago[1]) * _UNITS[ago[2]]
+    if age := _AGO.fullmatch(text):
+        return now - int(age[1]) * _UNITS[age[2]]
     try:
-        return (
-            float(given) if _NUMBER.fullmatch(given) else datetime.fromisoformat(given).timestamp()
-        )
+        return float(text) if _NUMBER.fullmatch(text) else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         sentence = (
             f"`{name}` must be seconds since 1970, 12h or 30m or 2d ago, or a time such as "

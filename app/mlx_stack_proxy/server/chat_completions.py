@@ -81,8 +81,8 @@ class ChatCompletions:
 
         Raises ``ProxyError`` while nothing has been sent, and ``ClientGone``.
         """
-        with HeldBody(self._bodies) as held:
-            await self._handle(request, receive, downstream, held, dialect)
+        with HeldBody(self._bodies) as held_body:
+            await self._handle(request, receive, downstream, held_body, dialect)
 
     async def count(
         self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
@@ -91,14 +91,14 @@ class ChatCompletions:
         services = self._services.in_force()
         self._access.check_key(request)
         controls = read_controls(request.headers, services.settings)
-        with HeldBody(self._bodies) as held:
-            body = await self._body(request, receive, held)
-            given = await _aside(body, client_request.read, body)
-            if not (await self._route(services, given, controls, request)).tiers:
-                held.release()
+        with HeldBody(self._bodies) as held_body:
+            body = await self._body(request, receive, held_body)
+            client_body = await _aside(body, client_request.read, body)
+            if not (await self._route(services, client_body, controls, request)).tiers:
+                held_body.release()
                 await self._pass_through(request, replayed(body, receive), downstream)
                 return
-            answer = await _aside(body, dialect.count, given)
+            answer = await _aside(body, dialect.count, client_body)
             headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
             await downstream.whole(200, headers, orjson.dumps(answer))
 
@@ -107,7 +107,7 @@ class ChatCompletions:
         request: Incoming,
         receive: Receive,
         downstream: Downstream,
-        held: HeldBody,
+        held_body: HeldBody,
         dialect: Dialect | None,
     ) -> None:
         services = self._services.in_force()
@@ -115,17 +115,17 @@ class ChatCompletions:
         started = clock()
         owner = self._access.check_key(request)
         controls = read_controls(request.headers, services.settings)
-        body = await self._body(request, receive, held)
+        body = await self._body(request, receive, held_body)
         arrived = clock()
-        asked = await self._asked(
+        chat_request = await self._read_request(
             services, request, body, dialect, owner=owner, controls=controls, started=started
         )
-        if asked is None:
-            held.release()
+        if chat_request is None:
+            held_body.release()
             await self._pass_through(request, replayed(body, receive), downstream)
             return
         del body  # free it: a reply may stream for long, and the parsed request is as large
-        exchange = Exchange(asked)
+        exchange = Exchange(chat_request)
         headers, our_key = self._headers(request, dialect)
         run = Run(
             services,
@@ -141,7 +141,7 @@ class ChatCompletions:
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
 
-    async def _asked(
+    async def _read_request(
         self,
         services: Services,
         request: Incoming,
@@ -153,20 +153,22 @@ class ChatCompletions:
         started: float,
     ) -> Request | None:
         """Read the request; return None if it is in a dialect and its model belongs to no tier."""
-        given = await _aside(body, client_request.read, body)
-        route, translated = None, Translated(given)
+        client_body = await _aside(body, client_request.read, body)
+        route, translated = None, Translated(client_body)
         if dialect is not None:
-            route = await self._route(services, given, controls, request)
+            route = await self._route(services, client_body, controls, request)
             if not route.tiers:
                 return None
-            translated = await _aside(body, dialect.to_chat, given, request.headers)
+            translated = await _aside(body, dialect.to_chat, client_body, request.headers)
         parsed = await _aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
-        messages, named = parsed.body["messages"], translated.session
+        messages, session_name = parsed.body["messages"], translated.session
         return parsed.asked_by(
             id=request.id,
-            session=session_id.identify(request.headers, given, owner, messages, named),
+            session=session_id.identify(
+                request.headers, client_body, owner, messages, session_name
+            ),
             route=route or await self._route(services, parsed.body, controls, request),
             controls=controls,
             started=started,
@@ -176,19 +178,19 @@ class ChatCompletions:
             **_client(parsed, request, services.settings),
         )
 
-    async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
+    async def _body(self, request: Incoming, receive: Receive, held_body: HeldBody) -> bytes:
         """Check the headers about the body, then read it. Raises ``ProxyError``, ``ClientGone``."""
         _check_content_type(request)
-        most = self._services.settings.server.max_body_bytes
-        check_length(request, most)
-        return await read_body(receive, most, held)
+        max_bytes = self._services.settings.server.max_body_bytes
+        check_length(request, max_bytes)
+        return await read_body(receive, max_bytes, held_body)
 
     def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
         """Return the headers for LiteLLM, and whether the key in them is ours."""
-        own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
+        headers = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
         if dialect is not None:
-            own = [h for h in own if not h[0].startswith(dialect.own_headers)]
-        return self._access.upstream_headers([*own, *CHAT_HEADERS])
+            headers = [h for h in headers if not h[0].startswith(dialect.own_headers)]
+        return self._access.upstream_headers([*headers, *CHAT_HEADERS])
 
     async def _route(
         self,
@@ -222,24 +224,24 @@ class ChatCompletions:
 def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
     """Return the fields of a ``Request`` that say who asks, and how long the client waits."""
     key = given_key(request)
-    shown = settings.observability.agent_names
+    agent_names = settings.observability.agent_names
     return {
         "owner": key,
-        "agent": agent_name(request.headers, key_label(key, settings), shown=shown),
+        "agent": agent_name(request.headers, key_label(key, settings), shown=agent_names),
         "patience": patience(parsed.body, request.headers),
         "client_timeout": None if parsed.stream else client_timeout(request.headers),
     }
 
 
-async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Call ``do``; in a thread if the body is large: a million messages take a while to check."""
+async def _aside(body: bytes, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function; in a thread if the body is large: checking a million messages is slow."""
     if len(body) > LARGE_BODY:
-        return await asyncio.to_thread(do, *args, **named)
-    return do(*args, **named)
+        return await asyncio.to_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the body once more, then what the client's own gives."""
+    """Return a ``receive`` that gives the body once more, then the client's further messages."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Any:

@@ -30,7 +30,7 @@ def read_cloud(headers: Mapping[str, str]) -> bool:
 
 def client_timeout(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that an OpenAI SDK says it waits for a whole reply; None: unknown."""
-    found = []
+    timeouts = []
     for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
         if not (value := headers.get(name)):
             continue
@@ -39,8 +39,8 @@ def client_timeout(headers: Mapping[str, str]) -> float | None:
         except ValueError:
             continue
         if 0 < seconds < 86_400:  # the SDKs also write "not given"
-            found.append(seconds)
-    return min(found) if found else None
+            timeouts.append(seconds)
+    return min(timeouts) if timeouts else None
 
 
 def _choice(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:

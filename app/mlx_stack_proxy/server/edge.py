@@ -48,8 +48,8 @@ class Edge:
         self._access = Access(services.settings)
         bodies = BodyMemory(services.settings.server)
         self._passthrough = Passthrough(services, self._access, bodies)
-        passing = self._passthrough.handle
-        self._chat = ChatCompletions(services, self._access, bodies, passing)
+        pass_through = self._passthrough.handle
+        self._chat = ChatCompletions(services, self._access, bodies, pass_through)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,7 +83,7 @@ class Edge:
                 await self._refuse(shutting_down(), request, receive, send)
             else:
                 log.get().warning("broken_off", why="the proxy is shutting down")
-        except Exception as error:  # our bug: the log has it, the client gets a sentence
+        except Exception as error:  # our bug: the log gets the traceback, the client a sentence
             log.fault("internal_error", error)
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
@@ -109,8 +109,8 @@ class Edge:
             )
         # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
         # for its next request could be taken for that body.
-        expects = request is not None and "expect" in request.headers
-        await _refuse(error, request, receive, self._marked(request, send), close=expects)
+        expects_continue = request is not None and "expect" in request.headers
+        await _refuse(error, request, receive, self._marked(request, send), close=expects_continue)
 
     async def _route(
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
@@ -147,9 +147,9 @@ class Edge:
 
         async def marked(message: Any) -> None:
             if message["type"] == "http.response.start":
-                ours = request.id_headers if request is not None else []
-                ours += self.pressure_headers()
-                message = {**message, "headers": [*message["headers"], *ours]}
+                added = request.id_headers if request is not None else []
+                added += self.pressure_headers()
+                message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
         return marked
@@ -225,8 +225,8 @@ async def _refuse(
 async def _discard_body(receive: Receive) -> None:
     """Read the rest of a refused body, for at most ``DISCARD_SECONDS``.
 
-    Most clients look for the answer only after they have sent all. If the connection were closed
-    before, it would be reset, and the answer lost.
+    Most clients look for the answer only after they have sent the whole body. If we closed the
+    connection before, it would be reset, and the answer lost.
     """
     try:
         async with asyncio.timeout(DISCARD_SECONDS):

@@ -26,13 +26,13 @@ POLL_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 15.0  # without an event; a comment then keeps the connection open
 RETRY_MS: Final = 1000  # how long clients are told to wait before they reconnect
 MAX_FOLLOWERS: Final = 32  # streams at once in this process
-PAGE: Final = 200  # events that are read and sent at a time
+PAGE: Final = 200  # how many events are read and sent at a time
 
 Events = list[tuple[int, Any]]
 
 
 async def follow(services: Services, query: EventQuery) -> StreamingResponse:
-    """Stream the events that the query finds, then each matching one that the store gets.
+    """Stream the events that the query finds, then each matching event that the store gets.
 
     A client that reconnects gives ``query.after``, and gets every event beyond that number. A
     number beyond the newest event comes from an earlier store, and is ignored.
@@ -60,13 +60,13 @@ async def _stream(
     try:
         yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
         clock = asyncio.get_running_loop().time
-        last = clock()
+        last_sent = clock()
         while not services.life.stopping:
-            found, position = await _more(services, query, position)
-            if found or clock() - last >= KEEPALIVE_SECONDS:
-                yield _frames(found) or comment_frame("keep-alive")
-                last = clock()
-            if len(found) < PAGE:
+            page, position = await _more(services, query, position)
+            if page or clock() - last_sent >= KEEPALIVE_SECONDS:
+                yield _frames(page) or comment_frame("keep-alive")
+                last_sent = clock()
+            if len(page) < PAGE:
                 await asyncio.sleep(POLL_SECONDS)
     finally:
         services.life.followers -= 1
@@ -75,31 +75,31 @@ async def _stream(
 async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:
     """Return the next page of events, and the position from which the page after it begins.
 
-    The page is empty if no event is new, or if the store fails: the next poll asks it again.
+    The page is empty if no event is new, or if the store fails: the next poll asks the store again.
     """
     try:
         newest = await newest_number(services)
         if newest == position:
             return [], position
         if newest < position:  # a new store, whose numbers begin again
-            found = await services.store.events(replace(query, after=None))
+            page = await services.store.events(replace(query, after=None))
         else:
-            found = await services.store.events(replace(query, after=position, limit=PAGE))
+            page = await services.store.events(replace(query, after=position, limit=PAGE))
     except StoreError as error:
         accounts.store_failed(services, error)
         return [], position
-    last = found[-1][0] if found else 0
-    return found, last if len(found) == PAGE else max(newest, last)
+    last_number = page[-1][0] if page else 0
+    return page, last_number if len(page) == PAGE else max(newest, last_number)
 
 
 async def newest_number(services: Services, kind: str | None = None) -> int:
     """Return the number of the newest event, of a kind; 0 if there is none. Raises StoreError."""
-    found = await services.store.events(EventQuery(kind=kind, limit=1))
-    return found[-1][0] if found else 0
+    newest = await services.store.events(EventQuery(kind=kind, limit=1))
+    return newest[-1][0] if newest else 0
 
 
-def _frames(found: Events) -> bytes:
+def _frames(events: Events) -> bytes:
     return b"".join(
         b"id: %d\ndata: %s\n\n" % (number, orjson.dumps({"number": number, **event}))
-        for number, event in found
+        for number, event in events
     )

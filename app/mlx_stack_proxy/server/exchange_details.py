@@ -28,18 +28,18 @@ from ..wire.reply import Reply
 
 Json = dict[str, Any]
 MOST_EVENTS: Final = 1000
-MOST_CHARACTERS: Final = 100_000  # of a text; a longer one is cut
+MOST_CHARACTERS: Final = 100_000  # of a text; longer texts are cut
 
 
 async def exchange_details(services: Services, request_id: str) -> Json:
-    """Return what is known of an exchange. Raises ``ProxyError`` (404), ``StoreError``."""
+    """Return an exchange's attempts and events. Raises ``ProxyError`` (404), ``StoreError``."""
     query = EventQuery(request_id=request_id, limit=MOST_EVENTS)
-    found = await services.store.events(query)
-    events = [{"number": number, **event} for number, event in found]
-    observed = services.settings.observability
+    numbered = await services.store.events(query)
+    events = [{"number": number, **event} for number, event in numbered]
+    observability = services.settings.observability
     records: list[Json] = []
-    if observed.capture_failures:
-        records = await asyncio.to_thread(captured, observed.capture_path, request_id)
+    if observability.capture_failures:
+        records = await asyncio.to_thread(captured, observability.capture_path, request_id)
     if not events and not records:
         sentence = f"nothing is kept of a request {request_id[:64]!r}"
         raise ProxyError(404, INVALID_REQUEST, sentence)
@@ -52,27 +52,27 @@ async def exchange_details(services: Services, request_id: str) -> Json:
         "captured": bool(records),
         "outcome": records[-1].get("outcome") if records else None,
         "request": _request(records[-1]["request"]) if records else None,
-        "attempts": [_attempt(one) for one in records] or _listed(events),
+        "attempts": [_attempt(record) for record in records] or _listed(events),
         "events": events,
     }
 
 
 def captured(folder: str, request_id: str) -> list[Json]:
     """Return a request's capture records, first attempt first. Reads files: call it in a thread."""
-    found: list[Json] = []
+    records: list[Json] = []
     for name in (OLD_FILE, FILE):
         try:
             with (Path(folder).expanduser() / name).open("rb") as file:
-                found += _records(file, request_id)
+                records += _records(file, request_id)
         except OSError:  # nothing was captured yet
             continue
-    return sorted(found, key=lambda one: int(one["attempt"]))
+    return sorted(records, key=lambda record: int(record["attempt"]))
 
 
 def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
-    mark = b'"request_id":' + orjson.dumps(request_id)
+    needle = b'"request_id":' + orjson.dumps(request_id)
     for line in file:
-        if mark not in line:
+        if needle not in line:
             continue
         try:
             record = orjson.loads(line)
@@ -83,7 +83,7 @@ def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
 
 
 def _listed(events: list[Json]) -> list[Json]:
-    """Return the attempts that the last such event lists, without the texts; or none."""
+    """Return the attempts, without texts, from the last event that lists any; or none."""
     for event in reversed(events):
         if isinstance(listed := event["detail"].get("attempts"), list):
             return listed
@@ -122,13 +122,13 @@ def _request(body: Json) -> Json:
 
 def written(reply: Json) -> Json:
     """Return the first choice's message from the reply's bytes as they came."""
-    read, form = Reply(), ChunkForm("", "")
+    parsed, form = Reply(), ChunkForm("", "")
     # A chunk that can't be read ends the message; the verdict says what was wrong with it.
     with contextlib.suppress(MalformedChunk, sse.FrameTooLong, orjson.JSONEncodeError):
         for chunk in _chunks(reply, form):
             for event in chunk.events:
-                read.apply(event)
-    choice = read.choice(0)
+                parsed.apply(event)
+    choice = parsed.choice(0)
     calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
     return {"reasoning": choice.reasoning, "text": choice.text, "tool_calls": calls}
 
@@ -141,8 +141,8 @@ def _chunks(reply: Json, form: ChunkForm) -> Iterator[Chunk]:
         return
     reader = sse.FrameReader()
     yield from (read_frame(frame, form) for frame in reader.feed(stream))
-    if (rest := reader.finish()) is not None:
-        yield read_frame(rest, form)
+    if (last_frame := reader.finish()) is not None:
+        yield read_frame(last_frame, form)
 
 
 def _cut(message: Json) -> Json:
@@ -155,6 +155,6 @@ def _cut(message: Json) -> Json:
 def _bytes(reply: Json, name: str) -> bytes | None:
     if isinstance(text := reply.get(name), str):
         return text.encode("utf-8", "replace")
-    if isinstance(coded := reply.get(f"{name}_base64"), str):
-        return base64.b64decode(coded)
+    if isinstance(encoded := reply.get(f"{name}_base64"), str):
+        return base64.b64decode(encoded)
     return None

@@ -5,11 +5,11 @@ long it may become, only the protocol can bound.
 
 Pipelining: a request that comes before the reply to the last one is complete is not served. The
 connection closes after that reply, as RFC 9112 (9.3.2) allows and clients must expect. A request
-kept waiting would hide that the client has left. Bytes there that are no HTTP are treated alike.
+kept waiting would hide that the client has left. Early bytes that are no HTTP are treated alike.
 
 Upgrades: an offer to speak another protocol (Java's client offers HTTP/2 with each first request)
-is ignored, as RFC 9110 (7.8) allows. The parser stops there as if HTTP had ended, and would take
-the request's body for the other protocol, so that a new parser reads the body.
+is ignored, as RFC 9110 (7.8) allows. The parser stops at the offer as if HTTP had ended, and would
+take the request's body for the other protocol. A new parser therefore reads the body.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
 HEAD_SECONDS = 30.0  # from the connection's beginning, or from a later head's first byte
 
-# An unended response shows the client that it isn't whole. Whoever left it so has logged why: drop
-# uvicorn's message.
+# We leave a response unended to show the client that it isn't whole, and log why where we do: drop
+# uvicorn's message about it.
 _NOT_ENDED = "ASGI callable returned without completing response."
 logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_ENDED)
 
@@ -54,11 +54,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._in_head = True  # the next bytes belong to a head, not to a body
-        self._head_begun = False  # the first byte of a head has come, and not yet its last
+        self._head_begun = False  # the first byte of a head has come, but not yet its last
         self._head_bytes = 0
-        self._pipelined = False  # a request came too early: ignore all from there on
+        self._pipelined = False  # a request came too early: ignore its bytes and all later ones
         self._resuming = False  # a new parser reads a made-up head: ignore its callbacks
-        self._data = b""  # what the parser is reading now
+        self._data = b""  # the bytes that the parser is reading now
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,14 +126,14 @@ class BoundedProtocol(HttpToolsProtocol):
         uvicorn calls this when its parser has stopped at the offer. The new parser first gets a
         made-up head with the request's framing, then the bytes that the old one left.
         """
-        stopped = sys.exc_info()[1]
+        upgrade = sys.exc_info()[1]
         cycle = self.cycle
-        if not isinstance(stopped, httptools.HttpParserUpgrade) or self._pipelined:
+        if not isinstance(upgrade, httptools.HttpParserUpgrade) or self._pipelined:
             return
         framing = [h for h in cycle.scope["headers"] if h[0] in _FRAMING]
         if not framing:
             return
-        rest = self._data[stopped.args[0] :]
+        unread = self._data[upgrade.args[0] :]
         self._in_head = False
         cycle.more_body = True
         self.parser = httptools.HttpRequestParser(self)  # gets no Upgrade header
@@ -141,8 +141,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._resuming = True
         self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
         self._resuming = False
-        if rest:
-            super().data_received(rest)
+        if unread:
+            super().data_received(unread)
 
     def _await_head(self) -> None:
         self._head_due = self.loop.call_later(HEAD_SECONDS, self._give_up)

@@ -19,10 +19,10 @@ from ..settings import ServerSettings
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
-BODY_SECONDS = 30.0  # for a whole body, and a second more for each SLOWEST bytes that have come
+BODY_SECONDS = 30.0  # for a whole body; each SLOWEST bytes that have come add a second
 SLOWEST = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-# Headers that may come only once: of two, servers on the way may choose different ones.
+# Headers that may come only once: if one came twice, two servers might each believe another value.
 _SINGLE = frozenset(
     {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
 )
@@ -63,12 +63,12 @@ class HeldBody:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def grow(self, more: int) -> None:
-        """Count ``more`` bytes that have come. Raises ``BodyRefused`` (503) if there is no room."""
-        if self._all.held + more > self._all.most:
+    def grow(self, size: int) -> None:
+        """Count ``size`` bytes that have come. Raises ``BodyRefused`` (503) if there is no room."""
+        if self._all.held + size > self._all.most:
             raise _full(self._all.most)
-        self._all.held += more
-        self._size += more
+        self._all.held += size
+        self._size += size
 
     def release(self) -> None:
         """Give the memory back: the body is no longer needed."""
@@ -110,8 +110,10 @@ def read_incoming(scope: Any) -> Incoming:
         # RFC 9112, 6.1. We would take the bytes of another coding for the body itself.
         raise invalid("only chunks are understood", "transfer-encoding", status=501)
     _check_path(scope["path"])
-    given = headers.get("x-request-id", "")
-    request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{random.getrandbits(96):024x}"
+    client_id = headers.get("x-request-id", "")
+    request_id = (
+        client_id if _REQUEST_ID.fullmatch(client_id) else f"req_{random.getrandbits(96):024x}"
+    )
     target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     query = scope.get("query_string") or b""
     if query:
@@ -139,57 +141,59 @@ def _check_path(path: str) -> None:
         raise invalid("the path must not hold `.` or `..` segments", "path")
 
 
-def check_length(request: Incoming, most: int) -> None:
-    """Refuse a body whose announced length is over ``most`` bytes. Raises ``ProxyError``."""
+def check_length(request: Incoming, max_bytes: int) -> None:
+    """Refuse a body whose announced length is over ``max_bytes``. Raises ``ProxyError``."""
     length = request.headers.get("content-length")
     if length is None:
         return
     if not length.isascii() or not length.isdigit():
         raise invalid("header content-length is no number", "content-length")
-    if len(length) > 18 or int(length) > most:
-        raise _too_large(most)
+    if len(length) > 18 or int(length) > max_bytes:
+        raise _too_large(max_bytes)
 
 
-async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
-    """Return the whole body, of at most ``most`` bytes, and count it in ``held``.
+async def read_body(receive: Receive, max_bytes: int, held_body: HeldBody) -> bytes:
+    """Return the whole body, of at most ``max_bytes``, and count it in ``held_body``.
 
     Raises ``ProxyError`` (408, 413, 503) and ``ClientGone``.
     """
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
-        if len(body) > most:
-            raise _too_large(most)
-        held.grow(len(body))
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+        held_body.grow(len(body))
         return body
     parts = bytearray()
     try:
-        due = asyncio.get_running_loop().time() + BODY_SECONDS
-        async with asyncio.timeout_at(due) as patience:
+        deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+        async with asyncio.timeout_at(deadline) as timeout:
             while True:
                 if message["type"] == "http.disconnect":
                     raise ClientGone
                 part = message.get("body", b"")
-                if len(parts) + len(part) > most:
-                    raise _too_large(most)
-                held.grow(len(part))
+                if len(parts) + len(part) > max_bytes:
+                    raise _too_large(max_bytes)
+                held_body.grow(len(part))
                 parts += part
                 if not message.get("more_body"):
                     return bytes(parts)
                 message = await receive()
-                due += len(message.get("body", b"")) / SLOWEST
-                patience.reschedule(due)
+                deadline += len(message.get("body", b"")) / SLOWEST
+                timeout.reschedule(deadline)
     except TimeoutError:
         raise invalid("the request body did not come in time", status=408) from None
     finally:
         parts.clear()  # an error's traceback would keep the bytes
 
 
-def _full(most: int) -> BodyRefused:
-    said = f"the bodies of all requests have more than {most} bytes (server.max_buffered_bytes)"
-    return BodyRefused(503, "upstream_unavailable", said, retry_after=RETRY_SECONDS)
+def _full(max_bytes: int) -> BodyRefused:
+    message = (
+        f"the bodies of all requests have more than {max_bytes} bytes (server.max_buffered_bytes)"
+    )
+    return BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
 
 
-def _too_large(most: int) -> BodyRefused:
-    said = f"the request body is larger than {most} bytes (server.max_body_bytes)"
-    return BodyRefused(413, INVALID_REQUEST, said)
+def _too_large(max_bytes: int) -> BodyRefused:
+    message = f"the request body is larger than {max_bytes} bytes (server.max_body_bytes)"
+    return BodyRefused(413, INVALID_REQUEST, message)

@@ -34,10 +34,10 @@ def upstream_up(services: Services, seconds: float) -> None:
 
 
 async def started(services: Services) -> None:
-    """Keep the event that the process listens, and have what it can't reach logged.
+    """Keep the event that the process listens, and let a task log what it can't reach.
 
-    The event says ``killed`` if the store has no end of the process before this one. Only SQLite
-    can tell, for no other process shares its file.
+    The event says ``killed`` if the store has no ``stopped`` event of the process before this one.
+    Only SQLite can tell, for no other process shares its file.
     """
     try:
         kinds = ("started", "stopped", "upstream_down", "upstream_up")
@@ -57,21 +57,21 @@ async def started(services: Services) -> None:
 async def _look_around(services: Services, *, was_down: bool) -> None:
     """Log what can't be reached, before a client finds out."""
     try:
-        found = await readiness(services)
-        if not found["ready"]:
-            log.get().warning("not_ready", litellm=found["litellm"], next="mlx-stack-proxy check")
-        elif was_down:  # it was down when the process before this one stopped
+        state = await readiness(services)
+        if not state["ready"]:
+            log.get().warning("not_ready", litellm=state["litellm"], next="mlx-stack-proxy check")
+        elif was_down:  # LiteLLM was down when the process before this one stopped
             upstream_up(services, 0.0)
-        for state, said in _TOLD_OF_TIERS.items() if found["litellm"] == "ok" else ():
-            tiers = [name for name, tier in found["tiers"].items() if tier["state"] == state]
+        for tier_state, message in _TOLD_OF_TIERS.items() if state["litellm"] == "ok" else ():
+            tiers = [name for name, tier in state["tiers"].items() if tier["state"] == tier_state]
             if tiers:
-                log.get().warning(said, tiers=tiers, next="mlx-stack-proxy check")
+                log.get().warning(message, tiers=tiers, next="mlx-stack-proxy check")
     except Exception as error:
         log.fault("start_fault", error)
 
 
 async def stopped(services: Services, sig: int | None) -> None:
-    """Keep the event of the end, and wait until it is written. ``sig``: the signal, if any."""
+    """Keep the event that the process ends, and wait until it is written. ``sig``: the signal."""
     seconds = round(time.time() - services.life.started, 1)
     name = signal.Signals(sig).name if sig is not None else ""
     accounts.record_event(services, "stopped", {"signal": name, "seconds": seconds})

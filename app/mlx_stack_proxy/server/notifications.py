@@ -29,10 +29,10 @@ from ..telemetry.report import Asked
 from .report import report_of
 
 QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
-ANSWER_SECONDS: Final = 10.0  # for the webhook's answer
+ANSWER_SECONDS: Final = 10.0  # how long the webhook's answer may take
 RETRY_SECONDS: Final = 5.0
-NIGHT_SECONDS: Final = 12 * 3600.0  # that the report covers
-FIRST_SECONDS: Final = 3600.0  # in which no other process sends the report
+NIGHT_SECONDS: Final = 12 * 3600.0  # how far back the report goes
+FIRST_SECONDS: Final = 3600.0  # how long no other process sends the report
 MOST_CHARACTERS: Final = 3500  # of a text: ntfy takes 4096 bytes
 _HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
@@ -50,19 +50,19 @@ class Notifier:
     def __init__(
         self, settings: NotifySettings, url: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._on = settings.on  # kinds of events, and "report"
+        self._kinds = settings.on  # kinds of events, and "report"
         self._report_at = settings.report_at
         parts = urlsplit(url)
         self._upstream = Upstream(UpstreamSettings(base_url=f"{parts.scheme}://{parts.netloc}"))
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._clock = clock
         self._quiet_until: dict[str, float] = {}  # by kind, on the clock
-        self._held: dict[str, int] = {}  # how many events wait to be told, by kind
+        self._waiting: dict[str, int] = {}  # how many events wait for their message, by kind
         self._background = tasks.Background()
         self._nightly: asyncio.Task[None] | None = None
 
     def start(self, services: Services) -> None:
-        if "report" in self._on:
+        if "report" in self._kinds:
             self._nightly = asyncio.create_task(self._each_morning(services))
 
     async def close(self) -> None:
@@ -73,11 +73,11 @@ class Notifier:
     def told(self, event: Event) -> None:
         """Take note of an event: send it, or count it if its kind is quiet now."""
         kind = event["kind"]
-        if kind not in self._on:
+        if kind not in self._kinds:
             return
         now = self._clock()
         if now < self._quiet_until.get(kind, now):
-            self._held[kind] = self._held.get(kind, 0) + 1
+            self._waiting[kind] = self._waiting.get(kind, 0) + 1
             return
         self._quiet_until[kind] = now + QUIET_SECONDS
         self._background.start(self._tell(kind, *words(event)))
@@ -85,25 +85,26 @@ class Notifier:
     async def _tell(self, kind: str, title: str, text: str) -> None:
         await self._post(kind, title, text)
         await asyncio.sleep(max(0.0, self._quiet_until[kind] - self._clock()))
-        more = self._held.pop(kind, 0)
-        if more:
+        count = self._waiting.pop(kind, 0)
+        if count:
             self._quiet_until[kind] = self._clock() + QUIET_SECONDS
-            said = f"{more:,} more in {QUIET_SECONDS / 60:.0f} minutes: mlx-stack-proxy events"
-            self._background.start(self._tell(kind, title, f"{said} --kind {kind}"))
+            sentence = f"{count:,} more in {QUIET_SECONDS / 60:.0f} minutes: mlx-stack-proxy events"
+            self._background.start(self._tell(kind, title, f"{sentence} --kind {kind}"))
 
     async def _post(self, kind: str, title: str, text: str) -> None:
         """Send one message; if that fails, try once more, then log why."""
         body = orjson.dumps({"title": title, "text": text[:MOST_CHARACTERS], "kind": kind})
-        for last in (False, True):
-            trouble = await self._trouble_with(body)
-            if not trouble:
+        for is_last in (False, True):
+            problem = await self._try_to_send(body)
+            if not problem:
                 return
-            if last:
-                log.get().warning("notify_failed", kind=kind, why=trouble)
+            if is_last:
+                log.get().warning("notify_failed", kind=kind, why=problem)
             else:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _trouble_with(self, body: bytes) -> str:
+    async def _try_to_send(self, body: bytes) -> str:
+        """Send one message once; return why that failed, or ""."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 response = await self._upstream.send("POST", self._target, _HEADERS, body)
@@ -124,9 +125,9 @@ class Notifier:
 
     async def _post_report(self, services: Services) -> None:
         until = services.wall_clock()
-        found = await report_of(services, Asked(until - NIGHT_SECONDS, until))
-        lines = [line for part in found["said"] for line in part["lines"]]
-        lines += [one["says"] for one in found["advice"]]
+        report = await report_of(services, Asked(until - NIGHT_SECONDS, until))
+        lines = [line for part in report["said"] for line in part["lines"]]
+        lines += [item["says"] for item in report["advice"]]
         await self._post("report", "The last 12 hours", "\n".join(lines))
 
 
@@ -137,11 +138,11 @@ async def _is_first(services: Services) -> bool:
     is never spent, and expires after an hour: the machines' clocks differ by less.
     """
     now = services.wall_clock()
-    only_one = Limit("report", 1, rolling=True)
-    found = await services.store.reserve(
-        f"report:{secrets.token_hex(8)}", [only_one], 1, now, now + FIRST_SECONDS
+    limit = Limit("report", 1, rolling=True)
+    reservation = await services.store.reserve(
+        f"report:{secrets.token_hex(8)}", [limit], 1, now, now + FIRST_SECONDS
     )
-    return isinstance(found, Reserved)
+    return isinstance(reservation, Reserved)
 
 
 def next_at(now: float, time_of_day: str) -> float:
@@ -152,9 +153,9 @@ def next_at(now: float, time_of_day: str) -> float:
     hour, minute = map(int, time_of_day.split(":"))
     today = time.localtime(now)
     for days in (0, 1):
-        at = time.mktime((*today[:2], today.tm_mday + days, hour, minute, 0, 0, 0, -1))
-        if at > now:
-            return at
+        candidate = time.mktime((*today[:2], today.tm_mday + days, hour, minute, 0, 0, 0, -1))
+        if candidate > now:
+            return candidate
     return now + 86_400
 
 
@@ -163,18 +164,18 @@ def words(event: Event) -> tuple[str, str]:
     kind, detail = str(event["kind"]), event["detail"]
     match kind:
         case "exhausted":
-            tried = len(detail.get("attempts") or ())
-            tries = f"{tried} attempt{'' if tried == 1 else 's'}"
-            said = f"{event['agent']}: {detail.get('type')} after {tries}"
-            return "A request failed", f"{said}: {_command(event)}"
+            count = len(detail.get("attempts") or ())
+            tries = f"{count} attempt{'' if count == 1 else 's'}"
+            failure = f"{event['agent']}: {detail.get('type')} after {tries}"
+            return "A request failed", f"{failure}: {_command(event)}"
         case "upstream_down":
             return "LiteLLM is out of reach", f"LiteLLM is out of reach: {detail.get('why')}"
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
-            used_up = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
+            budget = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
             return (
                 "A token budget is used up",
-                f"{event['agent'] or 'unnamed'}: {used_up}: {_command(event)}",
+                f"{event['agent'] or 'unnamed'}: {budget}: {_command(event)}",
             )
     return kind, kind
 

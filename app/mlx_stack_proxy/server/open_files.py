@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# Limits to try: that of deploy/'s units, then macOS' OPEN_MAX if the system allows nobody as many.
+# Limits to try: that of deploy/'s units; then macOS' OPEN_MAX, for a system that allows no more.
 WANTED: Final = (65_536, 10_240)
 
 
@@ -16,8 +16,8 @@ def raise_limit() -> int:
     macOS, 1,024 on Linux) is too low for ``upstream.max_connections`` alone.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in WANTED:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    for target in WANTED:
+        allowed = target if hard == resource.RLIM_INFINITY else min(target, hard)
         if soft == resource.RLIM_INFINITY or soft >= allowed:
             break
         try:

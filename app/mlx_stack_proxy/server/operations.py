@@ -109,8 +109,10 @@ def _add_errors(app: FastAPI, services: Services) -> None:
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def not_here(request: Request, error: Any) -> Response:
-        what = f"{request.method} {request.url.path[:128]}"
-        sentence = f"{what}: there is nothing here; chat completions are at /v1/chat/completions"
+        endpoint = f"{request.method} {request.url.path[:128]}"
+        sentence = (
+            f"{endpoint}: there is nothing here; chat completions are at /v1/chat/completions"
+        )
         return _error(ProxyError(error.status_code, INVALID_REQUEST, sentence))
 
 
@@ -124,22 +126,22 @@ async def readiness(services: Services) -> dict[str, Any]:
     try:
         status, body = await services.models.fetch(None)
     except (UpstreamError, TimeoutError) as error:
-        reached = str(error) or "no answer in time"
-        return {"ready": False, "litellm": reached, "tiers": _states(tiers, "unreachable")}
+        failure = str(error) or "no answer in time"
+        return {"ready": False, "litellm": failure, "tiers": _states(tiers, "unreachable")}
     if services.life.stopping:
         return {"ready": False, "litellm": "ok", "tiers": _states(tiers, "stopping")}
     listed = names_in(body) if status == 200 else None
     if listed is None:
-        # Without a key of our own we can't ask for the list; that LiteLLM answered has to do.
+        # Without a key of our own we can't ask for the list; any answer of LiteLLM has to do.
         if key is None and status in (400, 401, 403):
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
-        what = f"status {status} for the list of models; is the key right?"
-        return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
-    gone = await servers_gone(services)
+        problem = f"status {status} for the list of models; is the key right?"
+        return {"ready": False, "litellm": problem, "tiers": _states(tiers, "not_checked")}
+    gone_tiers = await servers_gone(services)
     for name, tier in tiers.items():
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
         if tier["state"] == "ok":
-            tier["state"] = tier_state(services, name, gone)
+            tier["state"] = tier_state(services, name, gone_tiers)
     # A degraded or unreachable tier counts, for it is still tried if no other is left.
     any_there = any(tier["state"] != "unknown_model" for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}
@@ -162,16 +164,20 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
         sentence = "LiteLLM's answer is no list of models"
         return _error(ProxyError(502, "all_tiers_failed", sentence))
     listed = orjson.loads(body)
-    ours = [AUTO, *services.settings.tiers]
+    own_names = [AUTO, *services.settings.tiers]
     if (dialect := spoken_by(request.headers)) is not None:
-        known = services.settings.reliability.escalation.aliases
-        aliases = [name for name in known if "*" not in name]
+        patterns = services.settings.reliability.escalation.aliases
+        aliases = [name for name in patterns if "*" not in name]
         listed_names = [e.get("id") for e in listed["data"] if isinstance(e, dict)]
         names = [name for name in listed_names if isinstance(name, str)]
-        return as_json(dialect.models(list(dict.fromkeys([*ours, *aliases, *names]))))
-    entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]
-    rest = [e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in ours)]
-    return as_json({**listed, "data": [*entries, *rest]})
+        return as_json(dialect.models(list(dict.fromkeys([*own_names, *aliases, *names]))))
+    entries = [
+        {"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in own_names
+    ]
+    other_entries = [
+        e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in own_names)
+    ]
+    return as_json({**listed, "data": [*entries, *other_entries]})
 
 
 def _error(error: ProxyError) -> Response:

@@ -33,5 +33,5 @@ def holds(admin_key: str, cookies: Mapping[str, str], now: float) -> bool:
 
 
 def _digest(admin_key: str, until: str) -> str:
-    said = f"mlx-stack page until {until}".encode()
-    return hmac.new(admin_key.encode(), said, hashlib.sha256).hexdigest()
+    message = f"mlx-stack page until {until}".encode()
+    return hmac.new(admin_key.encode(), message, hashlib.sha256).hexdigest()

@@ -31,7 +31,7 @@ from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 # Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
-# Ends of the paths whose reply a model writes.
+# The ends of paths whose replies a model writes.
 _WRITTEN = ("/completions", "/responses", "/messages")
 # Paths that use no tokens.
 _FREE = re.compile(
@@ -58,8 +58,8 @@ class _Way:
 
     target: str  # path and query
     headers: RawHeaders
-    judged: bool  # the fields that steer LiteLLM are taken out of the body
-    local_only: bool  # the body's model has to belong to a local tier
+    judged: bool  # whether the fields that steer LiteLLM are taken out of the body
+    local_only: bool  # whether the body's model has to belong to a local tier
 
 
 @frozen
@@ -93,8 +93,8 @@ class Passthrough:
         watch = Watch(receive)
         response: Response | None = None
         try:
-            with HeldBody(self._bodies) as held:
-                content, deadline = await self._content(request, way, receive, held)
+            with HeldBody(self._bodies) as held_body:
+                content, deadline = await self._content(request, way, receive, held_body)
                 watch.start(deadline.tick)
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
@@ -129,8 +129,8 @@ class Passthrough:
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
-        up = passed_on(request.raw_headers, _NOT_SENT_UP)
-        headers, our_key = self._access.upstream_headers([*up, _NOT_PACKED])
+        client_headers = passed_on(request.raw_headers, _NOT_SENT_UP)
+        headers, our_key = self._access.upstream_headers([*client_headers, _NOT_PACKED])
         if our_key and not self._allowed.has(request.method, request.path):
             raise _not_open(request)
         asks_model = request.method in _CHANGING or _has_body(request)
@@ -147,22 +147,22 @@ class Passthrough:
         return _Way(target, headers, judged, local_only)
 
     async def _content(
-        self, request: Incoming, way: _Way, receive: Receive, held: HeldBody
+        self, request: Incoming, way: _Way, receive: Receive, held_body: HeldBody
     ) -> tuple[bytes, _Deadline]:
         """Return the body for LiteLLM, and how long the client waits. Raises as ``read_body()``."""
         started = asyncio.get_running_loop().time()
-        most = self._services.settings.server.max_body_bytes
-        check_length(request, most)
-        content = await read_body(receive, most, held) if _has_body(request) else b""
+        max_bytes = self._services.settings.server.max_body_bytes
+        check_length(request, max_bytes)
+        content = await read_body(receive, max_bytes, held_body) if _has_body(request) else b""
         if not way.judged:
             return content, _Deadline(started, None)
         if len(content) > LARGE_BODY:
-            asked = await asyncio.to_thread(passthrough_body.read, request.headers, content)
+            body = await asyncio.to_thread(passthrough_body.read, request.headers, content)
         else:
-            asked = passthrough_body.read(request.headers, content)
+            body = passthrough_body.read(request.headers, content)
         if way.local_only:
-            self._check_model(asked.model)
-        return asked.content, _Deadline(started, asked.patience)
+            self._check_model(body.model)
+        return body.content, _Deadline(started, body.patience)
 
     def _check_model(self, model: str | None) -> None:
         if model is None:
@@ -204,11 +204,11 @@ class Passthrough:
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.response_began(response.status)
-        left = _length(request, response)
-        if left != 0:
+        length = _length(request, response)
+        if length != 0:
             await downstream.start(response.status, headers)
         try:
-            last = await _write(response, downstream, books, left)
+            last = await _write(response, downstream, books, length)
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
@@ -224,25 +224,25 @@ class Passthrough:
 
 
 async def _write(
-    response: Response, downstream: Downstream, books: PassthroughBooks, left: int | None
+    response: Response, downstream: Downstream, books: PassthroughBooks, unsent: int | None
 ) -> bytes:
     """Write the body's pieces as they come; return the last one if the client knows the length.
 
     Such a client takes the last piece for the end, and may send its next request at once: the
-    caller closes the books first, and writes that piece then. ``left``: the length in bytes, or
-    None.
+    caller closes the books first, and writes that piece then. ``unsent``: the length in bytes, or
+    None if the client doesn't know it.
     """
     while data := await response.next_bytes():
         books.feed(data)
-        if left is not None and (left := left - len(data)) <= 0:
+        if unsent is not None and (unsent := unsent - len(data)) <= 0:
             return data
         await downstream.write(data)
     return b""
 
 
 def _not_open(request: Incoming) -> ProxyError:
-    what = f"{request.method} {request.path[:128]}"
-    sentence = f"{what} is not passed through here; the operator may add it to"
+    endpoint = f"{request.method} {request.path[:128]}"
+    sentence = f"{endpoint} is not passed through here; the operator may add it to"
     return ProxyError(404, INVALID_REQUEST, f"{sentence} server.passthrough_paths", param="path")
 
 
@@ -257,9 +257,9 @@ def _uses(request: Incoming) -> bool:
 
 
 def _asks(request: Incoming) -> bool:
-    """Whether the body may say, in JSON, what it asks a model for."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return (kind == "application/json" and _uses(request)) or _writes(request)
+    """Whether the body may be JSON that names a model and its parameters."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return (media_type == "application/json" and _uses(request)) or _writes(request)
 
 
 def _writes(request: Incoming) -> bool:

@@ -31,8 +31,8 @@ from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 
-# New objects that start a round of the garbage collector: those of forty requests with 400 messages
-# at once. Python's default is 700.
+# How many new objects start a round of the garbage collector: as many as forty requests with 400
+# messages make. Python's default is 700.
 GC_YOUNG_OBJECTS = 50_000
 GC_TICKS = 300  # half a minute: uvicorn ticks ten times a second
 KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connection
@@ -69,11 +69,11 @@ class Server(uvicorn.Server):
         self.on_ready: Callable[[], None] = lambda: None  # called once, when the server listens
         self._reloader = None  # None: the settings stay as they are
         if given is not None:
-            change, tell = partial(main.change, services), partial(main.tell_reload, services)
-            self._reloader = Reloader(given, services.settings, change, tell)
+            change, report = partial(main.change, services), partial(main.tell_reload, services)
+            self._reloader = Reloader(given, services.settings, change, report)
         self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
         self._deadline: float | None = None  # of the grace, in monotonic seconds
-        self._signal: int | None = None  # one that is still to be logged
+        self._signal: int | None = None  # a signal that is still to be logged
         self._ended_by: int | None = None  # the first signal, for the event at the end
         self.notes_its_life = False  # whether start and end are kept as events
 
@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self._signal is not None:
-            self._say_stopping(self._signal)
+            self._log_stopping(self._signal)
             self._signal = None
         if self._deadline is not None and (
             self._services.life.running == 0 or time.monotonic() >= self._deadline
@@ -145,7 +145,7 @@ class Server(uvicorn.Server):
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
         systemd_notify.ready()
 
-    def _say_stopping(self, sig: int) -> None:
+    def _log_stopping(self, sig: int) -> None:
         log.get().info(
             "stopping",
             signal=signal.Signals(sig).name,
@@ -155,12 +155,12 @@ class Server(uvicorn.Server):
 
 
 def _spare_the_collector() -> None:
-    """Keep start-up's objects out of the garbage collector's rounds, and make rounds rare.
+    """Keep the start's objects out of the garbage collector's rounds, and make rounds rare.
 
     A streamed token makes some twenty objects, none of them in a cycle; a search of all modules
     after every few tokens would cost more than the tokens. An exchange leaves no cycle either, so
-    that the count that starts a round hardly grows. A library's error may be in a cycle, with a
-    request's body: ``on_tick()`` therefore collects young objects every half minute.
+    that the count of new objects hardly grows. A library's error may be in a cycle with a request's
+    body: ``on_tick()`` therefore collects young objects every half minute.
     """
     gc.collect()
     gc.freeze()
@@ -168,10 +168,10 @@ def _spare_the_collector() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
-def serve(settings: Settings, log_to: Path | None, given: Given) -> int:
+def serve(settings: Settings, log_to: Path | None, source: Given) -> int:
     """Run until a signal; return the process's exit code. Raises ``SettingsError``.
 
-    ``log_to``: the log file of this process, which its workers take over. ``given``: where changed
+    ``log_to``: the log file of this process, which its workers take over. ``source``: where changed
     settings are read.
     """
     workers.check_state(settings)
@@ -179,21 +179,21 @@ def serve(settings: Settings, log_to: Path | None, given: Given) -> int:
     passed_over = settings_source.service_links(os.environ)
     if passed_over:
         log.get().info("service_links_passed_over", variables=passed_over)
-    if keys := given.retired():
+    if keys := source.retired():
         log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
-        return workers.Workers(work, settings, log_to, given).run()
-    server = Server(main.build_services(settings), given=given)
+        return workers.Workers(work, settings, log_to, source).run()
+    server = Server(main.build_services(settings), given=source)
     server.on_ready = server.say_ready
     return _run(server)
 
 
 def work(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], given: Given
+    settings: Settings, listener: socket.socket, on_ready: Callable[[], None], source: Given
 ) -> int:
     """Serve as one of several workers, on the parent's socket; return the exit code."""
     log.configure(settings.observability)
-    server = Server(main.build_services(settings), [listener], given)
+    server = Server(main.build_services(settings), [listener], source)
     server.on_ready = on_ready
     return _run(server)
 

@@ -10,24 +10,24 @@ from ..state.hourly import HOUR, hour_of
 from ..state.store import EventQuery
 from ..telemetry import report
 
-# The kinds of event that the report tells of.
+# The kinds of event in the report.
 _KINDS = ("exhausted", "upstream_down", "upstream_up", "tier_degraded", "tier_recovered")
 MOST_EVENTS = 1000  # of each kind, the newest
 
 
-async def report_of(services: Services, asked: report.Asked) -> dict[str, Any]:
+async def report_of(services: Services, query: report.Asked) -> dict[str, Any]:
     """Return the report as JSON-ready data, with the proxy's version. Raises ``StoreError``.
 
-    It begins at the full hour of ``asked.since``, for the store counts by the hour.
+    The report begins at the full hour of ``query.since``, for the store counts by the hour.
     """
-    first, last = hour_of(asked.since), hour_of(asked.until)
+    first, last = hour_of(query.since), hour_of(query.until)
     since = first * HOUR
     rows = await services.store.counts(first, last)
-    events = []
+    numbered = []
     for kind in _KINDS:
-        query = EventQuery(kind=kind, since=since, limit=MOST_EVENTS)
-        events += await services.store.events(query)
-    told = [event for _, event in sorted(events, key=lambda one: one[0])]
-    told = [event for event in told if event["time"] <= asked.until]
-    asked = report.Asked(since, asked.until, asked.agent)
-    return {"version": __version__, **report.build(asked, rows, told, services.settings)}
+        event_query = EventQuery(kind=kind, since=since, limit=MOST_EVENTS)
+        numbered += await services.store.events(event_query)
+    events = [event for _, event in sorted(numbered, key=lambda entry: entry[0])]
+    events = [event for event in events if event["time"] <= query.until]
+    query = report.Asked(since, query.until, query.agent)
+    return {"version": __version__, **report.build(query, rows, events, services.settings)}

@@ -17,7 +17,7 @@ from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts, report
 
-HEALTH_SECONDS: Final = 1.0  # for a server's answer
+HEALTH_SECONDS: Final = 1.0  # how long a server's answer may take
 
 
 async def status(services: Services) -> dict[str, Any]:
@@ -27,7 +27,7 @@ async def status(services: Services) -> dict[str, Any]:
     process's; ``sessions``, ``day`` and ``budgets`` are of all processes on this store.
     """
     sessions, budgets = await _kept(services)
-    alive, gone = await asyncio.gather(
+    alive, gone_tiers = await asyncio.gather(
         services.upstream.is_alive(HEALTH_SECONDS), servers_gone(services)
     )
     return {
@@ -41,7 +41,7 @@ async def status(services: Services) -> dict[str, Any]:
         "store": services.store.trouble or "ok",
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
-        "tiers": _tiers(services, gone),
+        "tiers": _tiers(services, gone_tiers),
         "day": await _day(services),
         "budgets": budgets,
     }
@@ -75,15 +75,15 @@ async def _day(services: Services) -> dict[str, Any] | None:
 
 
 def _limits(settings: Settings) -> list[Limit]:
-    """Return the hourly budgets to show: not an API key's, which the store has under a hash."""
+    """Return the hourly budgets to show; API keys' budgets, stored under a hash, are left out."""
     rules = settings.reliability.token_budget
     limits: list[Limit] = []
     if rules.enabled:
         limits.append(Limit("hour", rules.per_hour, rolling=True))
         limits += [
-            Limit(f"tier:{name}", given.per_hour, rolling=True)
-            for name, given in rules.per_tier.items()
-            if given.per_hour is not None
+            Limit(f"tier:{name}", tier_rules.per_hour, rolling=True)
+            for name, tier_rules in rules.per_tier.items()
+            if tier_rules.per_hour is not None
         ]
     cloud = settings.reliability.escalation.cloud_fallback
     if cloud is not None and cloud.enabled and settings.reliability.escalation.cloud:
@@ -91,9 +91,11 @@ def _limits(settings: Settings) -> list[Limit]:
     return limits
 
 
-def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any]]:
+def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[str, Any]]:
     queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
-    writing = [found for one in services.exchanges if (found := one.writing()) is not None]
+    writing = [
+        reading for exchange in services.exchanges if (reading := exchange.writing()) is not None
+    ]
     rates = services.token_rates.per_second(asyncio.get_running_loop().time(), writing)
     now = services.wall_clock()
     tiers = {}
@@ -103,7 +105,7 @@ def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any
         tiers[name] = {
             "model": tier.model,
             "local": tier.local,
-            "state": tier_state(services, name, gone),
+            "state": tier_state(services, name, gone_tiers),
             "degraded_until": health.until(now) or None,
             "failures": health.failures,
             "in_flight": in_flight,
@@ -119,21 +121,21 @@ async def servers_gone(services: Services) -> set[str]:
     tiers = services.settings.tiers.items()
     urls = {name: tier.health_url for name, tier in tiers if tier.health_url is not None}
     ask = services.upstream.health
-    found = await asyncio.gather(*(ask(url, HEALTH_SECONDS) for url in urls.values()))
-    return {name for name, health in zip(urls, found, strict=True) if health == "gone"}
+    answers = await asyncio.gather(*(ask(url, HEALTH_SECONDS) for url in urls.values()))
+    return {name for name, answer in zip(urls, answers, strict=True) if answer == "gone"}
 
 
-def tier_state(services: Services, tier: str, gone: Collection[str]) -> str:
-    """Return a tier's state as a word. ``gone``: as ``servers_gone()`` returns it."""
-    if tier in gone:
+def tier_state(services: Services, tier: str, gone_tiers: Collection[str]) -> str:
+    """Return a tier's state as a word. ``gone_tiers``: as ``servers_gone()`` returns them."""
+    if tier in gone_tiers:
         return "unreachable"
     return "degraded" if services.tier_states[tier].degraded else "ok"
 
 
 def configuration(services: Services, *, whole: bool) -> Any:
-    """Return "ok", or what is wrong with the settings that were read last.
+    """Return "ok", or the problems of the settings that were read last.
 
-    ``whole``: with the problems and keys in a dict; otherwise one word, without their text.
+    ``whole``: return a dict of the problems and changed keys; otherwise only one word.
     """
     bad, restart_due = services.life.bad_settings, services.life.restart_due
     if not bad and not restart_due:

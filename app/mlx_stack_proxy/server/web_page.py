@@ -69,7 +69,7 @@ def _routes(services: Services) -> APIRouter:
     admin = Admin(services)
 
     async def check(request: Request) -> None:
-        """Refuse other machines if no ``admin_key`` is set; with one, the page asks for it."""
+        """Refuse other machines if no ``admin_key`` is set; else the page asks for the key."""
         if services.settings.server.admin_key is None:
             await admin.check(request)
 
@@ -91,14 +91,14 @@ def _routes(services: Services) -> APIRouter:
 def _add_sign_in(router: APIRouter, services: Services) -> None:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        known = services.settings.server.admin_key
-        given = await _key_in(request)
-        if known is not None and not hmac.compare_digest(given.encode(), known.encode()):
+        admin_key = services.settings.server.admin_key
+        form_key = await _key_in(request)
+        if admin_key is not None and not hmac.compare_digest(form_key.encode(), admin_key.encode()):
             sentence = "this is not server.admin_key"
             raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
         response = Response(status_code=204)
-        if known is not None:
-            cookie = page_cookie.made(known, services.wall_clock())
+        if admin_key is not None:
+            cookie = page_cookie.made(admin_key, services.wall_clock())
             secure = request.headers.get("origin", "").startswith("https://")
             response.set_cookie(
                 page_cookie.NAME, cookie, page_cookie.SECONDS, secure=secure, **_COOKIE

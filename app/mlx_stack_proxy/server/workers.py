@@ -30,9 +30,9 @@ BACKLOG = 2048
 RESTART_SECONDS = 1.0
 _SPAWN = multiprocessing.get_context("spawn")
 
-# Serves in a worker's process, and returns its exit code. It gets the settings, the listening
-# socket, what to call when ready, and where the settings are read anew. It has to be a module's
-# function, for the worker's process imports it by name.
+# Serves in a worker's process, and returns its exit code. Its arguments: the settings, the
+# listening socket, a function to call when ready, and where the settings are read anew. It has to
+# be a module's function, for the worker's process imports it by name.
 Work = Callable[[Settings, socket.socket, Callable[[], None], Given], int]
 
 
@@ -52,13 +52,14 @@ def check_state(settings: Settings) -> None:
 class Workers:
     """The parent process: starts the workers, and replaces those that end, until a signal."""
 
-    def __init__(self, work: Work, settings: Settings, log_to: Path | None, given: Given) -> None:
+    def __init__(self, work: Work, settings: Settings, log_to: Path | None, source: Given) -> None:
         self._work = work
         self._settings = settings
         self._log_to = log_to  # the log file, which each worker takes over
-        self._given = given
+        self._source = source
         self._running: dict[int, Any] = {}  # the workers' processes by their sentinels
-        self._told, self._tell = _SPAWN.Pipe(duplex=False)  # a worker writes when it is ready
+        # A worker writes into this pipe when it is ready.
+        self._from_workers, self._to_parent = _SPAWN.Pipe(duplex=False)
         self._ready = 0  # how many workers have ever become ready, replaced ones included
         self._stopping = False
 
@@ -77,11 +78,11 @@ class Workers:
             for _ in range(server.workers):
                 self._start(listener)
             while self._running:
-                for found in wait([*self._running, self._told]):
-                    if isinstance(found, int):
-                        self._ended(self._running.pop(found), listener)
+                for ready in wait([*self._running, self._from_workers]):
+                    if isinstance(ready, int):
+                        self._worker_ended(self._running.pop(ready), listener)
                     else:
-                        self._hear()
+                        self._count_ready()
         return 0 if self._ready >= server.workers else 1
 
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
@@ -94,8 +95,10 @@ class Workers:
                 os.kill(process.pid, sig)
 
     def _start(self, listener: socket.socket) -> None:
-        what = (self._settings, listener, self._given)
-        process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, self._tell))
+        inputs = (self._settings, listener, self._source)
+        process = _SPAWN.Process(
+            target=_run, args=(self._work, inputs, self._log_to, self._to_parent)
+        )
         # The worker inherits that SIGHUP is ignored, until it can handle one. A signal missed in
         # that time loses nothing, for the worker reads the settings file anew once it serves.
         hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -105,13 +108,13 @@ class Workers:
         if self._stopping:  # a signal came before `_running` had this process
             process.terminate()
 
-    def _hear(self) -> None:
-        self._told.recv_bytes()
+    def _count_ready(self) -> None:
+        self._from_workers.recv_bytes()
         self._ready += 1
         if self._ready == self._settings.server.workers:
             systemd_notify.ready()
 
-    def _ended(self, process: Any, listener: socket.socket) -> None:
+    def _worker_ended(self, process: Any, listener: socket.socket) -> None:
         process.join()
         if self._stopping:
             return
@@ -130,7 +133,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _run(
-    work: Work, what: tuple[Settings, socket.socket, Given], log_to: Path | None, ready: Connection
+    work: Work,
+    inputs: tuple[Settings, socket.socket, Given],
+    log_to: Path | None,
+    ready: Connection,
 ) -> None:
     os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
     if log_to is not None:
@@ -140,5 +146,5 @@ def _run(
         ready.send_bytes(b"ready")
         ready.close()
 
-    settings, listener, given = what
-    raise SystemExit(work(settings, listener, say, given))
+    settings, listener, source = inputs
+    raise SystemExit(work(settings, listener, say, source))

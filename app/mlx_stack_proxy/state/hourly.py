@@ -35,7 +35,7 @@ def hour_of(seconds: float) -> int:
 
 
 def bounded(agent: str, agents: set[str]) -> str:
-    """Return the agent and add it to ``agents``; return ``other`` if these are too many."""
+    """Return the agent and add it to ``agents``; return ``other`` if there are too many agents."""
     if agent not in agents:
         agent = agent if len(agents) < MOST_AGENTS else OTHER
         agents.add(agent)
@@ -43,15 +43,15 @@ def bounded(agent: str, agents: set[str]) -> str:
 
 
 def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
-    """Add the rows of ``deltas`` to those of ``into``."""
+    """Add the rows of ``deltas`` to the rows of ``into``."""
     for key, counts in deltas.items():
         add(into.setdefault(key, {}), counts)
 
 
 def add(row: dict[str, float], counts: Counts) -> dict[str, float]:
     """Add ``counts`` to ``row``; in a full row, new labels of a name count as ``NAME:other``."""
-    for given, number in counts.items():
-        name = given if given in row or len(row) < MOST_COUNTERS else _unlabelled(given)
+    for counter, number in counts.items():
+        name = counter if counter in row or len(row) < MOST_COUNTERS else _unlabelled(counter)
         row[name] = row.get(name, 0) + number
     return row
 
@@ -65,12 +65,12 @@ class Agents:
     """The agents for which a process has counted in this hour and in the one before."""
 
     def __init__(self) -> None:
-        self._of: dict[int, set[str]] = {}
+        self._by_hour: dict[int, set[str]] = {}
 
     def bounded(self, key: HourKey) -> HourKey:
         """Return ``key``; with the agent ``other`` if its hour has too many agents already."""
-        agents = self._of.get(key.hour)
+        agents = self._by_hour.get(key.hour)
         if agents is None:
             agents = set()
-            self._of = {key.hour: agents, key.hour - 1: self._of.get(key.hour - 1, set())}
+            self._by_hour = {key.hour: agents, key.hour - 1: self._by_hour.get(key.hour - 1, set())}
         return key._replace(agent=bounded(key.agent, agents)) if key.agent else key

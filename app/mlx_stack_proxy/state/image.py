@@ -1,8 +1,8 @@
 """A state file's image in memory, and the changes in it that the file doesn't have yet.
 
-The ledger is the whole of all but the events, and its tables note changed rows. Events are in the
-image only until they are written. ``take`` makes a transaction's rows of these changes; if the
-transaction fails, ``put_back`` notes them again.
+The ledger holds everything but the events, and its tables note changed rows. Events are in the
+image only until they are written. ``take`` makes a transaction's rows of the changes; if the
+transaction fails, ``put_back`` notes the changes again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .ledger import Ledger
 from .rows import Batch
 from .store import Change
 
-# The most rows in one transaction: the event loop makes them, and each kind is one statement's
-# parameters, of which SQLite before 3.32 takes 999.
+# The most rows in one transaction. They are bounded because the event loop makes them, and because
+# each kind is one statement's parameters, of which SQLite before 3.32 takes 999.
 MOST_ENTRIES = 300
 MOST_EVENTS = 100
 MOST_EVENTS_WAITING = 10_000  # the newest ones, kept in memory while the file fails
@@ -48,7 +48,7 @@ class Image:
 
     def is_dirty(self) -> bool:
         """Whether the file lacks anything."""
-        return bool(self._events) or any(one.changed for one in self.ledger.tables.values())
+        return bool(self._events) or any(table.changed for table in self.ledger.tables.values())
 
     def take(self) -> Batch:
         """Take out the rows for one transaction. Raises TypeError for a value that is no JSON."""
@@ -70,7 +70,7 @@ class Image:
     def put_back(self, batch: Batch) -> None:
         """Take back a batch that was not written.
 
-        Its names are noted as changed, so the next batch writes their rows as they are then.
+        The batch's rows are noted as changed, so that the next batch writes their newest content.
         """
         for kind, name in batch.names:
             self.ledger.tables[kind].changed[name] = None

@@ -31,7 +31,7 @@ from .store import (
     Sticky,
 )
 
-SPARE_PURSES = 1_000  # kept beyond the sessions' own: of parents, of sessions that crashed
+SPARE_PURSES = 1_000  # purses without a session: of parents, of sessions that crashed
 STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
@@ -87,7 +87,7 @@ class Purse:
 
 
 class Ledger:
-    """One process's counts. It forgets the least recently used first, so its size is bounded."""
+    """One process's counts. Its size is bounded: it forgets the least recently used rows first."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -125,16 +125,16 @@ class Ledger:
 
     def write(self, change: Change, now: float) -> dict[str, int]:
         """Apply a change as ``Store.write`` does, without its events."""
-        before = {}
+        tokens_before = {}
         if (settlement := change.settlement) is not None:
-            before = self.settle(settlement.ticket, settlement.amounts, now)
+            tokens_before = self.settle(settlement.ticket, settlement.amounts, now)
         if change.session:
             self._add_to_session(change, now)
         self.breakers.update(change.breakers)
-        for given, counts in change.counts.items():
-            key = self._agents.bounded(given)
+        for hour_key, counts in change.counts.items():
+            key = self._agents.bounded(hour_key)
             self.counts[key] = add(self.counts.get(key, {}), counts)
-        return before
+        return tokens_before
 
     def _add_to_session(self, change: Change, now: float) -> None:
         self.forget_idle(now, STEP)
@@ -216,16 +216,16 @@ class Ledger:
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
-        least = 1 if partial else tokens
+        minimum = 1 if partial else tokens
         for limit in limits:
             if limit.most is None:
                 continue
-            left = limit.most - used[limit.scope]
-            others = self._reserved.get(limit.scope, 0)
-            others -= own_tokens if limit.scope in own_scopes else 0
-            if others + (tokens if others else least) > left:
-                resets_in = self._resets_in(limit, least, now)
-                return Refused(limit, used[limit.scope], least <= left, resets_in)
+            remaining = limit.most - used[limit.scope]
+            reserved = self._reserved.get(limit.scope, 0)
+            reserved -= own_tokens if limit.scope in own_scopes else 0
+            if reserved + (tokens if reserved else minimum) > remaining:
+                resets_in = self._resets_in(limit, minimum, now)
+                return Refused(limit, used[limit.scope], minimum <= remaining, resets_in)
         self._release(ticket)
         if expires <= now:
             return Reserved(used)
@@ -239,18 +239,18 @@ class Ledger:
     def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
         """End a reservation and count the tokens used; return the tokens before, by scope."""
         self._release(ticket)
-        before = {}
+        tokens_before = {}
         for limit, used in amounts.items():
             spend = self._spend_in_hour if limit.rolling else self._spend
-            before[limit.scope] = spend(limit.scope, used, now)
+            tokens_before[limit.scope] = spend(limit.scope, used, now)
         while len(self.purses) > self._sizes.max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
-        return before
+        return tokens_before
 
-    # Its own
+    # Internals
 
     def _forget(self, state: SessionState) -> None:
-        """Forget a session; keep its purse if sub-agents have spent from it since its last use."""
+        """Forget a session; keep its purse if sub-agents spent from it since the session's use."""
         purse = self.purses.get(_SESSION + state.session)
         if purse is not None and purse.touched <= state.last_seen:
             self._drop_purse(_SESSION + state.session)
@@ -285,7 +285,7 @@ class Ledger:
         return hour.total(now) if hour is not None else 0
 
     def _purse(self, name: str, now: float) -> Purse | None:
-        """Return a purse, None if there is none; forget it if it is idle for too long."""
+        """Return a purse, or None if there is none; forget a purse that is idle for too long."""
         purse = self.purses.get(name)
         if purse is not None and now - purse.touched > self._ttl:
             self._drop_purse(name)
@@ -296,23 +296,23 @@ class Ledger:
         """Count tokens in a scope's purse; return the scope's tokens before."""
         name = purse_of(scope)
         purse = self._purse(name, now)
-        before = purse.used.get(scope, 0) if purse is not None else 0
+        tokens_before = purse.used.get(scope, 0) if purse is not None else 0
         if tokens:
             purse = purse or Purse()
-            purse.used[scope] = min(before + tokens, MOST_TOKENS)
+            purse.used[scope] = min(tokens_before + tokens, MOST_TOKENS)
             purse.touched = max(now, purse.touched)
             self.purses[name] = purse
             self.purses.move_to_end(name)
-        return before
+        return tokens_before
 
     def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
         """Count tokens in a scope's rolling hour; return the hour's tokens before."""
         hour = self.hours.get(scope) or RollingHour()
-        before = hour.total(now)
+        tokens_before = hour.total(now)
         if tokens:
             hour.add(tokens, now)
             self.hours[scope] = hour
-        return before
+        return tokens_before
 
     def _drop_purse(self, name: str) -> None:
         if name in self.purses:
@@ -326,14 +326,14 @@ class Ledger:
         return hour.room_in(tokens, limit.most or 0, now)
 
     def _release(self, ticket: str) -> None:
-        found = self._tickets.pop(ticket, None)
-        if found is None:
+        reservation = self._tickets.pop(ticket, None)
+        if reservation is None:
             return
-        scopes, tokens, _ = found
+        scopes, tokens, _ = reservation
         for scope in scopes:
-            left = self._reserved.pop(scope, 0) - tokens
-            if left > 0:
-                self._reserved[scope] = left
+            remaining = self._reserved.pop(scope, 0) - tokens
+            if remaining > 0:
+                self._reserved[scope] = remaining
 
     def _expire(self, now: float) -> None:
         if now < self._next_expiry:

@@ -1,9 +1,9 @@
 """The store that many proxies share, in Redis or Valkey.
 
-Whatever reads and changes is one Lua script, which the server runs alone: so two replicas' changes
-at the same time are neither lost nor counted twice. All keys carry one hash tag, for a budget spans
-sessions and must lie on one node of a cluster. Times are the callers', so the replicas' clocks must
-agree to within a minute. Every key expires.
+Each operation that reads and changes is one Lua script, which the server runs alone: so two
+replicas' changes at the same time are neither lost nor counted twice. All keys carry one hash tag,
+for a budget spans sessions and must lie on one node of a cluster. The callers pass times in, so the
+replicas' clocks must agree to within a minute. Every key expires.
 
 A write that fails becomes a debt, which a task adds once the server is back. Each write has a name
 that the server remembers for ten minutes; a second write of the same name adds nothing. So a write
@@ -47,16 +47,16 @@ from .store import (
 )
 
 PREFIX = "{mlx-stack}"
-PAGE = 1_000  # events read at once
+PAGE = 1_000  # how many events one call reads
 CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of the order of their times
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
-HOURS_AT_ONCE = 24  # hours whose counters one call reads
+HOURS_AT_ONCE = 24  # for how many hours one call reads the counters
 STEP = 200  # rows of each kind that one step of the housekeeping forgets at most
 
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
-MOST_DEBTS = 10_000  # writes that are kept while the server is away, the newest
+MOST_DEBTS = 10_000  # how many writes are kept while the server is away, the newest
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
@@ -98,8 +98,8 @@ class RedisStore:
         }
         self._agents = Agents()
         self._clock = clock
-        me = secrets.token_hex(8)
-        self._calls = (f"{me}:{n}" for n in itertools.count())
+        process_name = secrets.token_hex(8)
+        self._calls = (f"{process_name}:{n}" for n in itertools.count())
         self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
         self._owes = asyncio.Event()  # set while there are debts
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,9 +124,9 @@ class RedisStore:
     # Sessions
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
-        *found, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
+        *row, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
         try:
-            state = _session(found, now)
+            state = _session(row, now)
         except ValueError as error:
             raise StoreError(f"what Redis has of a session makes no sense: {error}") from None
         return replace(state, counts=_by_scope(limits, counts)) if limits else state
@@ -138,22 +138,22 @@ class RedisStore:
         """
         call, settlement = next(self._calls), change.settlement
         try:
-            before = await self._add(call, change, now)
+            tokens_before = await self._add(call, change, now)
         except StoreError as error:
             sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
             self._debts.append(_Debt(call, replace(change, breakers={}), sure_until))
             self._owes.set()
             raise
-        return _by_scope(settlement.amounts, before) if settlement is not None else {}
+        return _by_scope(settlement.amounts, tokens_before) if settlement is not None else {}
 
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
-        found = await self._run("sessions", _time(now), self._ttl, offset, limit)
-        readable = _readable(lambda one: _session(one, now), found)
+        rows = await self._run("sessions", _time(now), self._ttl, offset, limit)
+        readable = _readable(lambda row: _session(row, now), rows)
         sessions = Sessions(readable)
-        sessions.unreadable = len(found) - len(readable)
+        sessions.unreadable = len(rows) - len(readable)
         return sessions
 
     async def count_sessions(self, now: float) -> int:
@@ -173,45 +173,45 @@ class RedisStore:
         *,
         partial: bool = False,
     ) -> Reserved | Refused:
-        given: list[str | int] = []
+        arguments: list[str | int] = []
         for limit in limits:
-            most = "" if limit.most is None else limit.most
-            given += (limit.scope, most, int(limit.rolling))
+            limit_tokens = "" if limit.most is None else limit.most
+            arguments += (limit.scope, limit_tokens, int(limit.rolling))
         times = (_time(now), self._ttl, ticket, tokens, _time(expires), int(partial))
-        number, *rest = await self._run("reserve", *times, *given)
+        number, *reply = await self._run("reserve", *times, *arguments)
         if number == 0:
-            return Reserved(_by_scope(limits, rest))
-        used, fits_alone, resets_in = rest
+            return Reserved(_by_scope(limits, reply))
+        used, fits_alone, resets_in = reply
         return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
 
     # Breakers and events
 
     async def breakers(self) -> Mapping[str, BreakerState]:
-        found = await self._link.command("HGETALL", f"{self._prefix}:breakers")
-        return dict(_readable(_breaker, _pairs(found)))
+        flat = await self._link.command("HGETALL", f"{self._prefix}:breakers")
+        return dict(_readable(_breaker, _pairs(flat)))
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        key, upwards = f"{self._prefix}:events", query.after is not None
+        key, forward = f"{self._prefix}:events", query.after is not None
         lowest = f"{(query.after or 0) + 1}-0"
         highest = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
-        found: list[tuple[int, Mapping[str, Any]]] = []
-        while len(found) < query.limit:
-            way = (
-                ("XRANGE", key, lowest, highest) if upwards else ("XREVRANGE", key, highest, lowest)
+        events: list[tuple[int, Mapping[str, Any]]] = []
+        while len(events) < query.limit:
+            command = (
+                ("XRANGE", key, lowest, highest) if forward else ("XREVRANGE", key, highest, lowest)
             )
-            page = await self._link.command(*way, "COUNT", PAGE)
+            page = await self._link.command(*command, "COUNT", PAGE)
             readable = _readable(_event, page)
-            found += [one for one in readable if query.asks_for(one[1])]
+            events += [entry for entry in readable if query.asks_for(entry[1])]
             too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
-            if len(page) < PAGE or (too_old and not upwards):  # no further event can match
+            if len(page) < PAGE or (too_old and not forward):  # no further event can match
                 break
-            last = _number(page[-1][0])
-            if upwards:
-                lowest = f"{last + 1}-0"
+            last_number = _number(page[-1][0])
+            if forward:
+                lowest = f"{last_number + 1}-0"
             else:
-                highest = f"{last - 1}-0"
-        found = found[: query.limit]
-        return found if upwards else found[::-1]
+                highest = f"{last_number - 1}-0"
+        events = events[: query.limit]
+        return events if forward else events[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
         return len(await self.events(replace(query, limit=self._sizes.max_events)))
@@ -219,13 +219,13 @@ class RedisStore:
     # The hours' counters
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        found: dict[HourKey, Counts] = {}
+        counters: dict[HourKey, Counts] = {}
         for start in range(first, last + 1, HOURS_AT_ONCE):
             end = min(last, start + HOURS_AT_ONCE - 1)
-            found |= _readable(_counters, await self._run("counts", start, end))
-        return found
+            counters |= _readable(_counters, await self._run("counts", start, end))
+        return counters
 
-    # Its own
+    # Internals
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
         return await self._link.run(name, *args)
@@ -248,7 +248,7 @@ class RedisStore:
             debt = self._debts[0]
             if debt.sure_until is None or time.monotonic() < debt.sure_until:
                 await self._add(debt.call, debt.change, self._clock())
-            # Else the server may have added it and forgotten that: better no count than two.
+            # Else the server may have added the write and forgotten its name: don't count it twice.
             if self._debts and self._debts[0] is debt:
                 self._debts.popleft()
         self._owes.clear()
@@ -279,10 +279,10 @@ def _time(seconds: float) -> str:
 
 
 def _scopes(limits: Sequence[Limit]) -> list[str | int]:
-    given: list[str | int] = []
+    arguments: list[str | int] = []
     for limit in limits:
-        given += (limit.scope, int(limit.rolling))
-    return given
+        arguments += (limit.scope, int(limit.rolling))
+    return arguments
 
 
 def _content(change: Change, agents: Agents) -> dict[str, Any]:
@@ -292,7 +292,9 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
         "session": change.session,
         "turns": change.turns,
         "tier": change.tier,
-        "sticky": {model: f"{one.until!r} {one.tier}" for model, one in change.sticky.items()},
+        "sticky": {
+            model: f"{entry.until!r} {entry.tier}" for model, entry in change.sticky.items()
+        },
         "ticket": settlement.ticket,
         "amounts": [
             (limit.scope, limit.rolling, min(tokens, MOST_TOKENS))
@@ -303,8 +305,8 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
             for key, counts in change.counts.items()
         ],
         "breakers": {
-            tier: orjson.dumps((one.failures, one.degraded_until, one.cooldown)).decode()
-            for tier, one in change.breakers.items()
+            tier: orjson.dumps((entry.failures, entry.degraded_until, entry.cooldown)).decode()
+            for tier, entry in change.breakers.items()
         },
         "events": [(_time(event["time"]), orjson.dumps(event).decode()) for event in change.events],
     }
@@ -320,8 +322,8 @@ def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
     return list(items)
 
 
-def _session(found: Any, now: float) -> SessionState:
-    name, flat, used, reserved, estimated = found
+def _session(row: Any, now: float) -> SessionState:
+    name, flat, used, reserved, estimated = row
     fields = dict(_pairs(flat))
     sticky = {}
     for key, value in fields.items():
@@ -368,10 +370,10 @@ def _number(identity: bytes) -> int:
     return int(identity.partition(b"-")[0])
 
 
-def _readable(read: Callable[[Any], _Read], found: Iterable[Any]) -> list[_Read]:
-    """Read all rows that make sense; another program may have written to our keys, too."""
+def _readable(read: Callable[[Any], _Read], rows: Iterable[Any]) -> list[_Read]:
+    """Return the rows that ``read`` can parse; another program may have written to our keys."""
     readable = []
-    for one in found:
+    for row in rows:
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            readable.append(read(one))
+            readable.append(read(row))
     return readable

@@ -1,6 +1,6 @@
 """The connection to a Redis or Valkey server: scripts, bounded waits, and a circuit breaker.
 
-The link never repeats a call, for one whose answer was lost may have been carried out.
+The link never repeats a call, for a call whose answer was lost may have been carried out.
 When a connection fails, the link counts as lost: calls fail at once, without waiting, until a ping
 in the background succeeds. The link pings at once, then each second. A call that gets no answer in
 time doesn't lose the link, but has it ping, to find out whether the server is at fault.
@@ -43,9 +43,9 @@ class RedisLink:
     """The way to one server, with the Lua scripts that it runs for ``RedisStore``."""
 
     def __init__(self, url: str, prefix: str, names: Iterable[str]) -> None:
-        """``names``: of the scripts in ``lua/``. Raises ``ValueError`` for a bad URL.
+        """``names``: the scripts' names in ``lua/``. Raises ``ValueError`` for a bad URL.
 
-        ``prefix``: all keys begin with it; it is the only key that a script is given.
+        ``prefix``: all keys begin with it; a script gets no other key as an argument.
         """
         # Untyped in part. No `socket_timeout`: with one redis-py sends within `asyncio.wait_for`,
         # which loses cancellations in Python 3.11.
@@ -66,11 +66,11 @@ class RedisLink:
             for name in names
         }
         self._prefix = prefix
-        self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
         self._lost: str | None = _NOT_ASKED  # why calls fail at once; None: the link works
         # By script or command: the error with which the server has refused the last call.
         self._refused: dict[str, str] = {}
-        self._check = asyncio.Event()  # set: `_watch` is to ping
+        self._ping_due = asyncio.Event()  # set: `_watch` is to ping the server
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -95,16 +95,16 @@ class RedisLink:
         """Run one command on a key, given with its prefix. Raises StoreError, NotSent."""
         return await self._guarded(str(args[0]), lambda: self._redis.execute_command(*args))
 
-    async def _guarded(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _guarded(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         if self._lost is not None:
             raise NotSent(self._lost)
         try:
-            async with asyncio.timeout(CALL_SECONDS), self._places:
+            async with asyncio.timeout(CALL_SECONDS), self._slots:
                 if self._lost is not None:  # lost while this call waited for its place
                     raise NotSent(self._lost)
-                answer = await ask()
+                answer = await call()
         except (TimeoutError, RedisTimeout):
-            self._check.set()  # our own process may have been too busy: a ping finds out
+            self._ping_due.set()  # our own process may have been too busy: a ping finds out
             raise StoreError(_NO_ANSWER) from None
         except _DEMOTED as error:  # a replica has done nothing
             self._lose(error)
@@ -124,17 +124,17 @@ class RedisLink:
         return answer
 
     def _lose(self, error: BaseException) -> None:
-        what = "is a replica now" if isinstance(error, _DEMOTED) else "can't be reached"
-        sentence = f"Redis {what}: {error}"
+        state = "is a replica now" if isinstance(error, _DEMOTED) else "can't be reached"
+        sentence = f"Redis {state}: {error}"
         if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
         self._lost = sentence
-        self._check.set()
+        self._ping_due.set()
 
     async def _watch(self) -> None:
         while True:
-            await self._check.wait()
-            self._check.clear()
+            await self._ping_due.wait()
+            self._ping_due.clear()
             if self._lost is not None:  # else other calls are taking idle connections
                 with contextlib.suppress(Exception):
                     await self._redis.connection_pool.disconnect(inuse_connections=False)
@@ -155,7 +155,7 @@ class RedisLink:
         return True
 
     async def _write(self) -> None:
-        """Write a key. Any refusal but a replica's is an answer: the server is there."""
+        """Write a key. A refusal shows that the server is there, unless it is a replica's."""
         try:
             await self._redis.set(f"{self._prefix}:ping", "1", ex=PING_LASTS)
         except _DEMOTED:

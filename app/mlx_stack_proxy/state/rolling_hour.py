@@ -36,18 +36,18 @@ class RollingHour:
     def total(self, now: float) -> int:
         """Return the tokens of the hour that ends ``now``; forget older minutes."""
         minute = int(now // MINUTE)
-        before, self._minutes = self._minutes, {}
-        for held, tokens in before.items():
-            at = held if held <= minute + LAG else minute
-            if at > minute - MINUTES:
-                self._minutes[at] = self._minutes.get(at, 0) + tokens
+        old, self._minutes = self._minutes, {}
+        for old_minute, tokens in old.items():
+            counted_minute = old_minute if old_minute <= minute + LAG else minute
+            if counted_minute > minute - MINUTES:
+                self._minutes[counted_minute] = self._minutes.get(counted_minute, 0) + tokens
         return sum(self._minutes.values())
 
-    def room_in(self, tokens: int, most: int, now: float) -> float:
-        """Return the seconds until ``tokens`` fit under ``most``; an hour if they never will."""
-        excess = self.total(now) + tokens - most
-        for minute, held in sorted(self._minutes.items()):
-            excess -= held
+    def room_in(self, tokens: int, limit: int, now: float) -> float:
+        """Return the seconds until ``tokens`` fit under ``limit``; an hour if they never will."""
+        excess = self.total(now) + tokens - limit
+        for minute, spent in sorted(self._minutes.items()):
+            excess -= spent
             if excess <= 0:
                 return max(0.0, (minute + MINUTES) * MINUTE - now)
         return HOUR

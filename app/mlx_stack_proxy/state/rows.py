@@ -29,7 +29,7 @@ class Batch:
 
     # (kind, name in the ledger) of all rows in ``entries`` and ``gone``.
     names: list[tuple[str, Any]] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)  # each replaces the same name and kind
+    entries: list[Entry] = field(default_factory=list)  # each replaces its name and kind's row
     gone: list[tuple[str, str]] = field(default_factory=list)  # (name, kind) to delete
     # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Batch:
 def key(kind: str, name: Any) -> tuple[str, str]:
     """Return an entry's name and kind in the file.
 
-    A session is stored under its purse's name: the two lie side by side, mostly on one page.
+    A session is stored under its purse's name: both entries then mostly lie on one page.
     """
     if kind == "counts":
         return "\t".join(map(str, name)), kind
@@ -70,14 +70,14 @@ def contents(entries: Iterable[Entry]) -> Contents:
 
     Raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError`` for nonsense.
     """
-    found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    by_kind: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
     for stored, kind, content in entries:
         name = _name_of(kind, stored)
-        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
-    found["sessions"].sort(key=lambda named: named[1].last_seen)
-    found["purses"].sort(key=lambda named: named[1].touched)
-    found["counts"].sort(key=lambda named: named[0].hour)
-    return found
+        by_kind[kind].append((name, _READ[kind](name, orjson.loads(content))))
+    by_kind["sessions"].sort(key=lambda row: row[1].last_seen)
+    by_kind["purses"].sort(key=lambda row: row[1].touched)
+    by_kind["counts"].sort(key=lambda row: row[0].hour)
+    return by_kind
 
 
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def _session(state: SessionState) -> Any:
 
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
     content.pop("window", None)  # version 0.1 stored turns here, for loop detection
-    content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
+    content["sticky"] = {model: Sticky(**fields) for model, fields in content["sticky"].items()}
     return SessionState(name, **content)
 
 

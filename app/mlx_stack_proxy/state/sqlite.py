@@ -61,14 +61,14 @@ class SqliteStore:
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
         self._ledger()
-        before = self._image.write(change, now)
+        tokens_before = self._image.write(change, now)
         await self._keeper.written()
-        return before
+        return tokens_before
 
     async def delete(self, session: str) -> bool:
-        found = self._ledger().delete(session)
+        was_known = self._ledger().delete(session)
         await self._keeper.written()
-        return found
+        return was_known
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
         return Sessions(self._ledger().page(now, offset, limit))

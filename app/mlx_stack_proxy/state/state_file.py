@@ -1,10 +1,10 @@
 """The SQLite file behind the store: open, lock, read, write, and set aside.
 
-One table has the events, and one all else: a row for each session, purse, rolling hour, breaker and
-row of the hours' counters. One transaction replaces the rows that have changed, and deletes those
-that are gone. All methods block, and one thread calls them (``keeper.py``). They raise every
-failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no retry will make
-the file usable.
+One table has the events, the other all else: a row for each session, purse, rolling hour, breaker
+and row of the hours' counters. One transaction replaces the rows that have changed, and deletes
+rows that the ledger has dropped. All methods block, and one thread calls them (``keeper.py``). They
+raise every failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no
+retry will make the file usable.
 
 The journal mode is WAL with ``synchronous=NORMAL``: a commit is written to the log and not synced.
 So a commit survives the process, however it is killed. A power cut loses commits that the system
@@ -31,15 +31,15 @@ from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
 BUSY_SECONDS = 1.0  # how long SQLite waits for another program's transaction on the file
-# To so many pages (16 MB) the write-ahead log grows before a commit also moves them into the file.
+# The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
 # With SQLite's default of 1,000 a commit at 100,000 sessions takes a third more CPU.
 LOG_PAGES = 4_000
 LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
 
-# Raise it with each change of what the tables hold. The keeper sets a file of another version
-# aside, but for those that can be read as they are.
+# Raise it with each change of what the tables hold. The keeper sets files of other versions aside,
+# except for the readable ones.
 SCHEMA_VERSION = 4
-READABLE = (0, 3, SCHEMA_VERSION)  # 0: a new file; 3: one without the hours' counters
+READABLE = (0, 3, SCHEMA_VERSION)  # 0: a new file; 3: a file without the hours' counters
 SCHEMA = f"""
     BEGIN IMMEDIATE;
     -- kind: sessions, purses, hours, breakers or counts. content: JSON.
@@ -73,7 +73,7 @@ _CONDITIONS = {
     "request_id": "json_extract(body, '$.request_id') = :request_id",
     "agent": "json_extract(body, '$.agent') = :agent",
 }
-# Only events that are too old leave gaps in the numbers, so a number tells how many are newer.
+# Only deleted old events leave gaps in the numbers, so a number tells how many events are newer.
 _FORGET_EVENTS = (
     "DELETE FROM events WHERE number IN (SELECT number FROM events "
     "WHERE time < ? OR number <= (SELECT max(number) FROM events) - ? LIMIT ?)"
@@ -106,15 +106,15 @@ class StateFile:
     def open(self) -> bool:
         """Open the file, or open it again; make it if there is none.
 
-        Return whether it is new, or another file than the one that was open before. Raises
-        StoreError, FileUnusable.
+        Return whether the file is new, or another file than was open before. Raises StoreError,
+        FileUnusable.
         """
-        before = self._identity
+        previous = self._identity
         self._disconnect()
-        with self._said("can't be opened"):
+        with self._errors_as("can't be opened"):
             self._claim()
-            made = self._connect()
-        return made or self._identity != before
+            is_new = self._connect()
+        return is_new or self._identity != previous
 
     def close(self) -> None:
         self._disconnect()
@@ -127,7 +127,7 @@ class StateFile:
         """
         self._disconnect()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        with self._said("can't be set aside"):
+        with self._errors_as("can't be set aside"):
             name, number = f"{self.path.name}.{label}-{stamp}", 1
             aside = self.path.with_name(name)
             while aside.exists():
@@ -141,7 +141,7 @@ class StateFile:
         return aside
 
     def replaced(self) -> bool:
-        """Whether the file that is open was deleted, or another one lies at its path."""
+        """Whether the open file was deleted, or another file lies at its path."""
         return self._identity != _identity(self.path)
 
     # Reading and writing
@@ -153,7 +153,7 @@ class StateFile:
         """
         execute = self._open().execute
         try:
-            with self._said("can't be read"):
+            with self._errors_as("can't be read"):
                 contents = rows.contents(execute("SELECT name, kind, content FROM entries"))
                 last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -165,40 +165,43 @@ class StateFile:
 
         Raises StoreError, FileUnusable; then nothing of the batch is written.
         """
-        given = {sql: values for sql, values in zip(_WRITES, batch.values(), strict=True) if values}
-        with self._said("can't be written"), self._open() as connection:  # commits, or rolls back
-            if len(given) > 1:  # one statement alone is a transaction
+        statements = {
+            sql: values for sql, values in zip(_WRITES, batch.values(), strict=True) if values
+        }
+        # The connection's context commits or rolls back.
+        with self._errors_as("can't be written"), self._open() as connection:
+            if len(statements) > 1:  # one statement alone is a transaction
                 connection.execute("BEGIN IMMEDIATE")
-            for sql, values in given.items():
+            for sql, values in statements.items():
                 _all_at_once(connection, sql, values)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Return events as ``Store.events`` does. Raises StoreError, FileUnusable."""
-        given, where = _conditions(query)
+        values, conditions = _conditions(query)
         newest_first = query.after is None
         sql = (
-            f"SELECT number, body FROM events WHERE {where} "  # noqa: S608
+            f"SELECT number, body FROM events WHERE {conditions} "  # noqa: S608
             f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT :most"
         )
-        with self._said("can't be read"):
-            found = self._open().execute(sql, {**given, "most": max(0, query.limit)}).fetchall()
-        events = [(number, orjson.loads(body)) for number, body in found]
+        with self._errors_as("can't be read"):
+            records = self._open().execute(sql, {**values, "most": max(0, query.limit)}).fetchall()
+        events = [(number, orjson.loads(body)) for number, body in records]
         return events[::-1] if newest_first else events
 
     def count_events(self, query: EventQuery) -> int:
         """Count events as ``Store.count_events`` does. Raises StoreError, FileUnusable."""
-        given, where = _conditions(query)
-        with self._said("can't be read"):
-            sql = f"SELECT count(*) FROM events WHERE {where}"  # noqa: S608
-            found: int = self._open().execute(sql, given).fetchone()[0]
-        return found
+        values, conditions = _conditions(query)
+        with self._errors_as("can't be read"):
+            sql = f"SELECT count(*) FROM events WHERE {conditions}"  # noqa: S608
+            count: int = self._open().execute(sql, values).fetchone()[0]
+        return count
 
     def forget_events(self, before: float, keep: int, at_most: int) -> int:
         """Delete events older than ``before``, and older than the ``keep`` newest ones.
 
-        Delete ``at_most`` of them and return how many. Raises StoreError, FileUnusable.
+        Delete at most ``at_most`` events, and return how many. Raises StoreError, FileUnusable.
         """
-        with self._said("can't be written"):
+        with self._errors_as("can't be written"):
             return self._open().execute(_FORGET_EVENTS, (before, keep, at_most)).rowcount
 
     def sync(self) -> None:
@@ -206,12 +209,12 @@ class StateFile:
 
         Raises StoreError, FileUnusable.
         """
-        with self._said("can't be written"):
+        with self._errors_as("can't be written"):
             connection = self._open()
             connection.execute("PRAGMA incremental_vacuum(64)").fetchall()
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    # Its own
+    # Internals
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -259,9 +262,9 @@ class StateFile:
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            made = self._prepare(self._connection)
+            is_new = self._prepare(self._connection)
             self._identity = _identity(self.path)
-            return made
+            return is_new
         except BaseException:
             self._disconnect()
             raise
@@ -289,20 +292,23 @@ class StateFile:
             self._connection = None
 
     @contextlib.contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        """Raise errors of the system and of SQLite as StoreError or FileUnusable."""
+    def _errors_as(self, problem: str) -> Iterator[None]:
+        """Raise errors of the system and of SQLite as StoreError or FileUnusable, with a sentence.
+
+        ``problem``: the sentence's predicate; its subject is the path.
+        """
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise self._refusal(what, error) from error
+            raise self._refusal(problem, error) from error
 
-    def _refusal(self, what: str, error: sqlite3.Error | OSError) -> StoreError:
+    def _refusal(self, problem: str, error: sqlite3.Error | OSError) -> StoreError:
         if isinstance(error, OSError):
-            return StoreError(f"{self.path} {what}: {error.strerror or error}")
+            return StoreError(f"{self.path} {problem}: {error.strerror or error}")
         code = getattr(error, "sqlite_errorcode", None)
-        kind = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
+        error_type = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
         name = getattr(error, "sqlite_errorname", type(error).__name__)
-        return kind(f"{self.path} {what}: {error} ({name})")
+        return error_type(f"{self.path} {problem}: {error} ({name})")
 
 
 class MemoryFile(StateFile):
@@ -318,27 +324,27 @@ class MemoryFile(StateFile):
 
 def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:
     """Return a query's values by name, and its conditions in SQL."""
-    given = {name: getattr(query, name) for name in _CONDITIONS}
-    return given, " AND ".join(_CONDITIONS[name] for name in given if given[name] is not None)
+    values = {name: getattr(query, name) for name in _CONDITIONS}
+    return values, " AND ".join(_CONDITIONS[name] for name in values if values[name] is not None)
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:
     """Return device and inode of a path or descriptor; None if nothing is there."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _all_at_once(
-    connection: sqlite3.Connection, sql: str, given: Sequence[tuple[Any, ...]]
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[tuple[Any, ...]]
 ) -> sqlite3.Cursor:
-    """Run one statement for all tuples in ``given``; their ``?`` marks replace ``{}`` in ``sql``.
+    """Run one statement for all rows of ``parameters``; ``?`` marks replace ``{}`` in ``sql``.
 
     Python's module releases the interpreter's lock for each statement, and getting it back from a
-    busy event loop takes up to 5 ms. With one statement a row a burst would take seconds.
+    busy event loop takes up to 5 ms. With a statement for each row, a burst would take seconds.
     """
-    one = f"({', '.join('?' * len(given[0]))})"
-    marks = ", ".join([one] * len(given))
-    return connection.execute(sql.format(marks), list(chain.from_iterable(given)))
+    row_marks = f"({', '.join('?' * len(parameters[0]))})"
+    marks = ", ".join([row_marks] * len(parameters))
+    return connection.execute(sql.format(marks), list(chain.from_iterable(parameters)))

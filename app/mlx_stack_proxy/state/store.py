@@ -27,7 +27,7 @@ class Limit(NamedTuple):
 
     scope: str  # e.g. ``session:<hash>``, ``hour``, ``key:<hash>``
     most: int | None  # tokens; None: count them without a limit
-    rolling: bool  # over the last 60 minutes, to the minute; else since the session began
+    rolling: bool  # True: count the last 60 minutes, to the minute; False: since the session began
 
 
 @frozen
@@ -45,10 +45,10 @@ class BreakerState:
     def until(self, now: float) -> float:
         """Return when the cool-down ends.
 
-        0.0 if more time is left than the cool-down takes: the clock was put back.
+        Return 0.0 if more time is left than the cool-down takes, for the clock was put back then.
         """
-        left = self.degraded_until - now
-        return self.degraded_until if left <= self.cooldown + ROUNDING else 0.0
+        remaining = self.degraded_until - now
+        return self.degraded_until if remaining <= self.cooldown + ROUNDING else 0.0
 
 
 class StoreError(Exception):
@@ -78,7 +78,7 @@ class SessionState:
     # Tokens settled, by scope: the scopes that ``load`` was asked for.
     counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
-    tier: str = ""  # the last turn's
+    tier: str = ""  # the last turn's tier
     # By requested model; entries whose time is over are left out.
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
@@ -107,12 +107,12 @@ class Change:
     """
 
     session: str = ""  # the session of the next three fields; "": they are not written
-    turns: int = 0  # added to the session's
-    tier: str = ""  # the session's from now on; "": it keeps the one it has
+    turns: int = 0  # added to the session's turns
+    tier: str = ""  # the session's tier from now on; "": the session keeps its tier
     sticky: Mapping[str, Sticky] = field(default_factory=dict)  # by requested model
     settlement: Settlement | None = None
     counts: Deltas = field(default_factory=dict)  # added to the hours' counters
-    breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # by tier; they replace
+    breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # new states, by tier
     events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
 
 
@@ -122,7 +122,7 @@ class Refused:
 
     limit: Limit  # the first budget that has no room
     used: int  # tokens settled in this budget's scope
-    waits_for_others: bool  # it would fit if the running exchanges gave back all they reserved
+    waits_for_others: bool  # whether it would fit if running exchanges gave back their reservations
     resets_in: float  # estimated seconds until it fits, if nobody spends from the scope meanwhile
 
 
@@ -135,7 +135,7 @@ class Reserved:
 
 @frozen
 class EventQuery:
-    """Which events to return; a field that is None leaves out no event."""
+    """Which events to return; a field that is None sets no condition."""
 
     kind: str | None = None
     session: str | None = None  # the hash, or its beginning
@@ -163,7 +163,7 @@ class Sizes:
 
     max_sessions: int
     session_ttl: float  # seconds since a session's last use
-    events_ttl: float  # seconds, of the hours' counters too
+    events_ttl: float  # seconds; for the hours' counters, too
     max_events: int
 
 
@@ -176,7 +176,7 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Start. A backend that can't be reached raises nothing: the store tries on and on."""
+        """Start. A backend that can't be reached raises nothing: the store keeps trying."""
         ...
 
     async def close(self) -> None:
@@ -191,7 +191,7 @@ class Store(Protocol):
         ...
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
-        """Apply the change as a whole. It is stored when this returns, as with any changing method.
+        """Apply the change as a whole. Changing methods return once the change is stored.
 
         Return by scope the tokens before the change's settlement. The store settles one change
         after the other, so of exchanges that end together exactly one crosses a threshold.
@@ -201,7 +201,7 @@ class Store(Protocol):
     async def delete(self, session: str) -> bool:
         """Forget a session and the counts of all scopes within it; return whether it was known.
 
-        (A session that the store forgets for being idle leaves counts that sub-agents still use.)
+        (If the store forgets a session for being idle, it keeps counts that sub-agents still use.)
         """
         ...
 
@@ -225,9 +225,9 @@ class Store(Protocol):
     ) -> Reserved | Refused:
         """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
 
-        ``ticket`` names the reservation. A second one with the same ticket replaces the first,
-        whose tokens don't count against it; if the second is refused, the first stays.
-        ``expires``: when the reservation counts no longer, for its process must be dead.
+        ``ticket`` names the reservation. A second reservation with the same ticket replaces the
+        first, whose tokens don't count against it; if the second is refused, the first stays.
+        ``expires``: when the reservation ends by itself, for its process must be dead by then.
         ``partial``: in a scope where nobody else has set tokens aside, one token left is enough.
         """
         ...

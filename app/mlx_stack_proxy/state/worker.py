@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """A thread for the event loop that runs when the worker is made.
+    """A thread that serves one event loop: the loop that is running when the worker is made.
 
     The thread is a daemon: if a job hangs, the process ends all the same.
     """
@@ -37,17 +37,17 @@ class Worker:
         self._jobs.put(None)
 
     def _run(self) -> None:
-        while (given := self._jobs.get()) is not None:
-            job, future = given
+        while (queued := self._jobs.get()) is not None:
+            job, future = queued
             try:
-                give = partial(future.set_result, job())
-            except BaseException as error:  # the caller's, who waits for the future
-                give = partial(future.set_exception, error)
+                deliver = partial(future.set_result, job())
+            except BaseException as error:  # the caller, who waits for the future, gets it
+                deliver = partial(future.set_exception, error)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(_unless_done, future, give)
-            del given, job, future, give
+                self._loop.call_soon_threadsafe(_unless_done, future, deliver)
+            del queued, job, future, deliver
 
 
-def _unless_done(future: asyncio.Future[Any], give: Callable[[], None]) -> None:
+def _unless_done(future: asyncio.Future[Any], deliver: Callable[[], None]) -> None:
     if not future.done():  # else the caller has cancelled it
-        give()
+        deliver()

@@ -135,8 +135,8 @@ def set_keeper(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
 
 
 def keep_house_now(store: SqliteStore) -> None:
-    store._keeper._due = 0.0
-    store._keeper._wanted.set()
+    store._keeper._housekeeping_due = 0.0
+    store._keeper._work_due.set()
 
 
 async def test_old_events_and_idle_sessions_go_in_small_steps(

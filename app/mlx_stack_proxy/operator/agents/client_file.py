@@ -2,9 +2,9 @@
 
 A JSON file is parsed, merged with our settings and written anew. TOML and YAML files have comments,
 so their text is kept: our settings become a marked block at its head, and each of the file's lines
-that gives one of our keys is commented out. The result is parsed again; if it doesn't give what was
-wanted (as when the file has a table of ours), or the file can't be parsed, :class:`Unfit` is
-raised and nothing is written.
+that gives one of our keys is commented out. The result is parsed again. If it doesn't give the
+merged settings (as when the file already has a table of our name), or the file can't be parsed,
+:class:`Unfit` is raised and nothing is written.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SET_ASIDE = "#mlx-stack-proxy# "
 
 
 class Unfit(ValueError):
-    """Our settings can't be put into this file, or it can't be read; the message says why."""
+    """Our settings can't be put into this file, or the file can't be read; the message says why."""
 
 
 def text_of(settings: Json, form: Form) -> str:
-    """Return settings as the text of a file that has no others."""
+    """Return settings as the text of a file that has no other settings."""
     if form == "json":
         return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     if form == "yaml":
@@ -45,35 +45,35 @@ def text_of(settings: Json, form: Form) -> str:
 
 def put_in(text: str, settings: Json, form: Form) -> str:
     """Return the file's text with these settings in it. Raises :class:`Unfit`."""
-    wanted = _merged(_read(text, form), settings)
+    merged = _merged(_read(text, form), settings)
     if form == "json":
-        return json.dumps(wanted, indent=_indent(text), ensure_ascii=False) + "\n"
-    rest = without_block(text)
-    given = re.compile(rf"^(?=(?:{'|'.join(map(re.escape, settings))})\s*[=:])", re.M)
+        return json.dumps(merged, indent=_indent(text), ensure_ascii=False) + "\n"
+    body = without_block(text)
+    our_keys = re.compile(rf"^(?=(?:{'|'.join(map(re.escape, settings))})\s*[=:])", re.M)
     # In TOML only the keys before the first table are top-level, as ours are.
-    head, table, tail = _parted(rest) if form == "toml" else (rest, "", "")
-    rest = given.sub(_SET_ASIDE, head) + table + tail
-    made = f"{_BEGIN}\n{text_of(settings, form)}{_END}\n{rest}"
+    head, table, tail = _parted(body) if form == "toml" else (body, "", "")
+    body = our_keys.sub(_SET_ASIDE, head) + table + tail
+    new_text = f"{_BEGIN}\n{text_of(settings, form)}{_END}\n{body}"
     try:
-        fits = _read(made, form) == wanted
+        fits = _read(new_text, form) == merged
     except Unfit:  # a table is defined twice, say
         fits = False
     if not fits:
         raise Unfit("it has settings of its own where ours belong")
-    return made
+    return new_text
 
 
-def take_back(text: str, before: str, settings: Json, form: Form) -> str:
+def take_back(text: str, backup: str, settings: Json, form: Form) -> str:
     """Return the file's text without these settings. Raises :class:`Unfit`.
 
-    ``before``: the text before they were put in; a JSON value of ours becomes again what it was.
+    ``backup``: the text before they were put in, from which JSON values of ours are restored.
     """
     if form != "json":
         return without_block(text)
-    now, then = _read(text, form), _read(before, form)
+    current, original = _read(text, form), _read(backup, form)
     for path, _ in _leaves(settings):
-        _restore(now, then, path)
-    return json.dumps(now, indent=_indent(text), ensure_ascii=False) + "\n" if now else ""
+        _restore(current, original, path)
+    return json.dumps(current, indent=_indent(text), ensure_ascii=False) + "\n" if current else ""
 
 
 def without_block(text: str) -> str:
@@ -82,7 +82,7 @@ def without_block(text: str) -> str:
 
 
 def _parted(text: str) -> tuple[str, str, str]:
-    """Split TOML at its first table: before it, the ``[`` that begins it, and the rest."""
+    """Split TOML at its first table: the text before, the ``[`` of its header, the text after."""
     table = re.search(r"^\s*\[", text, re.M)
     return (text[: table.start()], table[0], text[table.end() :]) if table else (text, "", "")
 
@@ -96,52 +96,52 @@ _READERS: Mapping[Form, Callable[[str], Any]] = {
 
 def _read(text: str, form: Form) -> Json:
     try:
-        found = _READERS[form](text)
+        settings = _READERS[form](text)
     except (ValueError, yaml.YAMLError) as error:
         raise Unfit(f"it can't be read as {form.upper()}: {str(error).splitlines()[0]}") from None
-    if found is None:  # an empty file of YAML
+    if settings is None:  # an empty file of YAML
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise Unfit("it holds no settings by name")
-    return found
+    return settings
 
 
-def _merged(below: Json, above: Json) -> Json:
-    merged = dict(below)
-    for key, value in above.items():
+def _merged(base: Json, overrides: Json) -> Json:
+    merged = dict(base)
+    for key, value in overrides.items():
         old = merged.get(key)
-        both = isinstance(value, dict) and isinstance(old, dict)
-        merged[key] = _merged(old, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
+        nested = isinstance(value, dict) and isinstance(old, dict)
+        merged[key] = _merged(old, value) if nested else copy.deepcopy(value)  # type: ignore[arg-type]
     return merged
 
 
-def _leaves(settings: Json, before: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(settings: Json, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
     for key, value in settings.items():
         if isinstance(value, dict):
-            yield from _leaves(value, (*before, key))
+            yield from _leaves(value, (*prefix, key))
         else:
-            yield (*before, key), value
+            yield (*prefix, key), value
 
 
-def _restore(now: Json, then: Json, path: Path) -> None:
-    """Restore the value at a path; remove mappings that only our settings had needed."""
+def _restore(current: Json, original: Json, path: Path) -> None:
+    """Restore the value at a path; remove mappings that only our settings needed."""
     key, *further = path
-    if key not in now:
+    if key not in current:
         return
-    if further and isinstance(now[key], dict):
-        old = then.get(key)
-        _restore(now[key], old if isinstance(old, dict) else {}, tuple(further))
-        if now[key] or isinstance(old, dict):
+    if further and isinstance(current[key], dict):
+        old = original.get(key)
+        _restore(current[key], old if isinstance(old, dict) else {}, tuple(further))
+        if current[key] or isinstance(old, dict):
             return
-    if key in then:
-        now[key] = then[key]
+    if key in original:
+        current[key] = original[key]
     else:
-        del now[key]
+        del current[key]
 
 
 def _indent(text: str) -> int:
-    found = re.search(r"\n( +)\S", text)
-    return len(found[1]) if found else 2
+    match = re.search(r"\n( +)\S", text)
+    return len(match[1]) if match else 2
 
 
 def _toml(value: str | int) -> str:

@@ -18,8 +18,9 @@ Json = dict[str, Any]
 Form = Literal["json", "toml", "yaml"]
 OURS = "mlx-stack"  # the provider's name in clients' settings
 ANY_KEY = "local"  # the key to send where the proxy accepts any
-# Tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and it keeps
-# 13,000 and a reply free. In a window of 32,768 it would compact after each turn (docs/agents.md).
+# In tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and Claude
+# Code keeps 13,000 and a reply free. In a window of 32,768 it would compact after each turn
+# (docs/agents.md).
 SMALL_WINDOW = 49_152
 REPLY_SHARE = 4  # a reply may take a quarter of the window: clients keep that much free
 
@@ -49,7 +50,7 @@ class Setup:
 def setup(settings: Settings, model: str = AUTO) -> Setup | None:
     """Return what clients need to ask for ``model``; None if neither tier nor alias has that name.
 
-    Of the other tiers only local ones are listed: the cloud is asked only if ``model`` names it.
+    Of the other tiers only local ones get a window: the cloud is asked only if ``model`` names it.
     """
     tier = named_tier(model, settings)
     if tier is None:
@@ -76,108 +77,108 @@ class Client:
     name: str
     title: str
     protocol: str
-    start: str  # the command that runs it; a format string, with a Setup as `given`
-    shell: Callable[[Setup], Mapping[str, str]] | None = None  # environment, if that is enough
-    file: str = ""  # where it reads its settings, relative to the home folder
+    start: str  # the command that runs the client; a format string, with a Setup as `given`
+    shell: Callable[[Setup], Mapping[str, str]] | None = None  # variables, if these are enough
+    file: str = ""  # where the client reads its settings, relative to the home folder
     form: Form = "json"
-    settings: Callable[[Setup], Json] | None = None  # what the file needs
-    says: str = ""  # what else the user should know
+    settings: Callable[[Setup], Json] | None = None  # the file's settings
+    says: str = ""  # a further remark for the user
 
 
-def _claude_variables(given: Setup) -> dict[str, str]:
+def _claude_variables(proxy: Setup) -> dict[str, str]:
     models = ("OPUS", "SONNET", "HAIKU")
     return {
-        "ANTHROPIC_BASE_URL": given.url,
-        "ANTHROPIC_MODEL": given.model,
-        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": given.model for name in models},
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(given.window),
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(given.reply(given.model)),
+        "ANTHROPIC_BASE_URL": proxy.url,
+        "ANTHROPIC_MODEL": proxy.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": proxy.model for name in models},
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(proxy.window),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(proxy.reply(proxy.model)),
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        **({"CLAUDE_CODE_SIMPLE": "1"} if given.window < SMALL_WINDOW else {}),
+        **({"CLAUDE_CODE_SIMPLE": "1"} if proxy.window < SMALL_WINDOW else {}),
     }
 
 
-def _claude_shell(given: Setup) -> Mapping[str, str]:
-    return {**_claude_variables(given), "ANTHROPIC_AUTH_TOKEN": given.shell_key}
+def _claude_shell(proxy: Setup) -> Mapping[str, str]:
+    return {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": proxy.shell_key}
 
 
-def _claude_settings(given: Setup) -> Json:
-    if given.key_variable:  # Claude Code's file expands no variables, but may name a command
-        helper = f"printenv {given.key_variable} || echo {ANY_KEY}"
-        return {"apiKeyHelper": helper, "env": _claude_variables(given)}
-    return {"env": {**_claude_variables(given), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}}
+def _claude_settings(proxy: Setup) -> Json:
+    if proxy.key_variable:  # Claude Code's file expands no variables, but may name a command
+        helper = f"printenv {proxy.key_variable} || echo {ANY_KEY}"
+        return {"apiKeyHelper": helper, "env": _claude_variables(proxy)}
+    return {"env": {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}}
 
 
-def _codex_settings(given: Setup) -> Json:
-    provider = {"name": OURS, "base_url": f"{given.url}/v1", "wire_api": "responses"}
-    if given.key_variable:
-        provider["env_key"] = given.key_variable
+def _codex_settings(proxy: Setup) -> Json:
+    provider = {"name": OURS, "base_url": f"{proxy.url}/v1", "wire_api": "responses"}
+    if proxy.key_variable:
+        provider["env_key"] = proxy.key_variable
     return {
-        "model": given.model,
+        "model": proxy.model,
         "model_provider": OURS,
-        "model_context_window": given.window,
+        "model_context_window": proxy.window,
         "model_providers": {OURS: provider},
     }
 
 
-def _opencode_settings(given: Setup) -> Json:
-    key = f"{{env:{given.key_variable}}}" if given.key_variable else ANY_KEY
-    model = f"{OURS}/{given.model}"
+def _opencode_settings(proxy: Setup) -> Json:
+    key = f"{{env:{proxy.key_variable}}}" if proxy.key_variable else ANY_KEY
+    model = f"{OURS}/{proxy.model}"
     limits = {
-        name: {"name": name, "limit": {"context": window, "output": given.reply(name)}}
-        for name, window in given.windows.items()
+        name: {"name": name, "limit": {"context": window, "output": proxy.reply(name)}}
+        for name, window in proxy.windows.items()
     }
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": OURS,
-        "options": {"baseURL": f"{given.url}/v1", "apiKey": key},
+        "options": {"baseURL": f"{proxy.url}/v1", "apiKey": key},
         "models": limits,
     }
     return {"model": model, "small_model": model, "provider": {OURS: provider}}
 
 
-def _continue_settings(given: Setup) -> Json:
-    key = f"${{{{ secrets.{given.key_variable} }}}}" if given.key_variable else ANY_KEY
+def _continue_settings(proxy: Setup) -> Json:
+    key = f"${{{{ secrets.{proxy.key_variable} }}}}" if proxy.key_variable else ANY_KEY
     models = [
         {
             "name": name,
             "provider": "openai",
             "model": name,
-            "apiBase": f"{given.url}/v1",
+            "apiBase": f"{proxy.url}/v1",
             "apiKey": key,
             "roles": ["chat", "edit", "apply"],
             "capabilities": ["tool_use"],
-            "defaultCompletionOptions": {"contextLength": window, "maxTokens": given.reply(name)},
+            "defaultCompletionOptions": {"contextLength": window, "maxTokens": proxy.reply(name)},
         }
-        for name, window in given.windows.items()
+        for name, window in proxy.windows.items()
     ]
     return {"name": OURS, "version": "0.0.1", "schema": "v1", "models": models}
 
 
-def _qwen_settings(given: Setup) -> Json:
-    key = {} if given.key_variable else {"OPENAI_API_KEY": ANY_KEY}
+def _qwen_settings(proxy: Setup) -> Json:
+    key = {} if proxy.key_variable else {"OPENAI_API_KEY": ANY_KEY}
     return {
         "security": {"auth": {"selectedType": "openai"}},
-        "model": {"name": given.model, "generationConfig": {"contextWindowSize": given.window}},
-        "env": {"OPENAI_BASE_URL": f"{given.url}/v1", **key},
+        "model": {"name": proxy.model, "generationConfig": {"contextWindowSize": proxy.window}},
+        "env": {"OPENAI_BASE_URL": f"{proxy.url}/v1", **key},
     }
 
 
-def _aider_settings(given: Setup) -> Json:
-    model = f"openai/{given.model}"
-    key = {} if given.key_variable else {"openai-api-key": ANY_KEY}
+def _aider_settings(proxy: Setup) -> Json:
+    model = f"openai/{proxy.model}"
+    key = {} if proxy.key_variable else {"openai-api-key": ANY_KEY}
     return {
         "model": model,
         "weak-model": model,
         "show-model-warnings": False,
-        "openai-api-base": f"{given.url}/v1",
+        "openai-api-base": f"{proxy.url}/v1",
         **key,
     }
 
 
-def _openai_shell(given: Setup) -> Mapping[str, str]:
-    return {"OPENAI_BASE_URL": f"{given.url}/v1", "OPENAI_API_KEY": given.shell_key}
+def _openai_shell(proxy: Setup) -> Mapping[str, str]:
+    return {"OPENAI_BASE_URL": f"{proxy.url}/v1", "OPENAI_API_KEY": proxy.shell_key}
 
 
 _CLINE = 'cline auth -p openai-compatible -k "{given.shell_key}" -b {given.url}/v1 -m {given.model}'

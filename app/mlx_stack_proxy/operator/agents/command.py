@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", default=AUTO, help="the tier or alias to ask for (default: %(default)s)"
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--write", action="store_true", help="put them where the client looks")
-    how.add_argument("--undo", action="store_true", help="take them out again")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--write", action="store_true", help="put them where the client looks")
+    mode.add_argument("--undo", action="store_true", help="take them out again")
     parser.add_argument("--yes", action="store_true", help="don't ask")
     parser.set_defaults(run=run)
 
@@ -43,43 +43,43 @@ def run(args: argparse.Namespace) -> int:
     """Return the exit code: 1 if the user says no. Raises ``CommandError``."""
     settings = load(args.config)
     if args.client is None:
-        for one in CLIENTS:
-            print(f"{one.name:<12} {one.protocol:<17} {_shown(one) if one.file else one.title}")
+        for row in CLIENTS:
+            print(f"{row.name:<12} {row.protocol:<17} {_shown(row) if row.file else row.title}")
         return 0
-    known = {one.name: one for one in CLIENTS}
-    client, given = known.get(args.client), setup(settings, args.model)
+    by_name = {row.name: row for row in CLIENTS}
+    client, proxy = by_name.get(args.client), setup(settings, args.model)
     if client is None:
-        raise CommandError(unknown_name(args.client, known, "client"))
-    if given is None:
+        raise CommandError(unknown_name(args.client, by_name, "client"))
+    if proxy is None:
         raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
     if not (args.write or args.undo):
-        return _print(client, given)
+        return _print(client, proxy)
     if client.settings is None:
         raise CommandError(f"{client.title} has no file for this: paste the lines instead")
     try:
-        return _change(client, given, args.undo, args.yes)
+        return _change(client, proxy, args.undo, args.yes)
     except Unfit as error:
         raise CommandError(f"{_shown(client)} stays as it is: {error}") from None
 
 
-def _print(client: Client, given: Setup) -> int:
-    where = "In a shell" if client.shell else _shown(client)
+def _print(client: Client, proxy: Setup) -> int:
+    place = "In a shell" if client.shell else _shown(client)
     if client.shell or client.file:
-        _say(f"# {client.title}: {where}")
+        _say(f"# {client.title}: {place}")
     if client.shell is not None:
-        for name, value in client.shell(given).items():
+        for name, value in client.shell(proxy).items():
             print(f"export {name}={_quoted(value)}")
     elif client.settings is not None:
-        print(text_of(client.settings(given), client.form), end="")
-    start = client.start.format(given=given)
+        print(text_of(client.settings(proxy), client.form), end="")
+    start = client.start.format(given=proxy)
     if client.file:
         _say(f"# Then: {start}")
     elif start:
         print(start)
-    windows = ", ".join(f"{name} {window}" for name, window in given.windows.items())
+    windows = ", ".join(f"{name} {window}" for name, window in proxy.windows.items())
     _say(f"# Windows in tokens: {windows}. {client.says}".rstrip())
-    if given.key_variable:
-        _say(f"# The key is the value of {given.key_variable}, which the client's shell needs.")
+    if proxy.key_variable:
+        _say(f"# The key is the value of {proxy.key_variable}, which the client's shell needs.")
     return 0
 
 
@@ -87,7 +87,7 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if "$" in value else shlex.quote(value)
 
 
-def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
+def _change(client: Client, proxy: Setup, undo: bool, assume_yes: bool) -> int:
     """Put the settings into the client's file, or take them out; return the exit code."""
     assert client.settings is not None
     file = (Path.home() / client.file).resolve()  # so that a symbolic link isn't replaced
@@ -95,17 +95,17 @@ def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
     if undo and not backup.exists():
         raise CommandError(f"{_shown(client)}: nothing was written there, or it was taken back")
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-    before, ours = _text(file), client.settings(given)
+    old_text, ours = _text(file), client.settings(proxy)
     if undo:
-        after = take_back(before, _text(backup), ours, client.form)
+        new_text = take_back(old_text, _text(backup), ours, client.form)
     else:
-        after = put_in(before, ours, client.form)
-    if not _agreed(client, before, after, agreed):
+        new_text = put_in(old_text, ours, client.form)
+    if not _agreed(client, old_text, new_text, assume_yes):
         return 1
     if not undo and not backup.exists():  # a second --write must not save our own settings there
-        replace_file(backup, before, mode)
-    if after:
-        replace_file(file, after, mode)
+        replace_file(backup, old_text, mode)
+    if new_text:
+        replace_file(file, new_text, mode)
     else:
         file.unlink(missing_ok=True)
     if undo:
@@ -114,12 +114,12 @@ def _change(client: Client, given: Setup, undo: bool, agreed: bool) -> int:
     return 0
 
 
-def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
+def _agreed(client: Client, old_text: str, new_text: str, assume_yes: bool) -> bool:
     """Print the lines that change, and return whether the user (or ``--yes``) agrees."""
     print(_shown(client))
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    lines = difflib.unified_diff(old_text.splitlines(), new_text.splitlines(), n=0, lineterm="")
     print("\n".join([line for line in lines if not line.startswith(("---", "+++", "@@"))]))
-    if already:
+    if assume_yes:
         return True
     try:
         return input("Do that? [y/N] ").strip().lower() in ("y", "yes")

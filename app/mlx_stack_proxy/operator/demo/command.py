@@ -39,7 +39,7 @@ from ..remote.client import NoAnswer, Remote
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
 _PIPED = 80  # columns, where the output is not a terminal
-_MOST = 110  # characters that are shown of a reply
+_MOST = 110  # how many characters of a reply are shown
 MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
 SECONDS = 120.0  # limit for a reply
 _AS_IT_CAME = Options(repair=False)
@@ -47,7 +47,7 @@ _AS_IT_CAME = Options(repair=False)
 
 @frozen
 class Server:
-    """Where to ask."""
+    """A server to ask: the proxy, or the model server behind it."""
 
     url: str  # without /v1
     model: str  # the model's name on that server
@@ -59,8 +59,8 @@ class Reply:
     """A reply, or the error that came in its place."""
 
     written: str  # its text or its calls, in one line
-    wrong: str  # why an agent can't use it; "": it can
-    seconds: float  # until it was complete
+    wrong: str  # why an agent can't use the reply; "": it can
+    seconds: float  # until the reply was complete
     headers: httpx.Headers
 
     def header(self, name: str) -> str:
@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    right = _show_all(console, direct, Server(url, args.tier, key))
-    console.print(_sum(right), "")
+    counts = _show_all(console, direct, Server(url, args.tier, key))
+    console.print(_sum(counts), "")
     for line in _report(Remote(url, settings.server.admin_key)):
         console.print(line, markup=False)
     return 0
@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> int:
 def _report(remote: Remote) -> list[str]:
     """Return the lines of the proxy's report on agent ``demo`` in this hour."""
     try:
-        found = remote.ask("report", since="0s", agent=AGENT)
-        return [printable(line) for line in report.screen(found)]
+        answer = remote.ask("report", since="0s", agent=AGENT)
+        return [printable(line) for line in report.screen(answer)]
     except NoAnswer as error:
         return [f"There is no report: {error}"]
 
@@ -125,10 +125,10 @@ def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
 
 def model_server(config: Path, tier: str) -> Server | None:
     """Return the tier's model server from the configuration that ``up`` wrote, or None."""
-    found = load(str(config)).tiers.get(tier)
-    if found is None or found.health_url is None:
+    settings = load(str(config)).tiers.get(tier)
+    if settings is None or settings.health_url is None:
         return None
-    return Server(found.health_url.removesuffix("/health"), SERVED_MODEL)
+    return Server(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
 def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int, int]:
@@ -136,20 +136,23 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
 
     The counts are in the order directly, through the proxy.
     """
-    asked = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
-    good = [0, 0]
-    run = secrets.token_hex(4)
+    questions = json.loads(
+        files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
+    )
+    correct = [0, 0]
+    run_id = secrets.token_hex(4)
     client = httpx.Client(trust_env=False, timeout=SECONDS)
-    for number, question in enumerate(asked["questions"], 1):
+    for number, question in enumerate(questions["questions"], 1):
         # A session for each: after an escalation a session stays on the higher tier for a while.
-        named = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
+        identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
         replies = [
-            ask(client, server, question, asked["tools"], named) for server in (direct, proxy)
+            ask(client, server, question, questions["tools"], identity)
+            for server in (direct, proxy)
         ]
         console.print(_pair(number, question, *replies), "")
-        for which, reply in enumerate(replies):
-            good[which] += not reply.wrong
-    return len(asked["questions"]), good[0], good[1]
+        for index, reply in enumerate(replies):
+            correct[index] += not reply.wrong
+    return len(questions["questions"]), correct[0], correct[1]
 
 
 def ask(
@@ -157,16 +160,16 @@ def ask(
     server: Server,
     question: str,
     tools: Sequence[Mapping[str, Any]],
-    named: Mapping[str, str],
+    identity: Mapping[str, str],
 ) -> Reply:
-    """Ask once. ``named``: headers that name agent and session. Raises ``CommandError``."""
+    """Ask once. ``identity``: headers that name agent and session. Raises ``CommandError``."""
     body = {
         "model": server.model,
         "messages": [{"role": "user", "content": question}],
         "tools": tools,
         "max_tokens": MAX_TOKENS,
     }
-    headers = {"Authorization": f"Bearer {server.key}", **named}
+    headers = {"Authorization": f"Bearer {server.key}", **identity}
     url = f"{server.url}/v1/chat/completions"
     began = time.monotonic()
     try:
@@ -176,15 +179,15 @@ def ask(
         else:
             written, wrong = judged(answer.json(), tools)
     except httpx.ConnectError as error:
-        said = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
-        raise CommandError(said) from None
+        message = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
+        raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
     return Reply(written, wrong, time.monotonic() - began, answer.headers)
 
 
 def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return what a completion says, in one line, and why an agent can't use it ("": it can).
+    """Return a completion's text or calls in one line, and why an agent can't use it ("": it can).
 
     Each question of the demo needs a call, so that a reply of text alone counts as wrong.
     """
@@ -199,9 +202,11 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     if not calls:
         return text, "a text, where a call is needed"
     offered = tool_set(tools)
-    names_and_arguments = [(one["function"]["name"], one["function"]["arguments"]) for one in calls]
-    checked = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
-    wrong = next((failure.error for one in checked for failure in one.failures), "")
+    names_and_arguments = [
+        (item["function"]["name"], item["function"]["arguments"]) for item in calls
+    ]
+    checks = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
+    wrong = next((failure.error for item in checks for failure in item.failures), "")
     return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
 
 
@@ -232,21 +237,23 @@ def _why_wrong(reply: Reply) -> Text:
 
 def _why_right(reply: Reply) -> Text:
     """Say what the proxy did, from its response headers."""
-    said = []
+    remarks = []
     if (repairs := reply.header("repairs")) == "rescued":
-        said.append("found in the text")
+        remarks.append("found in the text")
     elif repairs:
-        said.append(f"repaired: {repairs}")
-    if left := reply.header("escalated-from"):
+        remarks.append(f"repaired: {repairs}")
+    if weaker_tier := reply.header("escalated-from"):
         reason = reply.header("escalation-reason").replace("_", " ")
-        said.append(f"{left} was left for {reply.header('tier')}: {reason}")
+        remarks.append(f"{weaker_tier} was left for {reply.header('tier')}: {reason}")
     if retries := int(reply.header("retries") or 0):
-        said.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
-    return Text(f"✓ {'; '.join(said) or 'right at once'}", style="bold green" if said else "green")
+        remarks.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
+    return Text(
+        f"✓ {'; '.join(remarks) or 'right at once'}", style="bold green" if remarks else "green"
+    )
 
 
-def _sum(right: tuple[int, int, int]) -> Text:
-    count, directly, proxied = right
+def _sum(counts: tuple[int, int, int]) -> Text:
+    count, directly, proxied = counts
     text = Text(f"Of {count} questions ")
     text.append(f"{directly} came out right directly", style="yellow")
     text.append(", ")

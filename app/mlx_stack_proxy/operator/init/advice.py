@@ -38,7 +38,7 @@ _COOLDOWNS = (
 
 
 def on_litellm(config: Any) -> Iterator[str]:
-    """Yield a sentence or two for each such setting. ``config``: LiteLLM's file as parsed."""
+    """Yield a sentence or two for each harmful setting. ``config``: LiteLLM's file as parsed."""
     whole = mapping(config)
     router, general = mapping(whole.get("router_settings")), mapping(whole.get("litellm_settings"))
     if retries := list(_retries(whole, router, general)):
@@ -48,8 +48,8 @@ def on_litellm(config: Any) -> Iterator[str]:
     if mapping(whole.get("general_settings")).get("fallbacks"):
         yield _USELESS
     for name, section in (("litellm_settings", general), ("router_settings", router)):
-        if found := [f"{name}.{key}" for key in _FALLBACKS if section.get(key)]:
-            yield _MOVES.format(", ".join(found))
+        if fallbacks := [f"{name}.{key}" for key in _FALLBACKS if section.get(key)]:
+            yield _MOVES.format(", ".join(fallbacks))
     if router.get("disable_cooldowns") is not True:
         yield _COOLDOWNS
 
@@ -77,7 +77,7 @@ def _number(value: Any) -> int:
 def master_key(config: Any) -> tuple[str | None, str | None]:
     """Return the environment variable that holds LiteLLM's key, or the key that its file holds.
 
-    The one that isn't known is None, as are both without a key in ``config``.
+    Exactly one of the two is set; both are None if ``config`` has no key.
     """
     key = mapping(mapping(config).get("general_settings")).get("master_key")
     if not isinstance(key, str) or not key:

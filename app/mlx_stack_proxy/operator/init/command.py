@@ -62,21 +62,21 @@ def run(args: argparse.Namespace) -> int:
 
     output = Path(DEFAULT_FILE)
     if output.exists() and not (args.force or args.dry_run):
-        said = f"{output} is there already; --force writes over it, --dry-run only shows."
-        raise CommandError(said)
-    given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
-    base_url = given.upstream.base_url
+        message = f"{output} is there already; --force writes over it, --dry-run only shows."
+        raise CommandError(message)
+    settings = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
+    base_url = settings.upstream.base_url
     key_file = take_key(os.environ, base_url)
-    found = asyncio.run(looking.look(base_url, args.litellm_config))
-    proposal = propose(found.groups)
-    _report(found, proposal)
+    inventory = asyncio.run(looking.look(base_url, args.litellm_config))
+    proposal = propose(inventory.groups)
+    _report(inventory, proposal)
     if not proposal.tiers:
         raise CommandError(
             "No model was found to make a tier of. LiteLLM has to run and to list its models, or "
             "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
             "own."
         )
-    text = _text(args.inside, proposal, found, base_url)
+    text = _text(args.inside, proposal, inventory, base_url)
     if args.dry_run:
         sys.stdout.write(text)
         return 0
@@ -84,16 +84,16 @@ def run(args: argparse.Namespace) -> int:
     if args.inside:
         _show_next_inside(output, base_url)
     else:
-        _show_next(found.key_variable, key_file)
+        _show_next(inventory.key_variable, key_file)
     return 0
 
 
-def _text(inside: bool, proposal: Proposal, found: Found, base_url: str) -> str:
+def _text(inside: bool, proposal: Proposal, inventory: Found, base_url: str) -> str:
     """Return the file's text, having checked that it loads. Raises :class:`SettingsError`."""
-    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
+    upstream = {"base_url": base_url, "api_key_env": inventory.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
     port = urlsplit(base_url).port or _HTTP_PORT
-    text = text_of(proposal, changed, found.sources, port if inside else None)
+    text = text_of(proposal, changed, inventory.sources, port if inside else None)
     from_mapping(yaml.safe_load(text), "the proposal")
     return text
 
@@ -102,12 +102,12 @@ def _show_next(key_variable: str, key_file: Path | None) -> None:
     """Print the next steps. ``key_file``: the file with the key of a running ``up``'s LiteLLM."""
     _say(f"Wrote {DEFAULT_FILE}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
-    given = os.environ.get(key_variable) and key_file is None
+    key_is_set = os.environ.get(key_variable) and key_file is None
     for line in (
         "mlx-stack-proxy check",
         f"mlx-stack-proxy serve{with_key}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
-        *([f"export OPENAI_API_KEY=${key_variable}"] if given else []),
+        *([f"export OPENAI_API_KEY=${key_variable}"] if key_is_set else []),
     ):
         sys.stderr.write(f"    {line}\n")
 
@@ -120,11 +120,11 @@ def _show_next_inside(output: Path, base_url: str) -> None:
     _say(f"Agents go on asking LiteLLM, at {base_url}/v1.")
 
 
-def _report(found: Found, proposal: Proposal) -> None:
+def _report(inventory: Found, proposal: Proposal) -> None:
     for tier in proposal.tiers:
         _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
-    _points("", [*found.remarks, *proposal.remarks])
-    _points(f"In {found.file}, which is left as it is:", found.advice)
+    _points("", [*inventory.remarks, *proposal.remarks])
+    _points(f"In {inventory.file}, which is left as it is:", inventory.advice)
 
 
 def _points(title: str, points: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""Find out what is on this machine: LiteLLM, its configuration file, mlx-stack's files.
+"""Look for LiteLLM, its configuration file and mlx-stack's files on this machine.
 
-LiteLLM's own answer decides which models there are; its file, and mlx-stack's, only add what the
-answer doesn't tell. If LiteLLM doesn't answer, the files decide.
+LiteLLM's own answer decides which models there are; its file, and mlx-stack's, only add details
+that the answer lacks. If LiteLLM doesn't answer, the files decide.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HEALTH_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Found:
-    """What was found; :func:`look` fills it in step by step."""
+    """The models and files that were found; :func:`look` fills the fields in step by step."""
 
     groups: Groups = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)  # where the groups are from, for the file
     remarks: list[str] = field(default_factory=list)  # sentences for the user
     file: str = ""  # LiteLLM's configuration file, as people write it; "": none
     advice: list[str] = field(default_factory=list)  # what to change in that file
-    key_variable: str = UpstreamSettings().api_key_env or ""  # holds LiteLLM's key
+    key_variable: str = UpstreamSettings().api_key_env or ""  # the variable with LiteLLM's key
 
 
 async def look(base_url: str, litellm_config: str | None) -> Found:
@@ -47,36 +47,36 @@ async def look(base_url: str, litellm_config: str | None) -> Found:
 
     ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
     """
-    found = Found()
-    config = _litellm_file(litellm_config, found)
+    inventory = Found()
+    config = _litellm_file(litellm_config, inventory)
     in_file = from_entries(mapping(config).get("model_list"))
-    in_stack = _stack(found)
+    in_stack = _stack(inventory)
     upstream = Upstream(UpstreamSettings(base_url=base_url))
     try:
-        live = await _live(upstream, base_url, _key(found, config), found)
+        live = await _live(upstream, base_url, _key(inventory, config), inventory)
         if missing := ", ".join(name for name in in_file if live and name not in live):
-            said = f"In {found.file}, but not listed by LiteLLM: {missing}."
-            found.remarks.append(f"{said} Was it started with that file?")
+            message = f"In {inventory.file}, but not listed by LiteLLM: {missing}."
+            inventory.remarks.append(f"{message} Was it started with that file?")
         groups = filled_in(live or in_file or in_stack, in_file, in_stack)
-        found.groups = await _with_health_urls(upstream, groups, base_url)
+        inventory.groups = await _with_health_urls(upstream, groups, base_url)
     finally:
         await upstream.aclose()
-    return found
+    return inventory
 
 
-def _litellm_file(named: str | None, found: Found) -> Any:
-    """Parse LiteLLM's file (the named one, else mlx-stack's); return None if there is none."""
-    file = Path(named or MLX_STACK / "litellm.yaml").expanduser()
-    if named is None and not file.exists():
+def _litellm_file(path: str | None, inventory: Found) -> Any:
+    """Parse LiteLLM's file (at ``path``, else mlx-stack's); return None if there is none."""
+    file = Path(path or MLX_STACK / "litellm.yaml").expanduser()
+    if path is None and not file.exists():
         return None
     config = _parsed(file)
-    found.file = shown(file)
-    found.sources.append(found.file)
-    found.advice = list(advice.on_litellm(config))
+    inventory.file = shown(file)
+    inventory.sources.append(inventory.file)
+    inventory.advice = list(advice.on_litellm(config))
     return config
 
 
-def _stack(found: Found) -> Groups:
+def _stack(inventory: Found) -> Groups:
     """Return the groups of mlx-stack's stack: the one called default, else the newest."""
     files = list((MLX_STACK / "stacks").expanduser().glob("*.yaml"))
     if not files:
@@ -85,10 +85,10 @@ def _stack(found: Found) -> Groups:
     try:
         groups = from_stack(_parsed(file))
     except CommandError as error:
-        found.remarks.append(str(error))
+        inventory.remarks.append(str(error))
         return {}
     if groups:
-        found.sources.append(shown(file))
+        inventory.sources.append(shown(file))
     return groups
 
 
@@ -101,31 +101,31 @@ def _parsed(file: Path) -> Any:
         raise CommandError(f"{file} is not valid YAML") from None
 
 
-def _key(found: Found, config: Any) -> str | None:
-    """Return LiteLLM's key from the environment or from its file, only to ask LiteLLM now."""
+def _key(inventory: Found, config: Any) -> str | None:
+    """Return LiteLLM's key from the environment or from its file, for our own questions only."""
     variable, literal = advice.master_key(config)
-    found.key_variable = variable or found.key_variable
-    if key := os.environ.get(found.key_variable):
+    inventory.key_variable = variable or inventory.key_variable
+    if key := os.environ.get(inventory.key_variable):
         return key
     if literal is not None:
-        found.remarks.append(
-            f"LiteLLM's key stands in {found.file}, and isn't copied: the proxy takes it from "
-            f"the environment, ${found.key_variable}."
+        inventory.remarks.append(
+            f"LiteLLM's key stands in {inventory.file}, and isn't copied: the proxy takes it from "
+            f"the environment, ${inventory.key_variable}."
         )
     return literal
 
 
-async def _live(upstream: Upstream, base_url: str, key: str | None, found: Found) -> Groups:
-    """Return the model groups that LiteLLM tells; none if it can't be asked."""
-    where = f"LiteLLM at {base_url}"
+async def _live(upstream: Upstream, base_url: str, key: str | None, inventory: Found) -> Groups:
+    """Return the model groups that LiteLLM lists; none if it can't be asked."""
+    litellm = f"LiteLLM at {base_url}"
     try:
-        listed = await list_models(upstream, key, found.key_variable)
+        listed = await list_models(upstream, key, inventory.key_variable)
     except NoModels as error:
-        found.remarks.append(f"{where}: {error}. To do: {error.next_step}.")
+        inventory.remarks.append(f"{litellm}: {error}. To do: {error.next_step}.")
         return {}
-    found.sources.insert(0, where)
-    groups, told = from_model_list(orjson.loads(listed)), await _details(upstream, key)
-    return filled_in({name: told.get(name, group) for name, group in groups.items()}, groups)
+    inventory.sources.insert(0, litellm)
+    groups, details = from_model_list(orjson.loads(listed)), await _details(upstream, key)
+    return filled_in({name: details.get(name, group) for name, group in groups.items()}, groups)
 
 
 async def _details(upstream: Upstream, key: str | None) -> Groups:
@@ -141,7 +141,9 @@ async def _details(upstream: Upstream, key: str | None) -> Groups:
 
 async def _with_health_urls(upstream: Upstream, groups: Groups, base_url: str) -> Groups:
     """Ask the model servers that can be reached from here; note the URLs of those that answer."""
-    urls = {name: url for name, one in groups.items() if (url := health_url(one, base_url))}
+    urls = {name: url for name, group in groups.items() if (url := health_url(group, base_url))}
     answers = await asyncio.gather(*(upstream.answers(u, _HEALTH_SECONDS) for u in urls.values()))
-    there = {name: url for (name, url), ok in zip(urls.items(), answers, strict=True) if ok}
-    return {name: replace(one, health_url=there.get(name, "")) for name, one in groups.items()}
+    answering = {name: url for (name, url), ok in zip(urls.items(), answers, strict=True) if ok}
+    return {
+        name: replace(group, health_url=answering.get(name, "")) for name, group in groups.items()
+    }

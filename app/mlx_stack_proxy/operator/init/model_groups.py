@@ -1,4 +1,4 @@
-"""What is known of LiteLLM's model groups, whichever source tells it.
+"""LiteLLM's model groups, from LiteLLM's answers, its file or mlx-stack's files.
 
 Every source is first brought into the shape of LiteLLM's configuration file and its
 ``/v1/model/info``: entries with ``model_name``, ``litellm_params`` and ``model_info``. Entries of
@@ -46,7 +46,7 @@ class ModelGroup:
     window: int | None = None  # tokens; None: no source tells
     mode: str | None = None  # LiteLLM's word for what the model does, such as `chat`
     reasoning: bool = False
-    health_url: str = ""  # of its server, if that has answered
+    health_url: str = ""  # of the group's server, if that has answered
 
     @property
     def chats(self) -> bool:
@@ -57,19 +57,19 @@ class ModelGroup:
 
     @property
     def billions(self) -> float | None:
-        """Billions of parameters: the largest number in its names; None if they have none."""
-        found = [m for name in self._names() for m in _BILLIONS.finditer(name)]
-        return max((int(m[1] or 1) * float(m[2]) for m in found), default=None)
+        """Billions of parameters: the largest number in the names; None if they have none."""
+        matches = [match for name in self._names() for match in _BILLIONS.finditer(name)]
+        return max((int(match[1] or 1) * float(match[2]) for match in matches), default=None)
 
     @property
     def place(self) -> Place:
-        """Where requests go, as far as is known; the farthest deployment decides."""
+        """Where requests go; the farthest deployment decides, an unknown place counts as far."""
         places = {_place(deployment) for deployment in self.deployments}
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
     def filled_from(self, other: ModelGroup) -> ModelGroup:
-        """Return this group with what it lacks filled in from another source."""
+        """Return this group with its missing fields filled in from another source's group."""
         return replace(
             self,
             deployments=self.deployments or other.deployments,
@@ -120,12 +120,12 @@ def _place(deployment: Deployment) -> Place:
 
 def from_entries(entries: Any) -> Groups:
     """Return the groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
         if isinstance(name, str) and name:
-            found.setdefault(name, []).append(entry)
-    return {name: _group(name, same) for name, same in found.items()}
+            by_name.setdefault(name, []).append(entry)
+    return {name: _group(name, namesakes) for name, namesakes in by_name.items()}
 
 
 def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
@@ -136,14 +136,14 @@ def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
     return ModelGroup(
         name,
         tuple(_deployments(mapping(entry.get("litellm_params")) for entry in entries)),
-        window=min((int(one) for one in windows if _is_count(one)), default=None),
-        mode=next((one for one in modes if isinstance(one, str)), None),
+        window=min((int(value) for value in windows if _is_count(value)), default=None),
+        mode=next((value for value in modes if isinstance(value, str)), None),
         reasoning=any(info.get("supports_reasoning") is True for info in infos),
     )
 
 
-def _deployments(given: Iterable[Mapping[str, Any]]) -> Iterator[Deployment]:
-    for params in given:
+def _deployments(all_params: Iterable[Mapping[str, Any]]) -> Iterator[Deployment]:
+    for params in all_params:
         model, base = params.get("model"), params.get("api_base") or params.get("base_url")
         if isinstance(model, str):
             yield Deployment(model, base if isinstance(base, str) else None)
@@ -154,9 +154,9 @@ def _is_count(value: Any) -> TypeGuard[float]:
 
 
 def from_model_list(body: Any) -> Groups:
-    """Return the groups of a ``/v1/models`` answer, which tells little more than names."""
+    """Return the groups of a ``/v1/models`` answer, which has little more than names."""
     listed = mappings(mapping(body).get("data"))
-    return from_entries([{"model_name": one.get("id"), "model_info": one} for one in listed])
+    return from_entries([{"model_name": model.get("id"), "model_info": model} for model in listed])
 
 
 def from_stack(stack: Any) -> Groups:
@@ -180,7 +180,7 @@ def from_stack(stack: Any) -> Groups:
 
 
 def filled_in(first: Groups, *others: Groups) -> Groups:
-    """Return the first source's groups, with what they lack filled in from the others."""
+    """Return the first source's groups, with missing fields filled in from the other sources."""
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():
@@ -195,4 +195,4 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
     """Return the mappings in a list; none if the value is not a list."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

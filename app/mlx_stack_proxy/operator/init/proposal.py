@@ -1,6 +1,6 @@
 """Decide which tiers to make of the model groups that were found. No I/O.
 
-Groups with the names of our default tiers become those tiers. Of the others, the one with a large
+Groups with the names of our default tiers become those tiers. Of the others, the group with a large
 window becomes the tier for long prompts; the smallest models become ``fast`` and ``standard`` where
 these are free; the rest get tiers of their own names after those. One group in the cloud becomes
 the last tier.
@@ -20,7 +20,7 @@ from ...section import keys_of
 from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
 from .model_groups import Groups, ModelGroup, address_of, host_of
 
-LONG_WINDOW = 100_000  # tokens from which a model may be the one for long prompts
+LONG_WINDOW = 100_000  # tokens that a model's window must have for the tier for long prompts
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _TAKEN_NAME = "auto"  # clients' name for the chain's first tier
@@ -40,8 +40,8 @@ class ProposedTier:
 
     name: str
     group: ModelGroup
-    keys: dict[str, Any]  # for ``config.yaml``: those that differ from the tier's defaults
-    note: str  # its models and their servers, in words
+    keys: dict[str, Any]  # for ``config.yaml``: the keys that differ from the tier's defaults
+    note: str  # the group's models and their servers, in words
 
 
 @frozen
@@ -81,16 +81,18 @@ def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
 
 
 def health_url(group: ModelGroup, litellm: str) -> str:
-    """Return the health URL of the group's server; "" if it has several or can't be asked.
+    """Return the health URL of the group's server; "" if there are several or it can't be asked.
 
-    A group's loopback address is one of LiteLLM's machine, so that it counts only if LiteLLM runs
-    on this one. ``litellm``: LiteLLM's base URL.
+    A group's loopback address is on LiteLLM's machine, so that it counts only if LiteLLM runs on
+    this machine, too. ``litellm``: LiteLLM's base URL.
     """
     if len(group.deployments) != 1 or group.place not in ("here", "network"):
         return ""
     base = group.deployments[0].api_base or ""
-    address, here = address_of(base), is_loopback(host_of(base))
-    if not address or (group.place == "here" and not (here and is_loopback(host_of(litellm)))):
+    address, on_loopback = address_of(base), is_loopback(host_of(base))
+    if not address or (
+        group.place == "here" and not (on_loopback and is_loopback(host_of(litellm)))
+    ):
         return ""
     return f"{urlsplit(base).scheme}://{address}/health"
 
@@ -99,13 +101,13 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
     """Yield the groups that can be tiers; say in ``remarks`` why the others can't."""
     seen: dict[Any, str] = {}
     for group in groups:
-        same = seen.get(group.deployments) if group.deployments else None
+        twin = seen.get(group.deployments) if group.deployments else None
         if "*" in group.name:
             remarks.append(f"{group.name} is a wildcard, and no tier.")
         elif not group.chats:
             remarks.append(f"{group.name} is not for chat, and no tier; it passes through.")
-        elif same is not None:
-            remarks.append(f"{group.name} is the same model on the same server as {same}: no tier.")
+        elif twin is not None:
+            remarks.append(f"{group.name} is the same model on the same server as {twin}: no tier.")
         else:
             seen[group.deployments] = group.name
             yield group
@@ -113,56 +115,60 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
 
 def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, ModelGroup]]:
     """Return the groups that become tiers with the tiers' names, in the order of the chain."""
-    named = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
-    rest = [group for group in groups if group.name not in DEFAULT_TIERS]
-    clouds = [group for group in rest if group.place == "cloud"]
+    by_tier = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
+    unnamed = [group for group in groups if group.name not in DEFAULT_TIERS]
+    clouds = [group for group in unnamed if group.place == "cloud"]
     near = sorted(
-        (group for group in rest if group.place != "cloud"),
+        (group for group in unnamed if group.place != "cloud"),
         key=lambda group: group.billions or float("inf"),
     )
-    if _LONG not in named and (longest := _longest(near, named)) is not None:
-        named[_LONG] = longest
+    if _LONG not in by_tier and (longest := _longest(near, by_tier)) is not None:
+        by_tier[_LONG] = longest
         near.remove(longest)
     for name in (_FAST, _STANDARD):
-        if name not in named and near:
-            named[name] = near.pop(0)
-    own: dict[str, ModelGroup] = {}
+        if name not in by_tier and near:
+            by_tier[name] = near.pop(0)
+    own_tiers: dict[str, ModelGroup] = {}
     for group in near:
-        own[_own_name(group.name, {*DEFAULT_TIERS, *own})] = group
-    if clouds and _CLOUD not in named:
-        named[_CLOUD] = clouds.pop(0)
+        own_tiers[_own_name(group.name, {*DEFAULT_TIERS, *own_tiers})] = group
+    if clouds and _CLOUD not in by_tier:
+        by_tier[_CLOUD] = clouds.pop(0)
     if clouds:
         names = ", ".join(group.name for group in clouds)
         remarks.append(f"Also in the cloud, and no tier: {names}. Clients may name them.")
-    first = [(name, named[name]) for name in (_FAST, _STANDARD) if name in named]
-    last = [(name, named[name]) for name in (_LONG, _CLOUD) if name in named]
-    return [*first, *own.items(), *last]
+    first = [(name, by_tier[name]) for name in (_FAST, _STANDARD) if name in by_tier]
+    last = [(name, by_tier[name]) for name in (_LONG, _CLOUD) if name in by_tier]
+    return [*first, *own_tiers.items(), *last]
 
 
-def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
-    """Return the group for long prompts: its window is large, and larger than all others'."""
-    others = [*near, *(group for name, group in named.items() if name != _CLOUD)]
+def _longest(near: list[ModelGroup], by_tier: Groups) -> ModelGroup | None:
+    """Return the group for long prompts, whose window is large and larger than all others'."""
+    others = [*near, *(group for name, group in by_tier.items() if name != _CLOUD)]
     if not near or len(others) < 2:
         return None
     best = max(near, key=lambda group: group.window or 0)
-    most = max(group.window or _SMALL_WINDOW for group in others if group is not best)
-    return best if best.window and best.window >= LONG_WINDOW and best.window > most else None
+    largest_other = max(group.window or _SMALL_WINDOW for group in others if group is not best)
+    return (
+        best if best.window and best.window >= LONG_WINDOW and best.window > largest_other else None
+    )
 
 
 def _own_name(name: str, taken: Collection[str]) -> str:
     """Return an allowed tier name that is free and as close to the group's as possible."""
     allowed = re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("_.-")[:60] or "tier"
     names = chain([allowed], (f"{allowed}-{number}" for number in count(2)))
-    return next(one for one in names if one != _TAKEN_NAME and one not in taken)
+    return next(
+        candidate for candidate in names if candidate != _TAKEN_NAME and candidate not in taken
+    )
 
 
 def _tier(name: str, group: ModelGroup) -> ProposedTier:
     default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
     default |= DEFAULT_TIERS.get(name, {})
-    found: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
+    settings: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
     if group.window is not None:
-        found["context_window"] = group.window
-    keys = {key: value for key, value in found.items() if value != default[key]}
+        settings["context_window"] = group.window
+    keys = {key: value for key, value in settings.items() if value != default[key]}
     if group.reasoning:
         keys["reasoning"] = True
     if group.health_url:
@@ -184,15 +190,15 @@ def _is_local(name: str, group: ModelGroup) -> bool:
 def _note(group: ModelGroup) -> str:
     places = []
     for deployment in group.deployments:
-        at = address_of(deployment.api_base)
-        places.append(f"{deployment.model} at {at}" if at else deployment.model)
+        address = address_of(deployment.api_base)
+        places.append(f"{deployment.model} at {address}" if address else deployment.model)
     return "; ".join(dict.fromkeys(places)) or "a model that LiteLLM lists"
 
 
 def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
     if tiers and all(tier.group.place == "cloud" for tier in tiers):
         yield "No model of this machine was found; the proxy is made for those."
-    for place, said in _ON_PLACES.items():
+    for place, remark in _ON_PLACES.items():
         names = [tier.name for tier in tiers if tier.group.place == place]
         if names:
-            yield f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {said}"
+            yield f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {remark}"

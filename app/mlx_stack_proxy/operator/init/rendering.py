@@ -73,18 +73,18 @@ def text_of(
 def _escalation(proposal: Proposal) -> list[str]:
     """Return the ``escalation`` section: the aliases, and a commented-out ``cloud_fallback``."""
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
-    said = ""
+    section = ""
     if proposal.aliases:
         lines = "".join(_line(6, name, tier) for name, tier in proposal.aliases.items())
-        said = f"{_ALIASES}{_ESCALATION}    aliases:\n{lines}"
+        section = f"{_ALIASES}{_ESCALATION}    aliases:\n{lines}"
     if clouds:
         model = clouds[0].group.deployments[0].model
         model = as_yaml(model.partition("/")[2] or model)
         consent = _CONSENT.replace("MODEL", model).replace("NAME", clouds[0].name)
-        head = "" if said else "".join(f"#{line}\n" for line in _ESCALATION.splitlines())
+        head = "" if section else "".join(f"#{line}\n" for line in _ESCALATION.splitlines())
         why, _, keys = consent.partition("\n")
-        said += f"{why}\n{head}{keys}"
-    return [said] if said else []
+        section += f"{why}\n{head}{keys}"
+    return [section] if section else []
 
 
 def _tier(tier: ProposedTier) -> str:
@@ -96,8 +96,8 @@ def _tier(tier: ProposedTier) -> str:
 
 
 def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
-    said = f"{' ' * indent}{key}: {as_yaml(value)}"
-    return (f"{said:<36}  # {comment}" if comment else said) + "\n"
+    text = f"{' ' * indent}{key}: {as_yaml(value)}"
+    return (f"{text:<36}  # {comment}" if comment else text) + "\n"
 
 
 def _harmless(text: str) -> str:
@@ -105,5 +105,5 @@ def _harmless(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _prose(text: str, before: str = "# ") -> str:
-    return "".join(f"{line}\n" for line in wrapped(text, _WIDTH, before, before))
+def _prose(text: str, prefix: str = "# ") -> str:
+    return "".join(f"{line}\n" for line in wrapped(text, _WIDTH, prefix, prefix))

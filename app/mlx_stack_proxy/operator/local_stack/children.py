@@ -29,8 +29,8 @@ _PROXY_PREFIXES = (
 # The package may run from a checkout that isn't installed.
 _PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 # LiteLLM is started as its own command starts it. Most of the start is imports, which take a fifth
-# less with the garbage collector off; but started that way (with gc.freeze()), LiteLLM left the
-# calls of disconnected clients running for up to 40 s, which it ends within a second otherwise.
+# less with the garbage collector off. But started that way (with gc.freeze()), LiteLLM let calls of
+# disconnected clients run on for up to 40 s; as started here it ends them within a second.
 _RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
 
 
@@ -39,7 +39,7 @@ class ChildSpec:
     """How to start one child, and how to tell that it is ready."""
 
     name: str
-    what: str  # in words, for the screen
+    what: str  # the child in words, for the screen
     command: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path  # its working folder
@@ -121,7 +121,7 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-u", *arguments)
 
 
-def _environment(more: tuple[str, ...]) -> dict[str, str]:
-    """Return our environment's basic variables, and those that begin with a prefix in ``more``."""
-    prefixes = (*_BASIC_PREFIXES, *more)
+def _environment(extra_prefixes: tuple[str, ...]) -> dict[str, str]:
+    """Return our environment's basic variables, and those with an ``extra_prefixes`` prefix."""
+    prefixes = (*_BASIC_PREFIXES, *extra_prefixes)
     return {k: v for k, v in os.environ.items() if k in _BASIC or k.startswith(prefixes)}

@@ -53,7 +53,10 @@ class Lifeline:
 
 
 async def end(child: Process, grace: float) -> None:
-    """Send SIGTERM to its group; kill that when the child ends, or after ``grace`` seconds."""
+    """Send SIGTERM to the child's group; kill the group when the child ends or ``grace`` is over.
+
+    ``grace``: seconds.
+    """
     if child.returncode is None:
         _signal(child, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
@@ -84,7 +87,7 @@ def _signal(child: Process, number: int) -> bool:
 def guarded(command: Sequence[str]) -> list[str]:
     """Return the command that runs ``command`` with its guard.
 
-    Its standard input must be a :class:`Lifeline`'s read end, and it must lead a session.
+    The process's standard input must be a :class:`Lifeline`'s read end, and it must lead a session.
     """
     return ["/bin/sh", "-c", _GUARD, "mlx-stack-guard", *command]
 

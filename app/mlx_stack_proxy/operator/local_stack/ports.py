@@ -1,4 +1,4 @@
-"""Check that ports are free, and find out which process listens on one that is not."""
+"""Check that ports are free, and find out which process listens on a port that is not."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _listener(port: int) -> psutil.Process | None:
 
 
 def our_command(command: list[str]) -> str:
-    """Return ``up`` or ``serve`` if a command line is one of these of ours, else ""."""
-    found = next((part for part in command if part in ("up", "serve")), "")
-    before = command[: command.index(found)] if found else []
-    return found if any(_OURS.search(part) for part in before) else ""
+    """Return ``up`` or ``serve`` if a command line runs that command of ours, else ""."""
+    subcommand = next((part for part in command if part in ("up", "serve")), "")
+    preceding = command[: command.index(subcommand)] if subcommand else []
+    return subcommand if any(_OURS.search(part) for part in preceding) else ""

@@ -22,7 +22,8 @@ class Hopeless(Exception):
 class HttpProbe:
     """A child is ready once it answers a GET with 200.
 
-    ``waiting_for`` and ``last_answer`` say in words what is asked and what came, for the screen.
+    ``waiting_for`` and ``last_answer`` are the question and the last answer in words, for the
+    screen.
     """
 
     def __init__(self, port: int, path: str) -> None:
@@ -73,7 +74,7 @@ class ModelServerProbe(HttpProbe):
     async def _is_ready(self) -> bool:
         try:
             status, body = await one_token(self._port, SERVED_MODEL)
-        except UpstreamError as error:  # it doesn't listen yet
+        except UpstreamError as error:  # the server doesn't listen yet
             self.last_answer = str(error)
             return False
         if status != 200:

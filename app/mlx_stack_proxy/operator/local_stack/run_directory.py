@@ -31,8 +31,8 @@ class RunDirectory:
     Raises :class:`CommandError` if the folder can't be used or another ``up`` holds it.
     """
 
-    def __init__(self, given: str | Path) -> None:
-        self.path = path = Path(given).expanduser().resolve()
+    def __init__(self, folder: str | Path) -> None:
+        self.path = path = Path(folder).expanduser().resolve()
         self.logs = path / "logs"
         self.proxy_config = path / PROXY_CONFIG
         self.litellm_config = path / "litellm.yaml"
@@ -61,7 +61,7 @@ class RunDirectory:
         return file
 
     def keep_key(self, key: str) -> None:
-        """Write LiteLLM's key for commands of this user; :meth:`close` removes it."""
+        """Write LiteLLM's key for this user's commands; :meth:`close` removes the file."""
         replace_file(self.key, f"{KEY_VARIABLE}={key}\n", 0o600)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from .guarded_process import Lifeline
 from .probes import Hopeless
 from .run_directory import shown
 
-PROGRESS_SECONDS = 10.0  # between lines about a child that isn't ready yet
+PROGRESS_SECONDS = 10.0  # between two lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
 FIRST_DELAY_SECONDS = 1.0  # before a restart
 LONGEST_DELAY_SECONDS = 30.0
@@ -78,7 +78,7 @@ class Supervisor:
             raise failures.exceptions[0] from None
 
     async def failed(self) -> None:
-        """Wait for a keeper to raise (which is a bug of ours), and raise the same; never return."""
+        """Wait for a keeper to raise (a bug of ours), and raise its error; never return."""
         await asyncio.gather(*self._keepers)
 
     async def stop(self) -> None:
@@ -135,7 +135,7 @@ class _Child:
         if self._process is not None:
             await guarded_process.end(self._process, self._spec.end_grace)
 
-    async def _try(self, again: str = "") -> str | None:
+    async def _try(self, prefix: str = "") -> str | None:
         """Start the child and wait until it is healthy; return why it isn't, or None."""
         spec, begun = self._spec, time.monotonic()
         try:
@@ -150,7 +150,7 @@ class _Child:
             return f"{error}, after {time.monotonic() - begun:.1f} s"
         except OSError as error:
             return f"it can't be run: {error}"
-        self._console.child(spec.name, "ready", f"{again}after {time.monotonic() - begun:.1f} s")
+        self._console.child(spec.name, "ready", f"{prefix}after {time.monotonic() - begun:.1f} s")
         return None
 
     async def _healthy(self, process: Process) -> None:

@@ -48,23 +48,23 @@ def demo_model(name: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def chosen_tiers(given: Sequence[str], first_port: int) -> list[LocalTier]:
+def chosen_tiers(options: Sequence[str], first_port: int) -> list[LocalTier]:
     """Return the tiers in the chain's order: the demo tiers, changed by each ``NAME=MODEL``.
 
     ``NAME=`` leaves a tier out. The tiers' ports count up from ``first_port``. Raises
     :class:`CommandError`.
     """
     models: dict[str, str] = dict.fromkeys(DEMO_TIERS, "")
-    wanted = set(DEMO_TIERS)
-    for text in given:
+    enabled = set(DEMO_TIERS)
+    for text in options:
         name, equals, model = text.partition("=")
         if not equals or not re.fullmatch(TIER_NAME, name):
             raise CommandError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
         if name in _RESERVED:
             raise CommandError(f"--tier {text}: `{name}` can't be a tier's name")
         models[name] = model
-        (wanted.add if model else wanted.discard)(name)
-    names = sorted((n for n in models if n in wanted), key=_place)
+        (enabled.add if model else enabled.discard)(name)
+    names = sorted((n for n in models if n in enabled), key=_place)
     if not names:
         raise CommandError("no tier is left to start: give one as --tier NAME=MODEL")
     return [_tier(name, models[name], first_port + i) for i, name in enumerate(names)]

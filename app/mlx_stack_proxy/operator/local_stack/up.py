@@ -33,7 +33,7 @@ from .tiers import LocalTier, chosen_tiers
 DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
-START_SECONDS = 600.0  # limit for a child to become ready; a download has none
+START_SECONDS = 600.0  # limit for a child to become ready; a child that may download has none
 _DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     tiers = chosen_tiers(args.tier, args.model_port)
     ports.require_free(_ports(args, tiers))
     directory = RunDirectory(args.run_dir)
-    open_files.raise_limit()  # for LiteLLM, which inherits it and has two connections a stream
+    open_files.raise_limit()  # LiteLLM inherits the limit, and has two connections for each stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
     finally:
@@ -156,14 +156,14 @@ class _Stack:
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
         key = f"sk-{secrets.token_urlsafe(32)}"
         self._directory.keep_key(key)
-        back, front = self._prepare(key)
-        await supervisor.start(back)
-        warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
+        backends, frontends = self._prepare(key)
+        await supervisor.start(backends)
+        warm_up = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
         try:
-            await supervisor.start(front)
-            await warming
+            await supervisor.start(frontends)
+            await warm_up
         finally:
-            await tasks.end(warming)
+            await tasks.end(warm_up)
         self._announce(time.monotonic() - begun, key if self._args.inside else None)
         await supervisor.failed()
 
@@ -177,10 +177,10 @@ class _Stack:
         else:
             config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
-        # LiteLLM first: it takes longest to start, and needs no model for it.
-        back = [children.litellm(self._litellm_port, key, run, limit, inside)]
-        back += [children.model_server(tier, run, limit) for tier in tiers]
-        return back, [] if inside else [children.proxy(args.port, key, run, limit)]
+        # LiteLLM first: it takes longest to start, and can start before the model servers.
+        backends = [children.litellm(self._litellm_port, key, run, limit, inside)]
+        backends += [children.model_server(tier, run, limit) for tier in tiers]
+        return backends, [] if inside else [children.proxy(args.port, key, run, limit)]
 
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
@@ -196,15 +196,15 @@ class _Stack:
     def _announce(self, seconds: float, key: str | None) -> None:
         """Print what to do next. ``key``: LiteLLM's key, if clients have to send it."""
         url = f"http://127.0.0.1:{self._args.port}"
-        # With its folder: a virtual environment's is seldom on the PATH.
+        # With its folder: that of a virtual environment is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
-        where = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
+        url_option = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
-        of_tier = "" if names[0] == WEAKEST else f" --tier {names[0]}"
+        tier_option = "" if names[0] == WEAKEST else f" --tier {names[0]}"
         config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            *([] if key else [f"\n  {program} demo{where}{of_tier}\n", _DEMO_HINT]),
+            *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
             f"\n  {_curl_example(url, names[0], key)}\n",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
@@ -213,8 +213,8 @@ class _Stack:
             f'\n  eval "$({program} agents claude-code {config})" && claude',
             f"  {program} agents codex --write {config} && codex\n",
             f"To see what it does, open {url}/mlx-stack/, or:",
-            f"\n  {program} status --watch{where}",
-            f"  {program} events --follow{where}\n",
+            f"\n  {program} status --watch{url_option}",
+            f"  {program} events --follow{url_option}\n",
             "Ctrl-C stops all of it.",
         ]
         self._console.say("\n" + "\n".join(lines))

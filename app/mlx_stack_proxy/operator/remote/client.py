@@ -18,12 +18,12 @@ from .. import CommandError
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
-def with_zone(given: str) -> str:
-    """Return a time with this machine's zone if it has none; an age such as ``12h`` stays so."""
+def with_zone(text: str) -> str:
+    """Return a time with this machine's zone if it has none; an age such as ``12h`` as it is."""
     try:
-        return datetime.fromisoformat(given).astimezone().isoformat()
+        return datetime.fromisoformat(text).astimezone().isoformat()
     except ValueError:
-        return given
+        return text
 
 
 class NoAnswer(CommandError):
@@ -49,7 +49,7 @@ class Remote:
             try:
                 return json.loads(answer.read())
             except ValueError as error:
-                raise self._none(error) from None
+                raise self._no_answer(error) from None
 
     @contextlib.contextmanager
     def open(
@@ -66,31 +66,31 @@ class Remote:
         proxy may be silent. Raises :class:`NoAnswer`, also while the body is read.
         """
         url = f"{self.url}/mlx-stack/{path}"
-        given = {key: value for key, value in query.items() if value is not None}
+        params = {key: value for key, value in query.items() if value is not None}
         try:
             with self._client.stream(
-                method, url, params=given, headers=headers, timeout=patience
+                method, url, params=params, headers=headers, timeout=patience
             ) as answer:
                 if answer.is_error:
                     raise _refusal(answer, url)
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._none(error) from None
+            raise self._no_answer(error) from None
 
-    def _none(self, error: Exception) -> NoAnswer:
+    def _no_answer(self, error: Exception) -> NoAnswer:
         return NoAnswer(f"no proxy answers at {self.url}: {error}")
 
 
 def _refusal(answer: httpx.Response, url: str) -> NoAnswer:
-    """Return the error of an error response, in the words of the proxy if it wrote them."""
+    """Return the error of an error response, with the proxy's message if the body has one."""
     answer.read()
     try:
-        said = str(answer.json()["error"]["message"])
+        message = str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        said = f"{url} answers with status {answer.status_code}"
+        message = f"{url} answers with status {answer.status_code}"
     if answer.status_code == 401:
-        said += "; it is read from the file that --config names"
-    return Refused(said) if answer.is_client_error else NoAnswer(said)
+        message += "; it is read from the file that --config names"
+    return Refused(message) if answer.is_client_error else NoAnswer(message)
 
 
 def set_remote_command(

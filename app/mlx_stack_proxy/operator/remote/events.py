@@ -20,7 +20,7 @@ PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepali
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
 PAGE = 1000  # the most events in one answer
 _LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader nothing
-_SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind repeats
+_SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
 
 
 def add_arguments(events: argparse.ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument(
         "--since", type=with_zone, help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00"
     )
-    how_many = events.add_mutually_exclusive_group()
-    how_many.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
-    how_many.add_argument("--all", action="store_true", help="all that the proxy has kept")
+    amount = events.add_mutually_exclusive_group()
+    amount.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
+    amount.add_argument("--all", action="store_true", help="all that the proxy has kept")
     events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
     set_remote_command(events, run)
 
@@ -48,11 +48,11 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     show = _show_json if args.json else _show
     if not args.follow:
         limit = sys.maxsize if args.all else args.limit
-        found, total = newest(remote, query, limit)
-        for event in found:
+        events, total = newest(remote, query, limit)
+        for event in events:
             show(event)
-        if len(found) < total:
-            print(f"{len(found)} of {total} shown; --all shows the rest", file=sys.stderr)
+        if len(events) < total:
+            print(f"{len(events)} of {total} shown; --all shows the rest", file=sys.stderr)
         return
     for event in follow(remote, query):
         show(event)
@@ -62,19 +62,19 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
 def newest(
     remote: Remote, query: dict[str, Any], limit: int
 ) -> tuple[Collection[dict[str, Any]], int]:
-    """Return the newest ``limit`` events of a query, oldest first, and how many it finds in all.
+    """Return the newest ``limit`` events of a query, oldest first, and the count of all matches.
 
-    Asks page by page where one answer is too small. Raises :class:`NoAnswer`.
+    Asks page by page if one answer can't hold them. Raises :class:`NoAnswer`.
     """
     answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
     if limit <= PAGE or answer["total"] <= PAGE:
         return answer["events"], answer["total"]
-    found: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))
+    events: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))
     after = 0
     while page := remote.ask("events", **{**query, "limit": PAGE, "after": after})["events"]:
-        found.extend(page)
+        events.extend(page)
         after = page[-1]["number"]
-    return found, answer["total"]
+    return events, answer["total"]
 
 
 def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -82,37 +82,37 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     Raises :class:`NoAnswer` if the proxy refuses, or can't be reached the first time.
     """
-    last: int | None = None
-    gone = False
+    last_number: int | None = None
+    lost = False
     connected = False
     while True:
         headers = {"Accept": "text/event-stream"}
-        if last is not None:
-            headers["Last-Event-ID"] = str(last)
+        if last_number is not None:
+            headers["Last-Event-ID"] = str(last_number)
         why = "it has ended the stream"
         try:
             with remote.open("events", query, headers=headers, patience=PATIENCE) as stream:
-                if gone:
+                if lost:
                     print("the proxy is back", file=sys.stderr)
-                connected, gone = True, False
+                connected, lost = True, False
                 for event in events_in(stream):
-                    last = event["number"]
+                    last_number = event["number"]
                     yield event
         except NoAnswer as error:
             if isinstance(error, Refused) or not connected:  # the proxy would refuse again
                 raise
             why = str(error)
-        if not gone:
+        if not lost:
             print(f"waiting for the proxy: {why}", file=sys.stderr)
-            gone = True
+            lost = True
         time.sleep(RETRY_SECONDS)
 
 
 def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
     """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)"""
-    rest = b""
+    partial_line = b""
     for piece in stream.iter_bytes():
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, partial_line = (partial_line + piece).split(b"\n")
         for line in lines:
             if line.startswith(b"data: "):
                 yield json.loads(line[6:])
@@ -130,15 +130,15 @@ def _show_json(event: dict[str, Any]) -> None:
 def _show(event: dict[str, Any]) -> None:
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
-    who = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
-    line = printable(f"{when} {event['kind']:<18} {who}{_detail(event)}".rstrip())
+    origin = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
+    line = printable(f"{when} {event['kind']:<18} {origin}{_detail(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
 
 
 def _time_of_day(seconds: float) -> str:
-    then, now = time.localtime(seconds), time.localtime()
-    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M", then)
+    event_time, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M:%S" if event_time[:3] == now[:3] else "%m-%d %H:%M", event_time)
 
 
 def _detail(event: dict[str, Any]) -> str:
@@ -150,12 +150,12 @@ def _detail(event: dict[str, Any]) -> str:
         return f"{detail['from']} > {detail['to']}, {detail['cause']}"
     if event["kind"] == "exhausted":
         detail["attempts"] = len(detail.get("attempts") or ())
-    shown = {
+    fields = {
         name: value
         for name, value in detail.items()
         if name not in _LEFT_OUT and value not in (None, "", [], *_SAID_BY_KIND.get(name, ()))
     }
-    return " ".join(f"{name}={_short(value)}" for name, value in shown.items())
+    return " ".join(f"{name}={_short(value)}" for name, value in fields.items())
 
 
 def _short(value: Any) -> str:

@@ -37,11 +37,11 @@ def add_arguments(report: argparse.ArgumentParser) -> None:
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
     since, until = night(time.time()) if args.night else (args.since, None)
-    found = remote.ask("report", since=since, until=until, agent=args.agent)
+    answer = remote.ask("report", since=since, until=until, agent=args.agent)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(answer, indent=2))
         return
-    for line in markdown(found) if args.markdown else screen(found):
+    for line in markdown(answer) if args.markdown else screen(answer):
         print(printable(line))
 
 
@@ -49,16 +49,16 @@ def night(now: float) -> tuple[float, float]:
     """Return when the last night began, and when it ended (or ``now``), in epoch seconds."""
     today = time.localtime(now)
     days_back = 0 if today.tm_hour >= EVENING else 1
-    begin = time.mktime((*today[:2], today.tm_mday - days_back, EVENING, 0, 0, 0, 0, -1))
-    return begin, min(now, begin + 12 * 3600)
+    start = time.mktime((*today[:2], today.tm_mday - days_back, EVENING, 0, 0, 0, 0, -1))
+    return start, min(now, start + 12 * 3600)
 
 
-def screen(found: Found) -> Iterator[str]:
-    """Yield the report's lines. ``found``: the JSON of ``/mlx-stack/report``."""
-    yield _title(found)
-    for part in found["said"]:
+def screen(report: Found) -> Iterator[str]:
+    """Yield the report's lines. ``report``: the JSON of ``/mlx-stack/report``."""
+    yield _title(report)
+    for part in report["said"]:
         yield from _part(part["about"], part["lines"])
-    yield from _part("advice", [line for one in found["advice"] for line in _advice(one)])
+    yield from _part("advice", [line for item in report["advice"] for line in _advice(item)])
 
 
 def _part(label: str, lines: list[str]) -> Iterator[str]:
@@ -71,25 +71,25 @@ def _part(label: str, lines: list[str]) -> Iterator[str]:
         yield from wrapped(line, WIDTH, first, f"{margin}  ")
 
 
-def _advice(one: Found) -> list[str]:
-    return [one["says"], f"  {one['setting'].rpartition('.')[0]}: {one['line']}"]
+def _advice(item: Found) -> list[str]:
+    return [item["says"], f"  {item['setting'].rpartition('.')[0]}: {item['line']}"]
 
 
-def markdown(found: Found) -> Iterator[str]:
-    yield f"# {_title(found)}"
-    for part in found["said"]:
+def markdown(report: Found) -> Iterator[str]:
+    yield f"# {_title(report)}"
+    for part in report["said"]:
         yield from ("", f"## {part['about'].capitalize()}", "")
         for line in part["lines"]:
             yield f"      {line.strip()}" if line.startswith(" ") else f"- {line}"
-    if found["advice"]:
+    if report["advice"]:
         yield from ("", "## Advice", "")
-    for one in found["advice"]:
-        yield f"- {one['says']} In `{one['setting'].rpartition('.')[0]}`: `{one['line']}`"
+    for item in report["advice"]:
+        yield f"- {item['says']} In `{item['setting'].rpartition('.')[0]}`: `{item['line']}`"
 
 
-def _title(found: Found) -> str:
-    begin, end = time.localtime(found["since"]), time.localtime(found["until"])
-    same_day = begin[:3] == end[:3]
+def _title(report: Found) -> str:
+    start, end = time.localtime(report["since"]), time.localtime(report["until"])
+    same_day = start[:3] == end[:3]
     until = time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", end)
-    whose = f", {found['agent']}" if found["agent"] else ""
-    return f"mlx-stack-proxy, {time.strftime('%Y-%m-%d %H:%M', begin)} to {until}{whose}"
+    agent = f", {report['agent']}" if report["agent"] else ""
+    return f"mlx-stack-proxy, {time.strftime('%Y-%m-%d %H:%M', start)} to {until}{agent}"

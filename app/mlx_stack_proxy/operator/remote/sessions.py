@@ -23,23 +23,23 @@ def add_arguments(sessions: argparse.ArgumentParser) -> None:
 def run(remote: Remote, args: argparse.Namespace) -> None:
     if args.session is not None:
         method = "DELETE" if args.delete else "GET"
-        found = remote.ask(f"sessions/{quote(args.session, safe='')}", method)
+        answer = remote.ask(f"sessions/{quote(args.session, safe='')}", method)
     elif args.delete:
         raise NoAnswer("--delete needs a session")
     else:
-        found = remote.ask("sessions", limit=args.limit, offset=args.offset)
+        answer = remote.ask("sessions", limit=args.limit, offset=args.offset)
     if args.json or args.session is not None:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(answer, indent=2))
         return
     rows = [["session", "turns", "used", "limit", "tier", "last seen"]]
-    rows += [_row(one) for one in found["sessions"]]
+    rows += [_row(session) for session in answer["sessions"]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print(printable(line.rstrip()))
-    print(f"{len(found['sessions'])} of {found['total']}")
+    print(f"{len(answer['sessions'])} of {answer['total']}")
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    counts = [str(one["turns"]), str(one["used"]), str(one["limit"])]
-    return [one["session"][:12], *counts, one["tier"], moment(one["last_seen"])]
+def _row(session: dict[str, Any]) -> list[str]:
+    counts = [str(session["turns"]), str(session["used"]), str(session["limit"])]
+    return [session["session"][:12], *counts, session["tier"], moment(session["last_seen"])]

@@ -61,7 +61,7 @@ def _watch(remote: Remote, console: Console, seconds: float) -> None:
 
 
 def _look(remote: Remote) -> Group | Text:
-    """Return the screen; if the proxy can't be reached, why, since it may come back.
+    """Return the screen, or the error if the proxy can't be reached, for it may come back.
 
     Raises :class:`Refused`.
     """
@@ -73,59 +73,59 @@ def _look(remote: Remote) -> Group | Text:
         return Text(f"{time.strftime('%H:%M:%S')} {error}", style="bold red")
 
 
-def screen(found: Found, url: str, now: float) -> Group:
-    """Return the screen. ``found``: the whole status; ``now``: seconds since the epoch."""
-    return Group(_head(found, url, now), Text(), _tiers(found, now), Text(), _totals(found))
+def screen(status: Found, url: str, now: float) -> Group:
+    """Return the screen. ``status``: the whole status; ``now``: seconds since the epoch."""
+    return Group(_head(status, url, now), Text(), _tiers(status, now), Text(), _totals(status))
 
 
-def _head(found: Found, url: str, now: float) -> Text:
+def _head(status: Found, url: str, now: float) -> Text:
     parts = [
-        f"mlx-stack-proxy {found['version']} at {url}",
-        "stopping" if found["stopping"] else f"up {_span(now - found['started'])}",
+        f"mlx-stack-proxy {status['version']} at {url}",
+        "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
     ]
     line = Text(", ".join(parts), style="bold")
-    counted = "?" if found["sessions"] is None else number(found["sessions"])
-    line.append(f"\n{found['running']} running, {counted} sessions", style="not bold")
-    if (memory := found.get("memory_pressure")) is not None:
+    sessions = "?" if status["sessions"] is None else number(status["sessions"])
+    line.append(f"\n{status['running']} running, {sessions} sessions", style="not bold")
+    if (memory := status.get("memory_pressure")) is not None:
         line.append(", memory ", style="not bold")
         line.append(*_pressure(memory))
-    if found["litellm"] != "ok":
-        line.append(f"\nLiteLLM: {found['litellm']}", style="bold red")
-    if isinstance(configuration := found["configuration"], dict):
+    if status["litellm"] != "ok":
+        line.append(f"\nLiteLLM: {status['litellm']}", style="bold red")
+    if isinstance(configuration := status["configuration"], dict):
         line.append(*_configuration(configuration))
-    if found["store"] != "ok":
-        line.append(f"\nstore: {found['store']}", style="bold red")
+    if status["store"] != "ok":
+        line.append(f"\nstore: {status['store']}", style="bold red")
     return line
 
 
-def _configuration(found: Found) -> tuple[str, str]:
+def _configuration(configuration: Found) -> tuple[str, str]:
     """Return the line and its style on settings that were refused or need a restart."""
-    if found["refused"]:
-        more = len(found["refused"]) - 1
-        said = f"{found['refused'][0]}{f', and {more} more' if more else ''}"
-        return f"\nconfiguration refused, the old one stays: {said}", "bold red"
-    return f"\nrestart due for: {', '.join(found['restart_due'])}", "yellow"
+    if configuration["refused"]:
+        further = len(configuration["refused"]) - 1
+        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
+        return f"\nconfiguration refused, the old one stays: {problem}", "bold red"
+    return f"\nrestart due for: {', '.join(configuration['restart_due'])}", "yellow"
 
 
 def _pressure(memory: Found) -> tuple[str, str]:
     level = str(memory["level"])
-    said = level
+    text = level
     if level != "normal":
-        why = [memory.get("cause"), "sustained" if memory.get("sustained") else None]
-        said += f" ({', '.join(one for one in why if one)})" if any(why) else ""
-    return said, f"not bold {_STATES.get(level, 'bold red')}"
+        causes = [memory.get("cause"), "sustained" if memory.get("sustained") else None]
+        text += f" ({', '.join(cause for cause in causes if cause)})" if any(causes) else ""
+    return text, f"not bold {_STATES.get(level, 'bold red')}"
 
 
-def _tiers(found: Found, now: float) -> Table:
+def _tiers(status: Found, now: float) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("tier", max_width=12, no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
     for name in ("calls", "queue", "tok/s", "requests", "failed", "retries", "moved"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, tier in found["tiers"].items():
+    for name, tier in status["tiers"].items():
         calls = f"{tier['in_flight']}/{tier['max_concurrency']}"
         rate = _rate(tier["tokens_per_second"])
-        day = (found["day"] or {}).get("by_tier", {}).get(name, {})
+        day = (status["day"] or {}).get("by_tier", {}).get(name, {})
         counts = [number(day.get(key, 0)) for key in ("requests", "failed", "retries", "left")]
         waiting = number(tier["waiting"])
         table.add_row(name, _state(tier, now), calls, waiting, rate, *counts)
@@ -140,30 +140,30 @@ def _rate(tokens: float) -> str:
 
 def _state(tier: Found, now: float) -> Text:
     state = str(tier["state"])
-    left = round((tier["degraded_until"] or 0) - now)
-    said = f"down {_span(left)}" if left > 0 else "probing" if state == "degraded" else state
-    return Text(said, style=_STATES.get(state, "bold red"))
+    seconds = round((tier["degraded_until"] or 0) - now)
+    label = f"down {_span(seconds)}" if seconds > 0 else "probing" if state == "degraded" else state
+    return Text(label, style=_STATES.get(state, "bold red"))
 
 
-def _totals(found: Found) -> Table:
-    day = found["day"]
+def _totals(status: Found) -> Table:
+    day = status["day"]
     counts: Found = defaultdict(int, day["totals"] if day else {})
     totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
     totals |= {name: number(n) for name, n in counts.items()}
-    for name, one, many in _NOUNS:
-        totals[name] = counted(counts[name], one, many) if day else f"? {many}"
+    for name, singular, plural in _NOUNS:
+        totals[name] = counted(counts[name], singular, plural) if day else f"? {plural}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
-    said = {
+    templates = {
         "24 hours": "{requests}, {turns} delivered, {retries}, {left} moved up",
         "tool calls": "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text",
         "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened",
         "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
     }
-    for name, text in said.items():
+    for name, text in templates.items():
         table.add_row(name, text.format_map(totals))
-    for budget in found["budgets"]:
+    for budget in status["budgets"]:
         table.add_row(f"budget {budget['scope']}", _bar(budget))
     return table
 
@@ -175,9 +175,9 @@ _NOUNS = (
 )
 
 
-def counted(count: float, one: str, many: str) -> str:
+def counted(count: float, singular: str, plural: str) -> str:
     """Return a count with its noun: 1 retry, 2 retries."""
-    return f"{number(count)} {one if count == 1 else many}"
+    return f"{number(count)} {singular if count == 1 else plural}"
 
 
 def _bar(budget: Found) -> Text:
@@ -186,8 +186,8 @@ def _bar(budget: Found) -> Text:
     style = "bold red" if share >= 1 else "yellow" if share >= 0.8 else "green"
     text = Text("#" * filled, style=style)
     text.append("." * (BAR - filled), style="dim")
-    said = f" {share:.0%}  {number(budget['used'])} of {number(budget['limit'])} in 60 min"
-    return text.append(said, style="default")
+    label = f" {share:.0%}  {number(budget['used'])} of {number(budget['limit'])} in 60 min"
+    return text.append(label, style="default")
 
 
 def number(value: float) -> str:
@@ -196,17 +196,17 @@ def number(value: float) -> str:
         return f"{value:.0f}"
     for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
         if value < 1000 * size or unit == "G":
-            shown = value / size
+            scaled = value / size
             break
-    return f"{shown:.{2 if shown < 10 else 1 if shown < 100 else 0}f}{unit}"
+    return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{unit}"
 
 
 def _span(seconds: float) -> str:
     """Return a duration in its two largest units: 3d 4h."""
-    left = max(0, int(seconds))
+    remaining = max(0, int(seconds))
     parts = []
     for size, unit in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
+        if remaining >= size:
+            parts.append(f"{remaining // size}{unit}")
+            remaining %= size
     return " ".join(parts[:2]) or "0s"

@@ -20,12 +20,12 @@ from .launchd import Launchd
 from .machine import Machine
 from .systemd import Systemd, refuse_hidden
 
-STOP_MARGIN_SECONDS = 15  # for the end itself, after the time that running exchanges are given
+STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
 
 
 @frozen
 class Spec:
-    """What the service runs, and what it needs for that."""
+    """The service's command, files and limits."""
 
     program: Path
     config: Path | None  # None: the defaults, or config.yaml in `folder`
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     removal = "stop it and take it out; configuration and data stay"
     uninstall = _add(actions, "uninstall", _uninstall, removal)
     restart = _add(actions, "restart", _restart, "end it in order and start it anew")
-    for changing in (install, uninstall, restart):
-        changing.add_argument(
+    for subparser in (install, uninstall, restart):
+        subparser.add_argument(
             "--dry-run", action="store_true", help="only print what would be done"
         )
     _add(actions, "status", _status, "what the system says of it")
@@ -98,11 +98,11 @@ def _env_file(system: bool) -> Path:
 
 
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """Return what to install. Raises :class:`CommandError`, :class:`SettingsError`."""
-    found = find_file(args.config, os.environ)
+    """Describe the service to install. Raises :class:`CommandError`, :class:`SettingsError`."""
+    config_file = find_file(args.config, os.environ)
     spec = Spec(
         program=program(),
-        config=found.resolve() if found is not None else None,
+        config=config_file.resolve() if config_file is not None else None,
         folder=_folder(args.system),
         kept_in=(
             Path(settings.state.path).expanduser().absolute().parent,
@@ -122,10 +122,10 @@ def program() -> Path:
 
     Raises :class:`CommandError` in a source tree that was never installed.
     """
-    found = Path(sys.executable).parent / "mlx-stack-proxy"
-    if not found.exists():
-        raise CommandError(f"{found} is missing: install the package first (docs/install.md)")
-    return found
+    path = Path(sys.executable).parent / "mlx-stack-proxy"
+    if not path.exists():
+        raise CommandError(f"{path} is missing: install the package first (docs/install.md)")
+    return path
 
 
 def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:
@@ -136,22 +136,22 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
     names = [settings.upstream.api_key_env]
     cloud = settings.reliability.escalation.cloud_fallback
     names += [cloud.api_key_env] if cloud is not None else []
-    ours = [name for name in sorted(environ) if name.startswith(ENV_PREFIX)]
-    names += [name for name in ours if name != CONFIG_VARIABLE]
+    own_names = [name for name in sorted(environ) if name.startswith(ENV_PREFIX)]
+    names += [name for name in own_names if name != CONFIG_VARIABLE]
     return {name: environ.get(name) for name in names if name}
 
 
 def _install(args: argparse.Namespace) -> int:
     settings = load(args.config)
     check_state(settings)  # `serve` would refuse it
-    chosen, machine = manager(args.system), Machine(args.dry_run)
+    service, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
-    notes = [*chosen.notes(), *_keep_variables(machine, spec, settings)]
-    chosen.install(machine, spec)
+    notes = [*service.notes(), *_keep_variables(machine, spec, settings)]
+    service.install(machine, spec)
     if spec.config is None:
         notes.append(f"no configuration file: the defaults, or {spec.folder}/config.yaml")
     if not args.dry_run:
-        print(f"installed, and it serves: {chosen.definition}")
+        print(f"installed, and it serves: {service.definition}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
@@ -161,39 +161,39 @@ def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[st
     """Write the environment file; if there is one, leave it and return notes on what it lacks."""
     variables = needed_variables(settings, os.environ)
     if spec.env_file.exists():
-        there = env_file.read(spec.env_file)
-        lacking = [n for n, value in variables.items() if value is not None and n not in there]
+        existing = env_file.read(spec.env_file)
+        lacking = [n for n, value in variables.items() if value is not None and n not in existing]
         return [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
     machine.folder(spec.env_file.parent, 0o755 if spec.env_file.parent != spec.folder else 0o700)
-    shown = env_file.text_of(variables, hide=True)
-    machine.write(spec.env_file, env_file.text_of(variables), 0o600, shown)
+    hidden_text = env_file.text_of(variables, hide=True)
+    machine.write(spec.env_file, env_file.text_of(variables), 0o600, hidden_text)
     return []
 
 
 def _uninstall(args: argparse.Namespace) -> int:
-    chosen = manager(args.system)
-    there = chosen.definition.exists()
-    chosen.uninstall(Machine(args.dry_run))  # even without a definition: other parts may be left
+    service = manager(args.system)
+    was_installed = service.definition.exists()
+    service.uninstall(Machine(args.dry_run))  # even without a definition: other parts may be left
     if args.dry_run:
         return 0
-    if not there:
-        raise CommandError(f"none was installed: {chosen.definition} is not there")
+    if not was_installed:
+        raise CommandError(f"none was installed: {service.definition} is not there")
     print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 
 
 def _restart(args: argparse.Namespace) -> int:
-    chosen = manager(args.system)
-    command = chosen.command()
+    service = manager(args.system)
+    command = service.command()
     if command is None:
-        raise CommandError(f"none is installed: {chosen.definition} is not there")
+        raise CommandError(f"none is installed: {service.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
     variables = _env_file(args.system)
     environ = env_file.read(variables) if variables.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = load(config, environ, _folder(args.system))
     check_state(settings)
-    chosen.restart(Machine(args.dry_run), f"{local_url(settings)}/health")
+    service.restart(Machine(args.dry_run), f"{local_url(settings)}/health")
     if not args.dry_run:
         print("restarted, and it serves")
     return 0

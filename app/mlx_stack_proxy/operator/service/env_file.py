@@ -34,14 +34,14 @@ def read(path: Path) -> dict[str, str]:
     if mode & 0o077:
         sentence = f"others may read it (mode {mode:04o}), and it holds keys: chmod 600 {path}"
         raise SettingsError([sentence], str(path))
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if line and line[0] not in "#;":
             name, equals, value = line.partition("=")
             if not equals or not _NAME.fullmatch(name.strip()):
                 raise SettingsError([f"line {number} is no NAME=value"], str(path))
-            found[name.strip()] = _value(value.strip())
-    return found
+            variables[name.strip()] = _value(value.strip())
+    return variables
 
 
 def put_into(environ: MutableMapping[str, str], path: Path) -> None:

@@ -1,8 +1,8 @@
 """The proxy as a launchd user agent (macOS).
 
 launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
-gone. So each change stops the service, waits until launchd no longer has it, and loads it anew;
-then it waits until the proxy answers at its health URL, since launchd can't tell that it serves.
+gone. So each change stops the service, waits until launchd no longer has it, loads it anew, and
+waits until the proxy answers at its health URL, since launchd can't tell that the proxy serves.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Launchd:
         machine.remove(self.definition)
 
     def _stop(self, machine: Machine) -> None:
-        """Stop the service; wait until launchd has it no longer. Raises :class:`CommandError`."""
+        """Stop the service; wait until launchd has forgotten it. Raises :class:`CommandError`."""
         machine.succeeds("launchctl", "bootout", self._target)
         seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
-        look = ("launchctl", "print", self._target)
-        if not machine.until(f"{LABEL} is gone", lambda: run(look, silent=True) != 0, seconds):
+        query = ("launchctl", "print", self._target)
+        if not machine.until(f"{LABEL} is gone", lambda: run(query, silent=True) != 0, seconds):
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
     def _start(self, machine: Machine, health_url: str) -> None:
@@ -80,12 +80,12 @@ class Launchd:
         data: dict[str, Any] = plistlib.loads(
             deploy_path(f"launchd/{LABEL}.plist").read_bytes(), fmt=plistlib.FMT_XML
         )
-        own = [
+        options = [
             *("--env-file", str(spec.env_file), "--log-file", str(self.log)),
             # launchd restarts a service that fails, which is useless if its configuration is wrong.
             *("--config-error-exit", "0"),
         ]
-        data["ProgramArguments"] = [*spec.command, *own]
+        data["ProgramArguments"] = [*spec.command, *options]
         data["WorkingDirectory"] = str(spec.folder)
         data["StandardOutPath"] = data["StandardErrorPath"] = str(self.log)
         data["ExitTimeOut"] = spec.stop_seconds
@@ -98,10 +98,10 @@ class Launchd:
 
     def _plist(self) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = plistlib.loads(self.definition.read_bytes())
+            plist: dict[str, Any] = plistlib.loads(self.definition.read_bytes())
         except FileNotFoundError:
             return None
-        return found
+        return plist
 
     def status(self) -> int:
         return run(("launchctl", "print", self._target))

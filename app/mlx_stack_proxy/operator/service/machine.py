@@ -25,9 +25,11 @@ class Machine:
         if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
-    def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
-        """Write a file. ``shown``: what a dry run prints in place of a content with secrets."""
-        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+    def write(
+        self, path: Path, content: str, mode: int = 0o644, display_text: str | None = None
+    ) -> None:
+        """Write a file. ``display_text``: for a dry run, in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{display_text or content}"):
             replace_file(path, content, mode)
 
     def remove(self, path: Path) -> None:
@@ -48,21 +50,21 @@ class Machine:
 
         ``hint``: what may be the reason, for the message.
         """
-        for left in reversed(range(tries)):
+        for tries_left in reversed(range(tries)):
             if self.succeeds(*argv):
                 return
-            time.sleep(PAUSE_SECONDS if left else 0)
+            time.sleep(PAUSE_SECONDS if tries_left else 0)
         raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
 
-    def until(self, what: str, true: Callable[[], bool], seconds: float) -> bool:
-        """Wait until ``true()``, for ``seconds`` at most; return whether it became so.
+    def until(self, description: str, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until ``condition()``, for ``seconds`` at most; return whether it became true.
 
-        ``what`` says in a dry run what is waited for.
+        ``description``: the condition in words, for a dry run.
         """
-        if self._printed(f"# wait until {what}"):
+        if self._printed(f"# wait until {description}"):
             return True
         end = time.monotonic() + seconds
-        while not true():
+        while not condition():
             if time.monotonic() >= end:
                 return False
             time.sleep(PAUSE_SECONDS)
@@ -79,10 +81,10 @@ def run(argv: tuple[str, ...], silent: bool = False) -> int:
     """Run a program; return its exit code. Raises :class:`CommandError` if it doesn't exist."""
     output = subprocess.DEVNULL if silent else None
     try:
-        done = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
+        completed = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
         raise CommandError(f"the program {argv[0]} is not on this machine") from None
-    return done.returncode
+    return completed.returncode
 
 
 def answers(url: str) -> bool:

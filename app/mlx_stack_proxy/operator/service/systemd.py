@@ -47,15 +47,15 @@ class Systemd:
         self.definition = (units or SYSTEM_UNITS) / UNIT
         self._systemctl = ("systemctl", "--user") if self._user else ("systemctl",)
         self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
-        # Says that we enabled lingering. Beside the drop-in: systemd reads only names in .conf.
-        self._lingers = self._sandbox.with_name("lingering")
+        # This file says that we enabled lingering. It may lie here: systemd reads only *.conf.
+        self._linger_mark = self._sandbox.with_name("lingering")
         self.sandboxed = may_make_namespaces()
 
     def notes(self) -> list[str]:
         """Return what the user should know about the installed service."""
         if not self._user:
-            said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
-            return [f"{said}, whatever the file says"]
+            sentence = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
+            return [f"{sentence}, whatever the file says"]
         if self.sandboxed:
             return []
         return [
@@ -76,8 +76,8 @@ class Systemd:
         self.restart(machine, spec.health_url)
 
     def _write_sandbox(self, machine: Machine, spec: Spec) -> None:
-        elsewhere = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
-        writable = list(dict.fromkeys((spec.folder, *elsewhere)))
+        outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
+        writable = list(dict.fromkeys((spec.folder, *outside)))
         for path in writable:
             machine.folder(path)
         if self.sandboxed:
@@ -87,14 +87,14 @@ class Systemd:
             machine.remove(self._sandbox)
 
     def _linger(self, machine: Machine) -> None:
-        """Let the user's services run without a login, and note it if that was our doing.
+        """Let the user's services run without a login; write a file if we had to enable that.
 
         Without lingering the service would end with the user's last session.
         """
         user = getpass.getuser()
         if not (LINGERING / user).exists() and machine.succeeds("loginctl", "enable-linger", user):
-            said = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-            machine.write(self._lingers, said)
+            text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+            machine.write(self._linger_mark, text)
 
     def restart(self, machine: Machine, _: str) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
@@ -107,10 +107,10 @@ class Systemd:
 
     def uninstall(self, machine: Machine) -> None:
         machine.succeeds(*self._systemctl, "disable", "--now", UNIT)
-        if self._lingers.exists():
+        if self._linger_mark.exists():
             machine.succeeds("loginctl", "disable-linger", getpass.getuser())
         if self._user:
-            for path in (self._lingers, self._sandbox, self._sandbox.parent):
+            for path in (self._linger_mark, self._sandbox, self._sandbox.parent):
                 machine.remove(path)
         machine.remove(self.definition)
         machine.succeeds(*self._systemctl, "daemon-reload")
@@ -128,9 +128,9 @@ class Systemd:
         return run((*self._systemctl, "status", "--no-pager", UNIT))
 
     def logs(self, lines: int, follow: bool) -> int:
-        what = ("--user-unit" if self._user else "--unit", UNIT)
-        how = ("--no-pager", "--lines", str(lines), *(("--follow",) if follow else ()))
-        return run(("journalctl", *what, *how))
+        unit_options = ("--user-unit" if self._user else "--unit", UNIT)
+        line_options = ("--no-pager", "--lines", str(lines), *(("--follow",) if follow else ()))
+        return run(("journalctl", *unit_options, *line_options))
 
 
 def refuse_hidden(spec: Spec) -> None:
@@ -165,7 +165,7 @@ def unit(kind: str, spec: Spec) -> str:
 def filled(name: str, values: dict[str, str]) -> str:
     """Return a template of ``deploy/`` with each ``@NAME@`` replaced by its value."""
     text = deploy_path(name).read_text(encoding="utf-8")
-    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
+    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
 
 def quoted(word: str, argument: bool = False) -> str:
