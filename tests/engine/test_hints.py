@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.hints import place
+from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.steps import Move, Retry
+from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from tests.engine.exchanges import exchange
 
 Json = dict[str, Any]
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -75,3 +79,16 @@ def test_there_is_never_a_second_system_message(role: str) -> None:
 def test_without_a_system_message_one_is_put_first() -> None:
     new = placed([USER, CALLS, *RESULTS], role="system")
     assert new == [{"role": "system", "content": "Mind the gap."}, USER, CALLS, *RESULTS]
+
+
+def test_a_hint_holds_for_the_tier_that_it_was_given_to() -> None:
+    whole = exchange()
+    cut = Outcome("fast", OutputTruncated("reasoning"))
+    for step, hint in (
+        (Retry("output_truncated", 1, hint="Answer."), "Answer."),
+        (Retry("server_error", 1), "Answer."),
+        (Move("standard", "output_truncated"), ""),
+    ):
+        whole.outcomes.append(cut)
+        whole.steps.append(step)
+        assert whole.hint == hint

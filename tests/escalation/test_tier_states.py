@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.verdicts import Rejected, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.verdicts import (
+    EmptyResponse,
+    InvalidToolCall,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+)
 from mlx_stack_proxy.errors import shutting_down
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.tier_states import TierStates
@@ -63,6 +69,13 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
         ([LACKS] * 3, TierView(lacks={"fast": frozenset({"tools"})}), 0),
         ([ABOUT_OURS] * 3, TierView(), 0),
         ([Rejected(shutting_down())] * 3, TierView(), 0),
+        ([UpstreamFailed("timeout", "silence")] * 2, TierView({"fast": NOW + 30}), 2),
+        ([UpstreamFailed("timeout", "LiteLLM hangs", blameless=True)] * 3, TierView(), 0),
+        ([UpstreamFailed("server_error", "LiteLLM is gone", unreachable=True)] * 3, TierView(), 0),
+        ([UpstreamFailed("server_error", "422", client_fault=True)] * 3, TierView(), 0),
+        # A bad reply is the model's quality: its server is well.
+        ([FAILS, EmptyResponse(), FAILS], TierView(proven=frozenset({"fast"})), 3),
+        ([FAILS, InvalidToolCall(()), FAILS], TierView(proven=frozenset({"fast"})), 3),
     ],
 )
 def test_what_a_call_tells(verdicts: list[Any], view: TierView, written: int) -> None:

@@ -136,19 +136,12 @@ async def whole(api: Any) -> Message:
 async def test_each_way(
     name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
 ) -> None:
+    """Streamed and whole, by both of the SDK's interfaces; one block is open at a time."""
     deltas, finish, expected, reason = CASES[name]
     upstream.always(said(*deltas, finish=finish))
     for ask in (streamed, whole):
         check(await ask(claude.messages), expected, reason)
         check(await ask(claude.beta.messages), expected, reason)
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_one_block_is_open_at_a_time(
-    name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
-) -> None:
-    deltas, finish, expected, _ = CASES[name]
-    upstream.will(said(*deltas, finish=finish))
     running = await claude.messages.create(**ASKED, tools=TOOLS, stream=True)
     events = [event.model_dump() async for event in running]
     for event in events:

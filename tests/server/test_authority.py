@@ -6,7 +6,6 @@ import asyncio
 import socket
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn
 
@@ -26,17 +25,13 @@ LOCAL_AND_CLOUD = {
         "fast": {"model": "mlx-fast"},
         "whisper": {"model": "mlx-whisper"},
         "premium": {"model": "gpt", "local": False},
+        "here": {"model": "both"},
+        "there": {"model": "both", "local": False},
     }
 }
 NO_CLOUD = {**LOCAL_AND_CLOUD, "reliability.escalation.cloud": False}
 OFF = {"X-MLX-Stack-Cloud": "off"}
-ADMINISTRATION = [
-    ("POST", "/v1/mcp/server"),
-    ("POST", "/v1/config/update"),
-    ("GET", "/v1/responses/resp_1"),
-    ("POST", "/v1/files"),
-    ("POST", "/v1/engines/fast/chat/completions"),
-]
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
@@ -45,35 +40,21 @@ def our_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("keys", [KEYS, {}], ids=["api_keys", "loopback without keys"])
-@pytest.mark.parametrize(("method", "path"), ADMINISTRATION)
 async def test_our_key_opens_no_administration(
-    method: str, path: str, keys: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+    keys: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    """Which paths it opens: tests/engine/test_passthrough_paths.py."""
     proxy = await start_proxy(keys)
     upstream.always(OK)
     headers = CLIENT if keys else {}
-    content = b"{}" if method == "POST" else None
-    response = await proxy.client.request(method, path, headers=headers, content=content)
-    error = checked_error(response, 404, "invalid_request_error")
-    assert "server.passthrough_paths" in error["message"]
+    for method, path in (("POST", "config/update"), ("GET", "responses/resp_1"), ("POST", "files")):
+        response = await proxy.client.request(method, f"/v1/{path}", headers=headers, content=b"{}")
+        error = checked_error(response, 404, "invalid_request_error")
+        assert "server.passthrough_paths" in error["message"]
     assert upstream.calls == []
-
-
-async def test_what_serves_models_passes_with_our_key(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(KEYS)
-    upstream.always(OK)
-    upstream.models = ("fast", "standard", "m")
-    paths = ("embeddings", "completions", "responses", "messages", "messages/count_tokens",
-             "audio/speech", "images/generations", "rerank", "moderations")  # fmt: skip
-    for path in paths:
-        said = await proxy.client.post(f"/v1/{path}", json={"model": "m"}, headers=CLIENT)
-        assert said.status_code == 200, path
-    assert [call.target for call in upstream.calls] == [f"/v1/{path}" for path in paths]
-    assert {call.header("authorization") for call in upstream.calls} == {"Bearer sk-master"}
-    assert (await proxy.client.get("/v1/models", headers=CLIENT)).status_code == 200
-    assert (await proxy.client.get("/v1/models/fast", headers=CLIENT)).status_code == 200
+    response = await proxy.client.post("/v1/embeddings", json={"model": "m"}, headers=headers)
+    assert response.status_code == 200
+    assert [call.header("authorization") for call in upstream.calls] == ["Bearer sk-master"]
 
 
 async def test_the_operator_may_open_more(
@@ -89,20 +70,17 @@ async def test_the_operator_may_open_more(
     checked_error(response, 404, "invalid_request_error")
 
 
-@pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-litellm-api-key",
-                                    "x-goog-api-key", "api-key"])  # fmt: skip
 async def test_with_a_clients_own_key_litellm_decides(
-    header: str, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    proxy = await start_proxy()
     upstream.always(OK)
-    response = await proxy.client.post(
-        "/v1/batches?x=1", json={"timeout": 9}, headers={header: "k"}
-    )
-    assert response.status_code == 200
-    (call,) = upstream.calls
-    assert (call.target, call.json()) == ("/v1/batches?x=1", {"timeout": 9})
-    assert "sk-master" not in str(call.headers)
+    for header in ("authorization", "x-api-key", "x-litellm-api-key", "x-goog-api-key", "api-key"):
+        own = {header: "k"}
+        response = await proxy.client.post("/v1/batches?x=1", json={"timeout": 9}, headers=own)
+        assert response.status_code == 200
+        call = upstream.calls[-1]
+        assert (call.target, call.json()) == ("/v1/batches?x=1", {"timeout": 9})
+        assert "sk-master" not in str(call.headers)
 
 
 async def test_with_our_key_what_steers_litellm_is_taken_out(
@@ -129,14 +107,14 @@ async def test_with_our_key_what_steers_litellm_is_taken_out(
     assert b"whisper" in body and bytes(range(256)) in body
 
 
-@pytest.mark.parametrize("body", [b"model=m", b"\x1f\x8b\x08\x00", b"[]"])
 async def test_with_our_key_a_body_is_read_or_refused(
-    body: bytes, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    """As tests/engine/test_passthrough_body.py has it."""
     proxy = await start_proxy(KEYS)
-    headers = {**CLIENT, "content-type": "application/json"}
-    response = await proxy.client.post("/v1/embeddings", content=body, headers=headers)
-    checked_error(response, 400, "invalid_request_error")
+    for body in (b"model=m", b"\x1f\x8b\x08\x00"):
+        response = await proxy.client.post("/v1/embeddings", content=body, headers=CLIENT | JSON)
+        checked_error(response, 400, "invalid_request_error")
     assert upstream.calls == []
 
 
@@ -162,84 +140,72 @@ async def test_without_the_cloud_only_a_local_tiers_model_passes(
     assert (await proxy.client.post("/v1/embeddings", json=asked, headers=headers)).is_success
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("/v1/embeddings", b'{"model": "mlx-fast", "model": "gpt"}'),
-        ("/v1/embeddings?model=gpt", b'{"model": "gpt"}'),
-        ("/v1/engines/gpt/embeddings", b'{"model": "mlx-fast"}'),
-        ("/v1/batches", b'{"model": "mlx-fast", "input_file_id": "f"}'),
-        ("/v1/embeddings/", b'{"model": "mlx-fast"}'),
-    ],
-)
+@pytest.fixture
+async def local_only(upstream: ScriptedServer, start_proxy: StartProxy) -> RunningProxy:
+    upstream.always(OK)
+    return await start_proxy(NO_CLOUD)
+
+
 async def test_no_way_of_naming_it_gets_past(
-    path: str, content: bytes, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, local_only: RunningProxy
 ) -> None:
-    proxy = await start_proxy(NO_CLOUD)
-    headers = {**CLIENT, "content-type": "application/json"}  # a key of its own
-    response = await proxy.client.post(path, content=content, headers=headers)
-    checked_error(response, 403, "invalid_request_error")
+    """With a key of its own, too."""
+    for path, content in (
+        ("embeddings", b'{"model": "mlx-fast", "model": "gpt"}'),
+        ("embeddings?model=gpt", b'{"model": "gpt"}'),
+        ("engines/gpt/embeddings", b'{"model": "mlx-fast"}'),
+        ("batches", b'{"model": "mlx-fast", "input_file_id": "f"}'),
+        ("embeddings/", b'{"model": "mlx-fast"}'),
+        ("embeddings", b'{"model": "both"}'),  # a tier of the cloud has it, too
+    ):
+        response = await local_only.client.post(
+            f"/v1/{path}", content=content, headers=CLIENT | JSON
+        )
+        checked_error(response, 403, "invalid_request_error")
     assert upstream.calls == []
 
 
 async def test_without_the_cloud_nothing_leads_litellm_there(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, local_only: RunningProxy
 ) -> None:
-    proxy = await start_proxy(NO_CLOUD)
-    upstream.always(OK)
     asked = {"model": "mlx-fast", "input": "x", "fallbacks": ["gpt"]}
-    await proxy.client.post("/v1/embeddings?model=gpt", json=asked, headers=CLIENT)
+    await local_only.client.post("/v1/embeddings?model=gpt", json=asked, headers=CLIENT)
     (call,) = upstream.calls
     assert (call.target, call.json()) == ("/v1/embeddings", {"model": "mlx-fast", "input": "x"})
 
 
-async def test_a_forms_model_is_read(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(NO_CLOUD)
-    upstream.always(OK)
-
-    async def transcribe(**form: Any) -> httpx.Response:
-        files = {"file": ("a.wav", b"\x00\x01", "audio/wav")}
-        return await proxy.client.post("/v1/audio/transcriptions", data=form, files=files)
-
-    assert (await transcribe(model="mlx-whisper")).is_success
+async def test_a_forms_model_is_read(upstream: ScriptedServer, local_only: RunningProxy) -> None:
+    url, files = "/v1/audio/transcriptions", {"file": ("a.wav", b"\x00\x01", "audio/wav")}
+    good = await local_only.client.post(url, data={"model": "mlx-whisper"}, files=files)
+    assert good.is_success
     for form in ({"model": "gpt"}, {}, {"model": ["mlx-whisper", "gpt"]}):
-        checked_error(await transcribe(**form), 403, "invalid_request_error")
+        response = await local_only.client.post(url, data=form, files=files)
+        checked_error(response, 403, "invalid_request_error")
     assert len(upstream.calls) == 1
-
-
-async def test_a_model_that_a_cloud_tier_has_too_is_not_local(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    tiers = {"fast": {"model": "m"}, "premium": {"model": "m", "local": False}}
-    proxy = await start_proxy({"tiers": tiers, "reliability.escalation.cloud": False})
-    response = await proxy.client.post("/v1/embeddings", json={"model": "m"})
-    checked_error(response, 403, "invalid_request_error")
 
 
 # Budgets
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/v1/batches"),
-        ("POST", "/v1/vector_stores/vs_1/search"),
-        ("PUT", "/v1/embeddings"),
-        ("POST", "/v1/anything/count_tokens"),
-        ("POST", "/v1/cancel"),
-    ],
-)
 async def test_a_hard_stop_holds_on_every_path(
-    method: str, path: str, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=5))
     upstream.will(text_stream())
     await ask(proxy, CLIENT, max_tokens=1)
     upstream.always(OK)
-    asked = len(upstream.calls)
-    response = await proxy.client.request(method, path, json={"model": "m"}, headers=CLIENT)
-    checked_error(response, 429, "budget_exceeded")
-    assert len(upstream.calls) == asked
+    for method, path in (
+        ("POST", "batches"),
+        ("POST", "vector_stores/vs_1/search"),
+        ("PUT", "embeddings"),
+        ("POST", "anything/count_tokens"),
+        ("POST", "cancel"),
+    ):
+        response = await proxy.client.request(
+            method, f"/v1/{path}", json={"model": "m"}, headers=CLIENT
+        )
+        checked_error(response, 429, "budget_exceeded")
+    assert len(upstream.calls) == 1
     assert (await proxy.client.get("/v1/batches", headers=CLIENT)).is_success
 
 
@@ -262,15 +228,10 @@ async def status_of(port: int, path: str, offer: str) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.parametrize(
-    ("path", "offer"),
-    [*((path, "websocket") for path in PATHS), ("/x", "WebSocket"), ("/x", "h2c, websocket")],
-)
-async def test_a_websocket_is_refused(
-    path: str, offer: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(OK)
-    assert await status_of(proxy.port, path, offer) == 400
+async def test_a_websocket_is_refused(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    for path in PATHS:
+        for offer in ("websocket", "WebSocket", "h2c, websocket"):
+            assert await status_of(proxy.port, path, offer) == 400
     assert upstream.calls == []
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.server.asking import ask, checked_error
+from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.climbing import asked, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, BUDGET, NO_LOOPS, OTHER, USED, events_of, hard
@@ -22,7 +21,6 @@ from tests.support.replies import (
     data,
     text_stream,
 )
-from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait, WhenWhole
 
 
@@ -48,48 +46,68 @@ async def test_warn_and_continue_says_it_and_goes_on(
     assert await events_of(proxy, "budget_exceeded") == [{**scopes, "threshold": 1.0}]
 
 
-async def test_hard_stop_goes_past_a_tier_whose_budget_is_used_up(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limits = rules("hard_stop", fast={"per_hour": USED}, standard={"per_session": USED})
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy, AGENT)
-    second = await ask(proxy, AGENT)
-    assert second.headers["x-mlx-stack-tier"] == "standard"
-    assert second.headers["x-mlx-stack-escalated-from"] == "fast"
-    assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
-    third = await ask(proxy, AGENT)
-    assert third.headers["x-mlx-stack-tier"] == "longctx"
+STAYS = {**AGENT, "X-MLX-Stack-Escalation": "off"}
+NAMED = {**AGENT, "X-MLX-Stack-Tier": "standard"}
+DOWN = {f"{BUDGET}.downgrade_tier": "fast"}
+ONCE = {"per_hour": USED}
+# Who asks which model, and the tier that answers; None: the request is refused.
+Story = list[tuple[dict[str, str], str, str | None]]
+STORIES: dict[str, tuple[dict[str, Any], Story]] = {
     # The hour of `fast` is everybody's, the session's tokens on `standard` are one agent's.
-    assert (await ask(proxy, OTHER)).headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["fast", "standard", "longctx", "standard"]
+    "hard_stop goes past a tier whose budget is used up": (
+        rules("hard_stop", fast=ONCE, standard={"per_session": USED}),
+        [
+            (AGENT, "fast", "fast"),
+            (AGENT, "fast", "standard"),
+            (AGENT, "fast", "longctx"),
+            (OTHER, "fast", "standard"),
+        ],
+    ),
+    "hard_stop refuses where no other tier may take it": (
+        rules("hard_stop", fast=ONCE, longctx=ONCE),
+        [
+            (AGENT, "longctx", "longctx"),
+            (AGENT, "longctx", None),
+            (AGENT, "fast", "fast"),
+            (STAYS, "fast", None),
+            (AGENT, "fast", "standard"),
+        ],
+    ),
+    "escalate goes up as long as there is budget, then down, and refuses nobody": (
+        {**rules("escalate", standard=ONCE, longctx=ONCE), **DOWN},
+        [
+            (AGENT, "standard", "standard"),
+            (AGENT, "standard", "longctx"),
+            (AGENT, "standard", "fast"),
+            (NAMED, "standard", "standard"),
+        ],
+    ),
+}
 
 
-async def test_hard_stop_refuses_where_no_other_tier_may_take_it(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    limits = rules("hard_stop", fast={"per_hour": USED}, longctx={"per_hour": USED})
+@pytest.mark.parametrize("name", STORIES)
+async def test_who_answers(name: str, upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    limits, story = STORIES[name]
     proxy = await three_tiers(upstream, start_proxy, limits)
     upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy, AGENT, model="longctx")
-    error = checked_error(await ask(proxy, AGENT, model="longctx"), 429, "budget_exceeded")
-    assert (error["scope"], error["used"], error["limit"]) == ("tier", USED, USED)
-    assert 0 < error["retry_after"] <= 3600
-    await ask(proxy, AGENT)
-    stays = {**AGENT, "X-MLX-Stack-Escalation": "off"}
-    checked_error(await ask(proxy, stays), 429, "budget_exceeded")
-    assert (await ask(proxy, AGENT)).headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["longctx", "fast", "standard"]
+    for headers, model, tier in story:
+        response = await ask(proxy, headers, model=model)
+        if tier is None:
+            error = checked_error(response, 429, "budget_exceeded")
+            assert (error["scope"], error["used"], error["limit"]) == ("tier", USED, USED)
+            assert 0 < error["retry_after"] <= 3600
+            continue
+        assert response.headers["x-mlx-stack-tier"] == tier
+        reason = response.headers.get("x-mlx-stack-escalation-reason")
+        assert reason == (None if tier == model else "budget_exceeded")
+    assert asked(upstream) == [tier for *_, tier in story if tier]
 
 
 async def test_who_waits_in_vain_for_others_goes_on_to_the_next_tier(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     limits = {**rules("hard_stop", fast={"per_hour": 100}), f"{BUDGET}.max_output_tokens": 90}
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    settings = proxy.services.settings.tiers["fast"]
-    object.__setattr__(settings, "queue_timeout", 0.05)
+    proxy = await three_tiers(upstream, start_proxy, {**limits, "tiers.fast.queue_timeout": 0.05})
     go_on = asyncio.Event()
     upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Hello"))
     first = asyncio.create_task(ask(proxy, AGENT))
@@ -99,23 +117,6 @@ async def test_who_waits_in_vain_for_others_goes_on_to_the_next_tier(
     assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
     go_on.set()
     assert (await first).headers["x-mlx-stack-tier"] == "fast"
-
-
-async def test_escalate_refuses_nobody(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    limits = {
-        **rules("escalate", standard={"per_hour": USED}, longctx={"per_hour": USED}),
-        f"{BUDGET}.downgrade_tier": "fast",
-    }
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.always(lambda _: text_stream("Hello"))
-    tiers = []
-    for _ in range(3):
-        response = await ask(proxy, AGENT, model="standard")
-        tiers.append(response.headers["x-mlx-stack-tier"])
-    assert tiers == ["standard", "longctx", "fast"], "up as long as there is budget, then down"
-    assert response.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
-    named = await ask(proxy, {**AGENT, "X-MLX-Stack-Tier": "standard"})
-    assert named.headers["x-mlx-stack-tier"] == "standard"
 
 
 # Many at once under hard_stop: together they overshoot by less than one reply
@@ -143,41 +144,26 @@ def used_by(calls: list[Call]) -> list[int]:
 
 
 HEX = "c0ffee" * 400
-Asked = Callable[[RunningProxy, str, dict[str, str]], Awaitable[httpx.Response]]
-
-
-async def chat(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
-    return await ask(proxy, headers, messages=[{"role": "user", "content": text}], max_tokens=50)
-
-
-async def in_chunks(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
-    async def parts() -> AsyncIterator[bytes]:
-        yield json.dumps({"prompt": text, "max_tokens": 50}).encode()
-
-    kind = {"content-type": "application/json"}
-    return await proxy.client.post("/v1/completions", content=parts(), headers=headers | kind)
-
-
-async def at_length(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
-    """More than the proxy's own limit, which holds for chat completions only."""
-    asked = {"prompt": text, "max_tokens": 4000}
-    return await proxy.client.post("/v1/completions", json=asked, headers=headers)
-
-
-async def several(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
-    asked = {"prompt": [text] * 5, "max_tokens": 50}
-    return await proxy.client.post("/v1/completions", json=asked, headers=headers)
+COMPLETIONS = "/v1/completions"
 
 
 @pytest.mark.parametrize(
-    ("prompt", "asks"),
+    ("path", "text", "copies", "most"),
     [
-        *((HEX, asks) for asks in (chat, in_chunks, several)),
-        *(("Hi", asks) for asks in (chat, at_length)),
+        (CHAT, HEX, 1, 50),
+        (CHAT, "Hi", 1, 50),
+        (COMPLETIONS, HEX, 5, 50),
+        (COMPLETIONS, "Hi", 1, 4000),  # the proxy's own limit holds for chat completions only
     ],
 )
 async def test_fifty_at_once_overshoot_by_less_than_one_reply(
-    prompt: str, asks: Asked, upstream: ScriptedServer, start_proxy: StartProxy
+    path: str,
+    text: str,
+    copies: int,
+    most: int,
+    *,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
 ) -> None:
     """However much more upstream counts than an estimate from the prompt's bytes."""
     limit = 30_000
@@ -191,10 +177,19 @@ async def test_fifty_at_once_overshoot_by_less_than_one_reply(
     upstream.otherwise = COUNTING
 
     async def agent(number: int) -> list[int]:
+        said = f"{text}{number:02}"
+        messages = [{"role": "user", "content": said}]
+        asked = body(messages=messages) if path == CHAT else {"prompt": [said] * copies}
+        headers = {"X-MLX-Stack-Session": f"agent-{number:04}", "content-type": "application/json"}
+
+        async def parts() -> AsyncIterator[bytes]:
+            """A body whose length no header says."""
+            yield json.dumps({**asked, "max_tokens": most}).encode()
+
         statuses = []
         while 429 not in statuses and len(statuses) < 100:
-            headers = {"X-MLX-Stack-Session": f"agent-{number:04}"}
-            statuses.append((await asks(proxy, f"{prompt}{number:02}", headers)).status_code)
+            response = await proxy.client.post(path, content=parts(), headers=headers)
+            statuses.append(response.status_code)
         return statuses
 
     found = await asyncio.gather(*(agent(number) for number in range(50)))

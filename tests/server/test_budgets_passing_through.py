@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, BUDGET, budget, hard, session_of, waiting
+from tests.server.counting import AGENT, budget, hard, session_of, waiting
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
@@ -43,104 +42,45 @@ async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: St
     assert (await embed(proxy, {"Authorization": "Bearer sk-large"})).status_code == 200
 
 
-async def test_others_are_waited_for(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(hard(per_hour=1000))
-    go_on = asyncio.Event()
-    upstream.will(held(go_on), EMBEDDED)
-    first = asyncio.create_task(embed(proxy, AGENT))
-    await upstream.next_call()
-    second = asyncio.create_task(embed(proxy))
-    done, _ = await asyncio.wait([second], timeout=0.5)
-    assert not done and len(upstream.calls) == 1
-    go_on.set()
-    assert (await first).status_code == (await second).status_code == 200
-
-
-async def test_what_asks_no_model_is_not_held_up(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(hard(per_hour=100_000))
-    go_on = asyncio.Event()
-    upstream.always(lambda call: Reply.sse(Wait(go_on)) if call.method == "GET" else EMBEDDED)
-    downloads = [asyncio.create_task(proxy.client.get("/v1/files")) for _ in range(50)]
-    for _ in downloads:
-        await upstream.next_call()
-    assert (await embed(proxy)).status_code == 200
-    go_on.set()
-    await asyncio.gather(*downloads)
-
-
 async def test_it_is_counted_before_its_end_is_told(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
     upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
     for number in range(1, 6):
-        await embed(proxy, AGENT)
+        await embed(proxy, {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"})
         assert (await session_of(proxy))["used"] == 60 * number
+    assert upstream.calls[0].header("accept-encoding") == "identity", "for its usage is read"
 
 
-async def test_a_reply_is_asked_for_as_it_is_for_its_usage_is_read(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    upstream.will(Reply.json({"usage": USAGE}))
-    await embed(proxy, {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"})
-    assert upstream.calls[0].header("accept-encoding") == "identity"
-    assert (await session_of(proxy))["used"] == 60
-
-
-ANTHROPICS = Reply.sse(
-    data(
-        {
-            "type": "message_start",
-            "message": {
-                "usage": {
-                    "input_tokens": 25,
-                    "cache_creation_input_tokens": 100,
-                    "cache_read_input_tokens": 1000,
-                    "output_tokens": 1,
-                }
-            },
-        }
-    ),
-    data({"type": "content_block_delta", "delta": {"text": "Hello"}}),
-    data({"type": "message_delta", "usage": {"output_tokens": 15}}),
-    data({"type": "message_stop"}),
-)
 WORDS = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
 SPEECH = Reply(200, (("content-type", "audio/mpeg"),), (b"\xff" * 9000,))
-CACHED = {f"{BUDGET}.count_cached_prompt": True}
 MANY = Reply.json({"data": [], "usage": {"prompt_tokens": 40_000, "total_tokens": 40_000}})
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "reply", "changes", "least", "most"),
+    ("path", "asked", "reply", "least", "most"),
     [
-        ("messages", {"model": CLOUD, "messages": []}, ANTHROPICS, {}, 140, 140),
-        ("messages", {"model": CLOUD, "messages": []}, ANTHROPICS, CACHED, 1140, 1140),
         # Without a usage it is estimated.
-        ("completions", {"prompt": "x" * 350, "stream": True}, Reply.sse(*WORDS), {}, 140, 152),
+        ("completions", {"prompt": "x" * 350, "stream": True}, Reply.sse(*WORDS), 140, 152),
         # Many prompts in one request may fill several windows.
-        ("embeddings", {"input": ["a " * 20_000] * 2}, MANY, {}, 40_000, 40_000),
+        ("embeddings", {"input": ["a " * 20_000] * 2}, MANY, 40_000, 40_000),
         # What no model writes counts nothing.
-        ("audio/speech", {"input": "Hi"}, SPEECH, {}, 0, 0),
-        ("completions", {"input": "Hi"}, Reply.json({"error": {"message": "no"}}, 500), {}, 0, 0),
+        ("audio/speech", {"input": "Hi"}, SPEECH, 0, 0),
+        ("completions", {"input": "Hi"}, Reply.json({"error": {"message": "no"}}, 500), 0, 0),
     ],
 )
 async def test_what_a_request_has_used(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    *,
     path: str,
     asked: Any,
     reply: Reply,
-    changes: Any,
     least: int,
     most: int,
+    *,
+    upstream: ScriptedServer,
+    proxy: RunningProxy,
 ) -> None:
-    proxy = await start_proxy(changes)
-    upstream.models = ("fast", CLOUD)
+    """Usage of every spelling: tests/wire/test_usage_tail.py."""
     upstream.will(reply)
     await proxy.client.post(f"/v1/{path}", json=asked, headers=AGENT)
     found = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
@@ -156,16 +96,17 @@ async def test_what_uses_nothing_is_let_through(
     upstream.always(lambda _: EMBEDDED)
     await embed(proxy, AGENT)
     checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
-    shown = await proxy.client.get("/v1/responses/resp_1", headers=AGENT)
-    assert shown.status_code == 200
+    for path in ("responses/resp_1", "files"):
+        assert (await proxy.client.get(f"/v1/{path}", headers=AGENT)).status_code == 200
     for path in ("responses/resp_1/cancel", "messages/count_tokens", "files", "moderations"):
         assert (await proxy.client.post(f"/v1/{path}", json={}, headers=AGENT)).status_code == 200
     assert (await session_of(proxy))["used"] == 60
 
 
+@pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_a_client_that_leaves_while_it_waits_holds_up_nobody(
-    speaks: bool, upstream: ScriptedServer, start_proxy: StartProxy
+async def test_others_are_waited_for_by_those_who_stay(
+    speaks: bool, leaves: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
     go_on = asyncio.Event()
@@ -176,32 +117,14 @@ async def test_a_client_that_leaves_while_it_waits_holds_up_nobody(
     spoken = proxy.client.post("/v1/audio/transcriptions", files=files) if speaks else embed(proxy)
     second = asyncio.create_task(spoken)
     await until(lambda: waiting() == 1)
-    second.cancel()
-    await until(lambda: not waiting())
+    assert len(upstream.calls) == 1
+    if leaves:
+        second.cancel()
+        await until(lambda: not waiting())
     go_on.set()
     assert (await first).status_code == 200
-    assert len(upstream.calls) == 1
-
-
-async def test_whoever_leaves_has_used_what_was_written(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    start = data({"type": "message_start", "message": {"usage": {"input_tokens": 25}}})
-    words = [data({"type": "content_block_delta", "delta": {"text": f"w{n}"}}) for n in range(60)]
-    upstream.will(Reply.sse(start, *words, SILENCE))
-    upstream.models = ("fast", CLOUD)
-    asked = {"model": CLOUD, "messages": [], "stream": True}
-    async with proxy.client.stream("POST", "/v1/messages", json=asked, headers=AGENT) as response:
-        async for line in response.aiter_lines():
-            if "w59" in line:
-                break
-
-    async def counted() -> int:
-        found = await proxy.client.get("/mlx-stack/sessions/agent-one")
-        return int(found.json().get("used", 0))
-
-    assert 25 + 60 <= await until(counted) <= 25 + 62
+    assert leaves or (await second).status_code == 200
+    assert len(upstream.calls) == (1 if leaves else 2)
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(
@@ -223,19 +146,11 @@ async def test_one_name_under_several_keys_is_no_session_yet(
     assert left.startswith(hashes[1])
 
 
-@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis"])
 async def test_its_session_is_among_the_sessions(
-    backend: str,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """An agent that asks for responses alone is found, and reset, by what the events show of it."""
-    redis = request.getfixturevalue("redis") if backend == "redis" else None
-    state = {"backend": backend, "path": str(tmp_path / "state.db")}
-    state |= {"redis_url": redis.url} if redis else {}
-    proxy = await start_proxy({**hard(per_session=60), "state": state})
+    proxy = await start_proxy(hard(per_session=60))
     upstream.always(lambda _: EMBEDDED)
     assert (await embed(proxy, AGENT)).status_code == 200
     checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
@@ -265,16 +180,16 @@ async def test_its_tokens_are_in_the_metrics(
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/completions"])
-@pytest.mark.parametrize("count", [int("9" * 400), -1, "many"])
 async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
-    path: str, count: Any, upstream: ScriptedServer, start_proxy: StartProxy
+    path: str, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    """Which counts: tests/wire/test_usage_tail.py."""
     proxy = await start_proxy(budget(per_hour=10_000, policy="hard_stop"))
-    body = json.dumps({"id": "x", "usage": {"prompt_tokens": count, "completion_tokens": 1}})
-    upstream.always(lambda _: Reply(200, (("content-type", "application/json"),), (body.encode(),)))
-    for _ in range(2):
-        asked = {"prompt": "Hi", "max_tokens": 50}
-        response = await proxy.client.post(path, json=asked, headers=AGENT)
-        assert (response.status_code, response.text) == (200, body)
+    usage = {"prompt_tokens": int("9" * 400), "completion_tokens": 1}
+    reply = Reply.json({"id": "x", "usage": usage})
+    upstream.will(reply)
+    asked = {"prompt": "Hi", "max_tokens": 50}
+    response = await proxy.client.post(path, json=asked, headers=AGENT)
+    assert (response.status_code, response.content) == (200, reply.pieces[0])
     found = await session_of(proxy)
     assert 0 < found["used"] == found["estimated"] < 1000

@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 
 from tests.server.asking import CHAT, body
-from tests.server.counting import USED
+from tests.server.counting import USED, session_of
 from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
+from tests.support.running_proxy import running_proxy
 from tests.support.scripted_server import ScriptedServer
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
@@ -78,7 +79,7 @@ async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
             await running
             finished += agents.finished
             asked += agents.asked
-        await proxy.start()
-        found = await counted_for(proxy, "killed-agent")
-        assert finished * USED <= found["used"] <= asked * USED
-        assert found["used"] % USED == 0
+    async with running_proxy(upstream.url, store) as after:
+        found = await session_of(after, "killed-agent")
+    assert finished * USED <= found["used"] <= asked * USED
+    assert found["used"] % USED == 0

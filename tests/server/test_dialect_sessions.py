@@ -65,16 +65,6 @@ either = pytest.mark.parametrize(("asks", "status"), [(as_claude, 424), (as_code
 
 
 @either
-async def test_a_loop_across_turns_costs_one_try(
-    asks: Ask, status: int, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy(RULES)
-    upstream.always(STUCK)
-    statuses = [(await asks(proxy, ["no such file"] * n)).status_code for n in range(4)]
-    assert statuses == [200, 200, 200, status]
-
-
-@either
 @pytest.mark.parametrize("streams", [True, False])
 async def test_the_same_request_again_is_a_retry(
     asks: Ask, status: int, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy

@@ -13,17 +13,14 @@ from tests.faults.clients import (
     EVERYONE,
     GOOD,
     HALF,
-    TOOLS,
     Client,
     Outcome,
     ask,
     behind_laps,
     judged,
 )
-from tests.server.climbing import asked, by_model, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.polling import metric_value
-from tests.support.replies import chunk, stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
@@ -153,20 +150,3 @@ async def test_every_tier_fails(
             # That no window is larger is learnt from the first request that was told so.
             ways = (both, ["fast"]) if fault.reason == "context_overflow" else (both,)
             assert list(dict.fromkeys(calls)) in ways, client.name
-
-
-async def test_a_reply_cut_with_nothing_in_it_goes_to_the_next_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """mlx_lm.server shows nothing of a call without an end: the client's limit is what ends it."""
-    nothing = stream([chunk({"role": "assistant", "content": ""}), chunk({}, "length")])
-    upstream.always(by_model(fast=nothing))
-    proxy = await three_tiers(upstream, start_proxy)
-    asking = {"model": "fast", "messages": [{"role": "user", "content": "?"}], "max_tokens": 300}
-    without = await proxy.client.post("/v1/chat/completions", json=asking)
-    assert without.json()["choices"][0]["finish_reason"] == "length"
-    offered = await proxy.client.post("/v1/chat/completions", json={**asking, "tools": TOOLS})
-    assert offered.headers["x-mlx-stack-tier"] == "standard"
-    assert offered.headers["x-mlx-stack-escalation-reason"] == "output_truncated"
-    assert offered.json()["choices"][0]["message"]["tool_calls"]
-    assert asked(upstream) == ["fast", "fast", "standard"]

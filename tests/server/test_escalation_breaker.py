@@ -1,45 +1,39 @@
-"""A tier whose server fails again and again is taken out, probed, and comes back."""
+"""A tier whose server fails again and again is taken out, probed, and comes back.
+
+When a server that was gone is back: tests/escalation/test_recovery.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from mlx_stack_proxy.engine import timers
+from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.state.store import EventQuery
-from tests.faults.catalogue import BAD_CALL, EMPTY
-from tests.faults.clients import TOOLS
-from tests.server.asking import ask, checked_error
+from tests.server.asking import ask
 from tests.server.climbing import DEAD, asked, by_model, three_tiers
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import is_degraded, metric_value, until_metric
 from tests.support.clock import Clock
-from tests.support.replies import litellm_error
-from tests.support.running_proxy import RunningProxy
+from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 FAILURES, COOLDOWN = 5, 30.0
 
 
 @pytest.fixture
 async def proxy(upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock) -> RunningProxy:
-    return await with_breaker(upstream, start_proxy, clock)
-
-
-async def with_breaker(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    clock: Clock,
-    changes: dict[str, Any] | None = None,
-) -> RunningProxy:
     rules = {"failures": FAILURES, "cooldown_seconds": COOLDOWN}
     return await three_tiers(
-        upstream, start_proxy, changes, wall_clock=clock, degrade=rules, sticky_seconds=0
+        upstream, start_proxy, wall_clock=clock, degrade=rules, sticky_seconds=0
     )
 
 
@@ -57,18 +51,25 @@ async def events(proxy: RunningProxy, kind: str) -> list[Mapping[str, Any]]:
     return [event for _, event in await proxy.services.store.events(EventQuery(kind=kind))]
 
 
-async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    await degrade(upstream, proxy)
+async def states(proxy: RunningProxy) -> list[str]:
     ready = await proxy.client.get("/ready")
     assert ready.status_code == 200
-    states = {name: tier["state"] for name, tier in ready.json()["tiers"].items()}
-    assert states == {"fast": "degraded", "standard": "ok", "longctx": "ok"}
+    return [tier["state"] for tier in ready.json()["tiers"].values()]
+
+
+async def test_it_is_gone_past_told_of_and_back_after_its_cool_down(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    assert await states(proxy) == ["degraded", "ok", "ok"]
     (degraded,) = await events(proxy, "tier_degraded")
     assert (degraded["tier"], degraded["detail"]) == ("fast", {"seconds": COOLDOWN})
     escalated = await events(proxy, "escalated")
     assert len(escalated) == FAILURES
     assert escalated[0]["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
     assert escalated[0]["request_id"].startswith("req_")
+    upstream.always(by_model())
+    clock.now += COOLDOWN - 1
     response = await ask(proxy)
     assert asked(upstream) == ["standard"], "the next request goes past it"
     assert response.headers["x-mlx-stack-escalated-from"] == "fast"
@@ -80,22 +81,11 @@ async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy)
     name = "mlx_stack_escalations_total"
     assert metric_value(text, name, **moves, reason="server_error") == FAILURES
     assert metric_value(text, name, **moves, reason="tier_degraded") == 1
-
-
-async def test_after_the_cool_down_one_success_brings_it_back(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await degrade(upstream, proxy)
-    upstream.always(by_model())
-    clock.now += COOLDOWN - 1
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
     clock.now += 1
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
     assert not await is_degraded(proxy)
-    (recovered,) = await events(proxy, "tier_recovered")
-    assert recovered["tier"] == "fast"
-    ready = (await proxy.client.get("/ready")).json()
-    assert ready["tiers"]["fast"]["state"] == "ok"
+    assert [event["tier"] for event in await events(proxy, "tier_recovered")] == ["fast"]
+    assert await states(proxy) == ["ok", "ok", "ok"]
 
 
 async def test_a_probe_whose_client_leaves_blocks_nobody(
@@ -109,54 +99,6 @@ async def test_a_probe_whose_client_leaves_blocks_nobody(
     probe.cancel()
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
     upstream.always(by_model())
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
-
-
-@pytest.mark.parametrize(
-    ("reply", "more"),
-    [
-        (BAD_CALL, {"tools": TOOLS}),
-        (EMPTY, {}),
-        (litellm_error(400, "This model's maximum context length is 100 tokens."), {}),
-        (litellm_error(400, "This model does not support tools."), {"tools": TOOLS}),
-        (litellm_error(422, "temperature must be at most 2"), {}),
-    ],
-    ids=["bad call", "empty reply", "overflow", "no tools", "the client's fault"],
-)
-async def test_the_models_quality_and_the_clients_faults_never_degrade_a_tier(
-    reply: Reply, more: dict[str, Any], upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(by_model(fast=reply))
-    for number in range(FAILURES + 1):
-        await ask(proxy, {"X-MLX-Stack-Session": f"session-{number}"}, **more)
-    assert not await is_degraded(proxy)
-
-
-async def test_timeouts_degrade_a_tier_and_waiting_in_our_queue_does_not(
-    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
-) -> None:
-    changes = {"tiers.fast.first_token_timeout": 0.2, "tiers.fast.max_concurrency": 1}
-    proxy = await with_breaker(upstream, start_proxy, clock, changes)
-    upstream.always(by_model(fast=Reply.sse(SILENCE)))
-    answers = await asyncio.gather(
-        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(FAILURES - 1))
-    )
-    assert {one.headers["x-mlx-stack-escalation-reason"] for one in answers} == {"timeout"}
-    assert not await is_degraded(proxy)
-    await ask(proxy)
-    assert await is_degraded(proxy)
-
-
-async def test_litellm_itself_being_gone_degrades_no_tier(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    """All tiers are behind it: when it is back, they are, too."""
-    upstream.always(by_model())
-    await ask(proxy)
-    await upstream.stop()
-    for _ in range(FAILURES + 1):
-        checked_error(await ask(proxy), 503, "upstream_unavailable")
-    await upstream.listen()
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
 
 
@@ -189,50 +131,105 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
 # What changes while a request waits: the tier's state, the time that is left
 
 FAILS = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-ONE_PLACE = {"tiers.fast.max_concurrency": 1}
-
-
-async def ask_behind(
-    proxy: RunningProxy, upstream: ScriptedServer, waiting: int, **headers: str
-) -> list[asyncio.Task[httpx.Response]]:
-    """One request that runs on `fast`, and others that wait for its place."""
-    tasks = [asyncio.create_task(ask(proxy, session(0)))]
-    await upstream.next_call()
-    for number in range(1, waiting + 1):
-        tasks.append(asyncio.create_task(ask(proxy, {**session(number), **headers})))
-        await until_metric(proxy, "mlx_stack_queue_depth", number, tier="fast")
-    return tasks
 
 
 async def test_who_waits_for_a_tier_that_fails_goes_to_the_next(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy, ONE_PLACE, degrade={"failures": 1})
+    one_place = {"tiers.fast.max_concurrency": 1}
+    proxy = await three_tiers(upstream, start_proxy, one_place, degrade={"failures": 1})
     gate = asyncio.Event()
-    late = Reply.raw(Wait(gate), FAILS)
-    upstream.always(by_model(fast=late))
-    tasks = await ask_behind(proxy, upstream, waiting=3)
+    upstream.always(by_model(fast=Reply.raw(Wait(gate), FAILS)))
+    running = asyncio.create_task(ask(proxy, session(0)))
+    await upstream.next_call()
+    waiting = [asyncio.create_task(ask(proxy, session(number))) for number in (1, 2, 3)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 3, tier="fast")
     gate.set()
-    first, *others = await asyncio.gather(*tasks)
-    assert first.headers["x-mlx-stack-escalation-reason"] == "server_error"
-    assert asked(upstream).count("fast") == 1, "nobody else has to find out"
-    for other in others:
+    assert (await running).headers["x-mlx-stack-escalation-reason"] == "server_error"
+    for other in await asyncio.gather(*waiting):
         assert other.headers["x-mlx-stack-tier"] == "standard"
         assert other.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
         assert other.headers["x-mlx-stack-attempts"] == "1"
+    assert asked(upstream).count("fast") == 1, "nobody else has to find out"
 
 
 async def test_a_probe_is_claimed_when_its_call_begins(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
 ) -> None:
     """Of requests that arrive in the same moment, when the tier may be tried again, one tries."""
-    clock = Clock()
-    proxy = await with_breaker(upstream, start_proxy, clock)
     await degrade(upstream, proxy)
-    clock.now += 30
+    clock.now += COOLDOWN
     answers = await asyncio.gather(*(ask(proxy, session(number)) for number in range(8)))
     assert asked(upstream).count("fast") == 1
     assert {answer.headers["x-mlx-stack-tier"] for answer in answers} == {"standard"}
     upstream.always(by_model())
     clock.now += 60  # doubled, and by that one probe only
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+# A degraded tier whose server was gone and answers again need not cool down
+
+ONE_FAILURE = {"failures": 1}
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedServer]:
+    """The server of `fast`, which is asked often."""
+    monkeypatch.setattr(recovery, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(recovery, "HEALTH_SECONDS", 0.3)
+    async with ScriptedServer() as one:
+        yield one
+
+
+async def goes(server: ScriptedServer, upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """The server of `fast` is gone, and a call on it fails."""
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    assert await is_degraded(proxy)
+
+
+def is_probed_next(proxy: RunningProxy) -> bool:
+    return "fast" not in proxy.services.tier_states.view().passed_over
+
+
+async def test_it_is_probed_as_soon_as_its_server_is_back(
+    upstream: ScriptedServer,
+    server: ScriptedServer,
+    start_proxy: StartProxy,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    changes = {"tiers.fast.health_url": f"{server.url}/health"}
+    proxy = await three_tiers(upstream, start_proxy, changes, degrade=ONE_FAILURE, sticky_seconds=0)
+    await goes(server, upstream, proxy)
+    assert (await ask(proxy)).headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+    upstream.always(by_model())
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    assert await is_degraded(proxy), "a call on it decides"
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "tier_answers_again" in one]
+    assert "request_id" not in line, "that is no request"
+
+
+async def test_what_was_degraded_before_a_restart_is_watched(
+    upstream: ScriptedServer, server: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
+    changes = {"tiers.fast.health_url": f"{server.url}/health", **kept}
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(given: dict[str, object]) -> RunningProxy:
+            return await stack.enter_async_context(running_proxy(upstream.url, given))
+
+        first = await three_tiers(upstream, start, changes, degrade=ONE_FAILURE)
+        await goes(server, upstream, first)
+    proxy = await three_tiers(upstream, start_proxy, changes, degrade=ONE_FAILURE)
+    assert proxy.services.recovery.watched == {"fast"}
+    assert not is_probed_next(proxy)
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    await proxy.services.journal.written()
+    known = await proxy.services.store.breakers()
+    assert known["fast"].degraded_until <= proxy.services.wall_clock(), "other workers know it, too"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,23 +18,9 @@ from tests.support.clock import Clock
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import (
-    Call,
     Reply,
     ScriptedServer,
 )
-
-
-async def test_escalation_off_stays_on_its_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=1)
-    upstream.always(by_model(fast=DEAD))
-    response = await ask(proxy, {"X-MLX-Stack-Escalation": "off"})
-    error = checked_error(response, 502, "all_tiers_failed")
-    assert [attempt["tier"] for attempt in error["attempts"]] == ["fast", "fast"]
-    assert asked(upstream) == ["fast", "fast"], "retries are no escalation"
-    assert response.headers["x-mlx-stack-retries"] == "1"
-    assert "x-mlx-stack-escalated-from" not in response.headers
 
 
 async def test_the_first_escalation_is_the_one_that_is_told(
@@ -52,26 +37,36 @@ async def test_the_first_escalation_is_the_one_that_is_told(
     assert headers["x-mlx-stack-attempts"] == "5"
 
 
-async def test_a_tier_that_says_it_cannot_do_tools_is_gone_past_from_then_on(
-    upstream: ScriptedServer, start_proxy: StartProxy
+LONG = [{"role": "user", "content": "The quokka sat. " * 500}]
+
+
+@pytest.mark.parametrize(
+    ("error", "asking", "reason"),
+    [
+        ("This model does not support tools.", {"tools": TOOLS}, "server_error"),
+        ("context_length_exceeded", {"messages": LONG}, "context_overflow"),
+    ],
+    ids=["no tools", "a window that the error does not name"],
+)
+async def test_what_an_error_teaches_holds_for_such_requests_from_then_on(
+    error: str,
+    asking: dict[str, Any],
+    reason: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
 ) -> None:
     proxy = await three_tiers(upstream, start_proxy, sticky_seconds=0)
-    upstream.always(by_model(fast=litellm_error(400, "This model does not support tools.")))
-    first = await ask(proxy, tools=TOOLS)
+    upstream.always(by_model(fast=litellm_error(400, error)))
+    first = await ask(proxy, **asking)
     assert first.headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["fast", "standard"]
-    await ask(proxy, tools=TOOLS)
-    assert asked(upstream)[2:] == ["standard"], "learnt"
+    assert first.headers["x-mlx-stack-escalation-reason"] == reason
     upstream.always(by_model())
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast", "without tools it can"
+    await ask(proxy, **asking)
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast", "another request it can answer"
+    assert asked(upstream) == ["fast", "standard", "standard", "fast"]
 
 
 # What the model was told before a server failed, it is told again; what is kept of the end
-
-
-def in_turn(*replies: Reply) -> Callable[[Call], Reply]:
-    left = list(replies)
-    return lambda _: left.pop(0)
 
 
 async def test_a_correction_outlives_a_failure_of_the_server(
@@ -79,7 +74,7 @@ async def test_a_correction_outlives_a_failure_of_the_server(
 ) -> None:
     changes = {"reliability.tool_validation.max_retries": 2}
     proxy = await three_tiers(upstream, start_proxy, changes, retries=1)
-    upstream.always(in_turn(BAD_CALL, DEAD, good(True)))
+    upstream.will(BAD_CALL, DEAD, good(True))
     response = await ask(proxy, tools=TOOLS)
     assert response.json()["choices"][0]["finish_reason"] == "tool_calls"
     first, second, third = upstream.calls
@@ -87,60 +82,29 @@ async def test_a_correction_outlives_a_failure_of_the_server(
     assert third.json() == second.json(), "the very request that the server did not answer"
 
 
-# The event of the end
-
-
-async def exhausted(proxy: RunningProxy) -> list[Any]:
-    return [event for _, event in await proxy.services.store.events(EventQuery(kind="exhausted"))]
-
-
-async def test_an_exchange_that_no_tier_answers_is_kept(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(DEAD)
-    response = await ask(proxy)
-    error = checked_error(response, 502, "all_tiers_failed")
-    (event,) = await exhausted(proxy)
-    assert event["request_id"] == response.headers["x-mlx-stack-request-id"]
-    assert event["tier"] == "longctx"
-    assert event["detail"] == {
-        "type": "all_tiers_failed",
-        "status": 502,
-        "attempts": error["attempts"],
-    }
+OVER_422 = litellm_error(422, "temperature must be at most 2")
 
 
 @pytest.mark.parametrize(
-    ("reply", "status"),
-    [(good(False), 200), (litellm_error(422, "temperature must be at most 2"), 422)],
-    ids=["a good reply", "the client's own fault"],
+    ("reply", "status", "kept"),
+    [(DEAD, 502, True), (good(False), 200, False), (OVER_422, 422, False)],
+    ids=["no tier answers", "a good reply", "the client's own fault"],
 )
-async def test_of_others_there_is_none(
-    reply: Reply, status: int, upstream: ScriptedServer, start_proxy: StartProxy
+async def test_an_exchange_that_no_tier_answers_is_kept(
+    reply: Reply, status: int, kept: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await three_tiers(upstream, start_proxy)
     upstream.always(reply)
-    assert (await ask(proxy)).status_code == status
-    assert await exhausted(proxy) == []
-
-
-# What an error teaches
-
-
-async def test_an_overflow_that_names_no_window_is_learnt_all_the_same(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(by_model(fast=litellm_error(400, "context_length_exceeded")))
-    long = [{"role": "user", "content": "The quokka sat. " * 500}]
-    assert (await ask(proxy, messages=long)).headers["x-mlx-stack-tier"] == "standard"
-    upstream.calls.clear()
-    upstream.always(by_model())
-    response = await ask(proxy, messages=long)
-    assert asked(upstream) == ["standard"]
-    assert response.headers["x-mlx-stack-escalation-reason"] == "context_overflow"
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast", "a shorter one fits"
+    response = await ask(proxy)
+    assert response.status_code == status
+    found = [event for _, event in await proxy.services.store.events(EventQuery(kind="exhausted"))]
+    assert len(found) == kept
+    for event in found:
+        assert event["request_id"] == response.headers["x-mlx-stack-request-id"]
+        assert event["tier"] == "longctx"
+        attempts = response.json()["error"]["attempts"]
+        detail = {"type": "all_tiers_failed", "status": 502, "attempts": attempts}
+        assert event["detail"] == detail
 
 
 # After an escalation a session starts at the tier that worked, for a while
@@ -157,19 +121,6 @@ def turn() -> list[dict[str, str]]:
     return [{"role": "user", "content": f"Where does quokka number {next(_turns)} live?"}]
 
 
-@pytest.fixture
-async def proxy(upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock) -> RunningProxy:
-    return await three_tiers(upstream, start_proxy, wall_clock=clock, sticky_seconds=300)
-
-
-async def escalate(upstream: ScriptedServer, proxy: RunningProxy, **more: Any) -> None:
-    """One escalation to `standard`; from then on all tiers are well."""
-    upstream.always(by_model(fast=EMPTY))
-    assert await tier_of(proxy, MINE, **more) == "standard"
-    upstream.always(by_model())
-    upstream.calls.clear()
-
-
 async def tier_of(proxy: RunningProxy, headers: dict[str, str], **more: Any) -> str:
     """Where a further turn is answered."""
     response = await ask(proxy, headers, messages=turn(), **more)
@@ -178,41 +129,27 @@ async def tier_of(proxy: RunningProxy, headers: dict[str, str], **more: Any) -> 
     return tier
 
 
-async def test_the_next_turns_start_at_the_tier_that_worked(
-    upstream: ScriptedServer, proxy: RunningProxy
+async def test_after_an_escalation_the_session_starts_at_the_tier_that_worked_for_a_while(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
 ) -> None:
-    await escalate(upstream, proxy)
+    rules: Any = {"sticky_seconds": 300, "aliases": {"gpt-4o-mini": "fast"}}
+    proxy = await three_tiers(upstream, start_proxy, wall_clock=clock, **rules)
+    upstream.always(by_model(fast=EMPTY))
+    assert await tier_of(proxy, MINE) == "standard"
+    upstream.always(by_model())
+    upstream.calls.clear()
     response = await ask(proxy, MINE, messages=turn())
     assert asked(upstream) == ["standard"], "the turn does not pay for the weak tier again"
     assert "x-mlx-stack-escalated-from" not in response.headers, "nothing was escalated in it"
     assert await tier_of(proxy, OTHER) == "fast", "another session is not concerned"
     assert await tier_of(proxy, MINE, model="longctx") == "longctx"
-
-
-async def test_it_ends_and_use_does_not_renew_it(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await escalate(upstream, proxy)
+    assert await tier_of(proxy, MINE, model="gpt-4o-mini") == "fast", "nor another model's name"
     for _ in range(3):
         clock.now += 99
         assert await tier_of(proxy, MINE) == "standard"
     clock.now += 3
-    assert await tier_of(proxy, MINE) == "fast"
-
-
-async def test_it_is_kept_by_the_requested_model(
-    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
-) -> None:
-    proxy = await three_tiers(
-        upstream, start_proxy, wall_clock=clock, aliases={"gpt-4o-mini": "fast"}
-    )
-    await escalate(upstream, proxy)
-    assert await tier_of(proxy, MINE, model="gpt-4o-mini") == "fast"
-    assert await tier_of(proxy, MINE) == "standard"
-
-
-async def test_what_failed_is_not_stuck_to(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    assert await tier_of(proxy, MINE) == "fast", "use does not renew it"
     upstream.always(DEAD)
     checked_error(await ask(proxy, MINE, messages=turn()), 502, "all_tiers_failed")
     upstream.always(by_model())
-    assert await tier_of(proxy, MINE) == "fast"
+    assert await tier_of(proxy, MINE) == "fast", "what failed is not stuck to"

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -31,68 +30,19 @@ from tests.support.waiting import until
 ROLE, TEXT, _ = (data(one) for one in text_chunks("Some words"))
 TWO_TIERS = {
     "reliability.escalation.chain": ["fast", "standard"],
+    "reliability.escalation.sticky_seconds": 0,
     "reliability.tool_validation.max_retries": 1,
 }
-Case = Callable[[ScriptedServer, RunningProxy], Awaitable[None]]
-
-
 # What upstream says, what is asked, and the status.
 ANSWERS: dict[str, tuple[tuple[Reply, ...], Any, int]] = {
     "whole": ((text_stream("All", " well."),), {}, 200),
-    "streamed": ((text_stream(*["Some more words. "] * 20),), WITH_USAGE, 200),
+    "streamed": ((text_stream(*(f"Word {n}. " for n in range(20))),), WITH_USAGE, 200),
     "a bad call": ((calling(BAD), calling(GOOD)), {"tools": TOOLS}, 200),
     "a loop": ((endless({"content": STUCK}), text_stream("All done.")), {}, 200),
     "a reset": ((Reply.raw(RESET), text_stream("All well.")), {}, 200),
     "broken off": ((Reply.sse(ROLE, TEXT, CLOSE),), {"stream": True}, 200),
     "refused": ((), {"headers": {"x-mlx-stack-tier": "none"}}, 400),
 }
-
-
-def answered(name: str) -> Case:
-    replies, asked, status = ANSWERS[name]
-
-    async def case(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-        upstream.will(*replies)
-        assert (await ask(proxy, **asked)).status_code == status
-        assert not upstream.script
-
-    case.__name__ = name
-    return case
-
-
-async def in_a_session(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    for number in range(3):
-        upstream.will(text_stream(f"Answer {number}."))
-        response = await ask(proxy, {"x-mlx-stack-session": "one"})
-        assert response.status_code == 200
-
-
-async def nobody_there(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    await upstream.stop()
-    assert (await ask(proxy)).status_code == 503
-    await upstream.listen()
-
-
-async def left(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
-    reader, writer = await proxy.raw(post(body(stream=True)))
-    await reader.readuntil(b"Some words")
-    writer.close()
-
-
-async def passed_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(Reply.json({"data": []}))
-    response = await proxy.client.post("/v1/embeddings", json={"model": "fast", "input": "a"})
-    assert response.status_code == 200
-
-
-CASES: list[Case] = [
-    *map(answered, ANSWERS),
-    in_a_session,
-    nobody_there,
-    left,
-    passed_through,
-]
 
 
 def garbage() -> list[str]:
@@ -111,32 +61,63 @@ def garbage() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.replace("_", " "))
-async def test_an_exchange_leaves_no_cycle(
-    case: Case,
+@pytest.fixture
+async def proxy(
     upstream: ScriptedServer,
     start_proxy: StartProxy,
     no_collector: None,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> RunningProxy:
+    """One that has made what is made but once."""
     monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)  # as of one that takes a while
     proxy = await start_proxy(TWO_TIERS)
-    await ask(proxy, {"x-mlx-stack-tier": "none"})  # what is made but once
+    await ask(proxy, {"x-mlx-stack-tier": "none"})
     garbage()
-    await case(upstream, proxy)
+    return proxy
+
+
+async def left_by(proxy: RunningProxy) -> list[str]:
+    """The garbage of the requests that end now."""
     await until(lambda: not proxy.services.life.running)
     for _ in range(5):  # the tasks that were cancelled at its end
         await asyncio.sleep(0)
-    assert garbage() == []
+    return garbage()
+
+
+async def test_an_exchange_leaves_no_cycle(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    for name, (replies, asked, status) in ANSWERS.items():
+        upstream.will(*replies)
+        assert (await ask(proxy, **asked)).status_code == status, name
+        assert not upstream.script
+        assert await left_by(proxy) == [], name
+
+
+async def test_nor_do_a_session_and_what_is_broken_off(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for number in range(3):
+        upstream.will(text_stream(f"Answer {number}."))
+        assert (await ask(proxy, {"x-mlx-stack-session": "one"})).status_code == 200
+    assert await left_by(proxy) == []
+    upstream.will(Reply.json({"data": []}))
+    response = await proxy.client.post("/v1/embeddings", json={"model": "fast", "input": "a"})
+    assert response.status_code == 200
+    assert await left_by(proxy) == [], "passing through"
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    reader, writer = await proxy.raw(post(body(stream=True)))
+    await reader.readuntil(b"Some words")
+    writer.close()
+    assert await left_by(proxy) == [], "its client left"
+    await upstream.stop()
+    assert (await ask(proxy)).status_code == 503
+    assert await left_by(proxy) == [], "nobody is there"
 
 
 class LibraryError(Exception):
     """One that holds itself, as an error does that is kept in its own frame."""
 
 
-async def test_what_others_leave_is_found_before_long(
-    proxy: RunningProxy, no_collector: None
-) -> None:
+async def test_what_others_leave_is_found_before_long(proxy: RunningProxy) -> None:
     cycle = LibraryError()
     cycle.args = (cycle,)
     gone = weakref.ref(cycle)

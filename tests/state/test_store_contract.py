@@ -206,6 +206,13 @@ async def test_a_commit_that_settles(store: Store) -> None:
     assert await commit(store, "a", ONE_TURN, NOW) == {}
 
 
+async def test_a_session_that_only_spends_is_listed_and_has_no_turn(store: Store) -> None:
+    amounts = {session_limit(100): 60, hour_limit(100): 60}
+    await commit(store, "a", Change(), NOW, Settlement("t", amounts))
+    (found,) = await store.sessions(NOW)
+    assert (found.session, found.used, found.turns) == ("a", 60, 0)
+
+
 # Breakers and events
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.build_request import build
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
@@ -167,3 +168,11 @@ def test_a_small_window_does_not_raise_a_small_limit() -> None:
     messages = [{"role": "user", "content": "x" * 9000}]
     whole = exchange(client_request(size=9050, messages=messages, max_tokens=5))
     assert sent(stage(tiers=WINDOW), whole)["max_tokens"] == 5
+
+
+def test_a_limit_is_sent_without_the_stage_too() -> None:
+    """mlx-lm's own limit is 512 tokens."""
+    body = build(exchange(client_request()), from_mapping({})).body
+    assert body["max_tokens"] == 16_384
+    body = build(exchange(client_request(max_completion_tokens=7)), from_mapping({})).body
+    assert (body.get("max_tokens"), body["max_completion_tokens"]) == (None, 7)
