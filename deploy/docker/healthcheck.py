@@ -18,7 +18,7 @@ COMMAND = Path("/proc/1/cmdline")
 def address(command: list[str]) -> str:
     """The URL of a proxy that runs by this command, which may stand behind another."""
     options = command[command.index("serve") :] if "serve" in command else ["serve"]
-    return local_url(serve.given_by(cli.arguments(options)).read())
+    return local_url(serve.settings_origin(cli.arguments(options)).read())
 
 
 def main(command: list[str]) -> str | int:
