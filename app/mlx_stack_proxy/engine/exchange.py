@@ -39,7 +39,7 @@ from .verdicts import (
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 # Verdicts that `model_failure` passes over, for they don't say that the model wrote something
 # wrong: a limit cut the reply, upstream failed, we refused the request, or all was well.
-_NO_MODELS = (OutputTruncated, UpstreamFailed, Rejected, type(None))
+_NOT_THE_MODELS_FAULT = (OutputTruncated, UpstreamFailed, Rejected, type(None))
 
 
 @frozen
@@ -188,7 +188,7 @@ class Exchange:
 
     @property
     def hint_in_tool_result(self) -> bool:
-        """Whether the current tier has refused a user message of ours behind a tool's result."""
+        """Whether hints go into a tool's result, for the tier may refuse a user message of ours."""
         return any(
             isinstance(step, Retry) and step.hint_in_tool_result for step in self._steps_on_tier
         )
@@ -202,7 +202,7 @@ class Exchange:
     def _blamed_outcome(self) -> Outcome | None:
         """The last of :attr:`_earlier_outcomes` in which the model itself did something wrong."""
         for outcome in reversed(self._earlier_outcomes):
-            if not isinstance(outcome.verdict, _NO_MODELS):
+            if not isinstance(outcome.verdict, _NOT_THE_MODELS_FAULT):
                 return outcome
         return None
 

@@ -178,7 +178,7 @@ class Run:
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
         elif exchange.hint_in_tool_result:
-            # With our words in a tool result upstream took the request: it had refused the words.
+            # Upstream took our words in a tool's result: it had refused them in a user message.
             accounts.note_hint_refused(services, exchange)
         if event is not None:
             accounts.record_events(services, exchange, [event])

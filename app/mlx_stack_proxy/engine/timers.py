@@ -40,13 +40,13 @@ class Timers:
     opinion_until: float = math.inf  # when an attempt that asks for a second opinion is given up
     # When the call's newest bytes came; None: none came, or the deadlines know of them already.
     heard_at: float | None = None
-    _question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
+    _health_question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
     _attempt: Attempt | None = None  # the attempt of the newest call
     _deadlines: Deadlines | None = None  # the running call's; None: no call runs
 
     def close(self) -> None:
-        if self._question is not None:
-            self._question.cancel()
+        if self._health_question is not None:
+            self._health_question.cancel()
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """Note that an attempt's upstream call begins."""
@@ -83,12 +83,12 @@ class Timers:
         if now >= self.opinion_until:
             return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
         if self.answer.busy:
-            return self._client_is_slow(now)
+            return self._check_total_time_only(now)
         if deadlines is not None and attempt is not None:
             if verdict := deadlines.check(now) or self._hang_timeout(deadlines, attempt, now):
                 return verdict
             if deadlines.begin_asking(now):
-                self._question = asyncio.ensure_future(self._ask_health(deadlines))
+                self._health_question = asyncio.ensure_future(self._ask_health(deadlines))
         if now >= self._next_sign_at():
             self.answer.send_sign_of_life(now)
         return None
@@ -114,7 +114,7 @@ class Timers:
         text_is_out = committed is not None and committed.stays
         return hung if not text_is_out and self.decisions.leaves_silent(hung, now) else None
 
-    def _client_is_slow(self, now: float) -> Verdict | None:
+    def _check_total_time_only(self, now: float) -> Verdict | None:
         """While the client takes no bytes, count no silence, only the call's total time.
 
         That limit stays, so that the call doesn't keep its place on the tier for ever.

@@ -255,7 +255,10 @@ def larger_tier(situation: Situation) -> Move | None:
 
 
 def tier_elsewhere(situation: Situation) -> Move | None:
-    """Move to a cloud tier that is called directly; the others are behind the same LiteLLM."""
+    """Move to a tier that doesn't stand behind the LiteLLM that couldn't be reached.
+
+    That is a cloud tier which is called directly; from such a tier, any next one.
+    """
     route = situation.exchange.route
     if situation.exchange.tier in route.direct:
         return next_tier(situation)

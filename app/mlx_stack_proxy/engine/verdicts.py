@@ -41,7 +41,7 @@ class LoopDetected:
     calls: tuple[tuple[str, str], ...] = ()  # the reply's calls: name, canonical arguments
     generated: bool = False  # found while the model was writing the reply
     doubt: bool = False  # the reply may well be right: it goes out if no other tier can be asked
-    place: int = 0  # position in the history of the turn after which the reply came
+    place: int = 0  # `Turn.place` of the turn after which the reply came
 
 
 @frozen

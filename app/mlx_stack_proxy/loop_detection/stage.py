@@ -33,7 +33,7 @@ MESSAGE: Final = (
 
 
 class LoopDetection:
-    """The configuration, and the memory of all sessions."""
+    """The stage: its rules, and the memory of all sessions."""
 
     name = "loop_detection"
     bypass = "loop"
@@ -73,7 +73,7 @@ class LoopDetection:
                 self._sessions.forget(session.hash)
             return history
         remembered = self.remembered(exchange)
-        # Clients of other dialects always resend it: if they repeat the first request, they retry.
+        # Clients of other dialects always resend the transcript: a first request again is a retry.
         if history.turns or exchange.outgoing is not None:
             remembered.has_transcript = True
         if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):

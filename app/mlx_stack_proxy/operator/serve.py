@@ -11,7 +11,7 @@ from ..settings_source import SettingsError, read
 from .local_stack import ports
 from .service import env_file
 
-_ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
+_HOSTS_WITH_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code. Raises ``SettingsError``, ``CommandError``."""
-    # Imported here, as it is the whole proxy: a container's health check uses this module without.
+    # Imported here, as they load the whole proxy: a container's health check, which uses this
+    # module, doesn't need it.
     from ..server import process
     from ..telemetry import log_file
 
@@ -48,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     origin = settings_origin(args)
     settings = origin.read()
     server = settings.server
-    if server.port and server.host in _ON_LOOPBACK:  # else only uvicorn can tell that it is taken
+    if (
+        server.port and server.host in _HOSTS_WITH_LOOPBACK
+    ):  # else only uvicorn can tell that it is taken
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
     return process.serve(settings, args.log_file, origin)
 

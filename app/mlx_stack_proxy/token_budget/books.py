@@ -44,7 +44,7 @@ class Books:
         self._cloud_tokens = 0  # what the attempt has used in the cloud
         # The tokens used of each budget, as this exchange last heard of them.
         self._used_by_scope: dict[str, int] = {}
-        self._attempt_limits = self._limits  # with those of the attempt's tier
+        self._attempt_limits = self._limits  # `_limits` and those of the attempt's tier
         # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.
         self._attempt_spent: Spent | None = None
         self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
@@ -200,7 +200,7 @@ class Books:
         return self._attempt_spent
 
     def _note_attempt(self) -> None:
-        """Book the earlier attempt's tokens for the next settlement, and count them as used.
+        """Book the ended attempt's tokens for the next settlement, and count them as used.
 
         An attempt that used nothing is booked, too, if a reservation waits to be settled.
         """

@@ -93,11 +93,11 @@ class _State(StageState):
         self._exchange = exchange
         self._body = exchange.request.body
         self._tools = exchange.request.tools
-        self._choice = read_choice(self._body.get("tool_choice"))
-        self._format = self._body.get("response_format")
+        self._tool_choice = read_choice(self._body.get("tool_choice"))
+        self._response_format = self._body.get("response_format")
         # Whether calls written as text become real calls.
         self._rescues = bool(
-            self._tools and stage.rules.rescue_text_calls and not self._choice.none
+            self._tools and stage.rules.rescue_text_calls and not self._tool_choice.none
         )
         self._needs_ids = not exchange.request.legacy_functions  # a `function_call` has no id
         self._failures: list[CallFailure] = []  # found by `mend`, reported by `judge`
@@ -177,12 +177,12 @@ class _State(StageState):
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._stage.off)
                 )
-        # A doubt about an id is asked alone and first: the next tier answers it.
+        # A doubt about an id counts only if there is no other, and alone: it goes to the next tier.
         return [doubt for doubt in doubts if doubt.kind != MISCOPIED] or doubts[:1]
 
     def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
         """Doubt a text that may hold a call which no format reads."""
-        if choice.finish_reason != "stop" or not self._rescues or self._format:
+        if choice.finish_reason != "stop" or not self._rescues or self._response_format:
             return []
         if UNREAD in self._stage.off:
             return []
@@ -207,7 +207,7 @@ class _State(StageState):
 
     def _is_wanted_json(self, text: str) -> bool:
         """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
-        response_format = self._format
+        response_format = self._response_format
         if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
             return False
         json_schema = response_format.get("json_schema")
@@ -285,8 +285,8 @@ class _State(StageState):
         # A reply that was cut may have gone on to call; a failed one is reported already.
         excused = bool(mended.failures) or _is_cut(mended)
         lost = not names and self._stage.options.validate_json and self._is_lost_call(mended)
-        choice = self._choice if by_name else NOTHING
-        failure = breach(choice, names, lost=lost, excused=excused)
+        tool_choice = self._tool_choice if by_name else NOTHING
+        failure = breach(tool_choice, names, lost=lost, excused=excused)
         if failure is not None:
             mended.failures.append(replace(failure, choice=index))
 
@@ -297,7 +297,7 @@ class _State(StageState):
         return self._rescues and broken_call(mended.text, self._tool_set)
 
     def _check_format(self, index: int, mended: _Mended) -> None:
-        response_format = self._format
+        response_format = self._response_format
         if (
             not response_format
             or not self._stage.rules.response_format

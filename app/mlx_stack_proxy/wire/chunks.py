@@ -47,9 +47,9 @@ class Chunk:
 
 
 def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
-    """Return a frame's chunk in the form that clients expect; one in form keeps its bytes.
+    """Return a frame's chunk in the form that clients expect.
 
-    Raises :class:`MalformedChunk`.
+    A chunk that is in this form already keeps its bytes. Raises :class:`MalformedChunk`.
     """
     data = frame.data
     if data is None:
@@ -199,8 +199,8 @@ def render(payload: Mapping[str, Any]) -> bytes:
 def chunks_of_completion(completion: Mapping[str, Any], form: ChunkForm) -> Iterable[Chunk]:
     """Yield a whole ``chat.completion`` as chunks, for upstreams that don't stream when asked to.
 
-    Nothing is lost: unknown fields of the message, the choice and the top level travel on the first
-    chunk that can carry them.
+    Nothing is lost: unknown fields of the message and the choice travel on the first chunk that can
+    carry them, those of the top level on each.
     """
     for payload in _payloads(completion):
         formed = form.formed(payload)
