@@ -88,7 +88,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 class _Scheduling(LoadFileScheduling):
-    """Gives a file to one worker, and a folder whose tests share real servers, too."""
+    """Gives a file to one worker, and a folder whose tests share real servers, too.
+
+    xdist 3.8's own `loadgroup` groups nothing under pytest 9.2: it writes the group into a field of
+    the test's node that pytest no longer reads.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)

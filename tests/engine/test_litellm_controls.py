@@ -19,10 +19,7 @@ FUNCTION = {"type": "function", "function": {"name": "f"}}
 MCP = {"type": "mcp", "server_label": "litellm", "server_url": "litellm_proxy"}
 
 
-def test_all_that_the_installed_litellm_calls_its_own_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it looks nowhere for prices
+def test_all_that_the_installed_litellm_calls_its_own_is_known() -> None:
     utils = pytest.importorskip("litellm.types.utils")
     auth = pytest.importorskip("litellm.proxy.auth.auth_utils")
     names = {*utils.all_litellm_params, *auth._BANNED_REQUEST_BODY_PARAMS}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -66,10 +65,9 @@ def typed(
 
 
 @pytest.fixture
-async def litellm() -> AsyncIterator[ScriptedServer]:
+def litellm(upstream: ScriptedServer) -> ScriptedServer:
     """Has the models `fast` and `standard`."""
-    async with ScriptedServer() as server:
-        yield server
+    return upstream
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -95,32 +94,26 @@ def test_a_line_separator_within_an_event_ends_no_line() -> None:
     assert list(events.events_in(stream)) == [{"tool": "a\u2028b"}]
 
 
-@pytest.fixture
-async def proxy() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        yield server
-
-
 def told(number: int) -> bytes:
     return b'data: {"number": %d}\n\n' % number
 
 
 async def test_events_are_followed_over_a_restart(
-    proxy: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    upstream: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
     monkeypatch.setattr(events, "RETRY_SECONDS", 0.0)
-    proxy.will(
+    upstream.will(
         Reply.sse(told(1), b": keepalive\n\n", CLOSE),
         Reply.raw(CLOSE),
         Reply.sse(told(2)),
         Reply.json({"error": {"message": "the key is wrong"}}, status=403),
     )
-    words = ["events", "--follow", "--json", "--url", proxy.url]
+    words = ["events", "--follow", "--json", "--url", upstream.url]
     assert await asyncio.to_thread(cli.main, words) == 1
     out, err = capsys.readouterr()
     assert [json.loads(line)["number"] for line in out.splitlines()] == [1, 2]
-    assert [call.header("last-event-id") for call in proxy.calls] == [None, "1", "1", "2"]
+    assert [call.header("last-event-id") for call in upstream.calls] == [None, "1", "1", "2"]
     said = err.splitlines()
     assert ["waiting for the proxy" in line for line in said] == [True, False, True, False]
     assert said[1] == "the proxy is back" and "the key is wrong" in said[3]
