@@ -140,9 +140,9 @@ def relayed(one: Attempt, pieces: Iterable[bytes]) -> bytes:
     return bytes(out)
 
 
-def completion_of(stream: bytes) -> Json:
+def completion_of(stream: bytes, **asked: Any) -> Json:
     """The completion that the chunks of a whole stream make."""
-    one = attempt(exchange(client_request(stream=False)))
+    one = attempt(exchange(client_request(stream=False, **asked)))
     one.feed(stream)
     assert one.settle() is None
     return one.completion()

@@ -14,7 +14,7 @@ from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.events import Event, TextDelta
-from tests.engine.exchanges import attempt, relayed, splits
+from tests.engine.exchanges import attempt, client_request, exchange, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
 COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
@@ -31,6 +31,11 @@ def with_comments(name: str, crlf: bool, every: int) -> bytes:
     return bytes(whole + b"data: [DONE]" + end)
 
 
+def choices_of(stream: bytes) -> Exchange:
+    """Return an exchange whose client asked for as many choices as the stream has."""
+    return exchange(client_request(n=2 if b'"index": 1, "delta"' in stream else 1))
+
+
 VALID = st.builds(
     with_comments, st.sampled_from(sorted(KINDS)), st.booleans(), st.sampled_from([0, 1, 3])
 )
@@ -41,7 +46,7 @@ def test_whatever_is_valid_goes_out_as_it_came(
     stream: tuple[bytes, list[bytes]], hold_whole: bool
 ) -> None:
     whole, pieces = stream
-    assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
+    assert relayed(attempt(choices_of(whole), hold_whole=hold_whole), pieces) == whole
 
 
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +74,7 @@ def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_an_end_that_is_none(stream: bytes, where: str) -> None:
-    one = attempt()
+    one = attempt(choices_of(stream))
     one.feed(stream)
     if not one.over:
         one.end()

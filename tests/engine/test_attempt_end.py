@@ -43,14 +43,14 @@ def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     kind = KINDS[name]
-    asked = client_request(stream=False, include_usage=False)
+    asked = client_request(stream=False, include_usage=False, **kind.request or {})
     whole = attempt(exchange(asked), hold_whole=True)
     whole.take_completion(kind.completion)
     assert whole.done and whole.settle() is None
     assert whole.completion() == kind.completion
-    streamed = attempt()
+    streamed = attempt(exchange(client_request(**kind.request or {})))
     streamed.take_completion(kind.completion)
-    assert completion_of(streamed.rest()) == kind.completion
+    assert completion_of(streamed.rest(), **kind.request or {}) == kind.completion
 
 
 @pytest.mark.parametrize("depth", [300, 900])

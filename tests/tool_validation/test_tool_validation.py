@@ -227,7 +227,7 @@ def test_what_is_doubted(reply: Json, body: Json, kind: str, ask_next: bool) -> 
     ("reply", "body", "rules"),
     [
         (message(text=BEHIND_PROSE, finish="length"), {}, {}),
-        (in_two_choices(message(text=BEHIND_PROSE)), {}, {}),
+        (in_two_choices(message(text=BEHIND_PROSE)), {"n": 2}, {}),
         (message(call(), text=BEHIND_PROSE), {}, {}),
         (message(text=BEHIND_PROSE), {"tools": []}, {}),
         (message(text=BEHIND_PROSE), {"tool_choice": "none"}, {}),
@@ -236,7 +236,7 @@ def test_what_is_doubted(reply: Json, body: Json, kind: str, ask_next: bool) -> 
         (EMPTY, {"messages": EMPTIED}, {}),
         (RIGHT, LOOK_UP, {}),
         (SLIP, LOOK_UP, {"validate_plausibility": False}),
-        (in_two_choices(SLIP), LOOK_UP, {}),
+        (in_two_choices(SLIP), {**LOOK_UP, "n": 2}, {}),
         (message(*MANY[:-1]), {}, {}),
     ],
 )

@@ -139,7 +139,8 @@ def test_a_stage_that_faults_lets_the_reply_through(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("a fault of ours")
 
     monkeypatch.setattr(stage_module, "check_call", broken)
-    stream = stream_bytes(with_role({"tool_calls": [{"index": 0, **call("search", "{}")}]}))
+    delta = {"tool_calls": [{"index": 0, **call("search", "{}")}]}
+    stream = stream_bytes(with_role(delta, finish="tool_calls"))
     faults = Faults()
     assert relayed(attempt(asked(stream=True), stages=[stage()], faults=faults), [stream]) == stream
     assert [(name, str(error)) for name, error in faults] == [

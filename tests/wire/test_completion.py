@@ -73,7 +73,11 @@ def built(payloads: list[Json]) -> Json:
 
 
 def with_indices(completion: Json) -> Json:
+    """Number the choices; a choice with calls ends for them, as OpenAI's do."""
     choices = [{"index": at, **choice} for at, choice in enumerate(completion["choices"])]
+    for choice in choices:
+        if choice["message"].get("tool_calls") and choice["finish_reason"] == "stop":
+            choice["finish_reason"] = "tool_calls"
     return {**completion, "choices": choices}
 
 

@@ -65,7 +65,7 @@ def test_a_choice_without_an_index_is_told_by_its_place(index: dict[str, Any]) -
         return raw
 
     ends = data(chunk({}, "stop", index=1)) + END
-    whole = completion_of(both("a" + FIRST, "b" + FIRST) + both(SECOND, "c" + SECOND) + ends)
+    whole = completion_of(both("a" + FIRST, "b" + FIRST) + both(SECOND, "c" + SECOND) + ends, n=2)
     said = [choice["message"]["content"] for choice in whole["choices"]]
     assert said == ["a😀", "b\ufffdc\ufffd"]
 

@@ -78,7 +78,9 @@ class Attempt:
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
-        self._form = ChunkForm(f"chatcmpl-{exchange.id}", model, self._usage_check)
+        self._form = ChunkForm(
+            f"chatcmpl-{exchange.id}", model, self._usage_check, self._expected_choices
+        )
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
 
@@ -312,7 +314,7 @@ class Attempt:
         reply = self.reply
         if reply.cut:
             return reply.usage is None or reply.counted < reply.pieces
-        expected = self._builder is not None or self._usage_check.failed
+        expected = self._builder is not None or self._usage_check.refused
         return reply.usage is None and self.verdict is None and expected
 
     def _keep_usage(self) -> None:

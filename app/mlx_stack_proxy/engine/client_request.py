@@ -35,6 +35,9 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
         if check is not None and value is not None and (problem := check(value)):
             raise invalid(f"`{name}` {problem}", name)
     _check_list(body)
+    if (body.get("response_format") or {}).get("type") == "text":
+        # OpenAI's own default asks for nothing; a server may lack the field, and JSON is held.
+        body = {key: value for key, value in body.items() if key != "response_format"}
     options = body.get("stream_options") or {}
     request = Request(
         body=body,

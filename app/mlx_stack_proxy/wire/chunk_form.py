@@ -18,7 +18,7 @@ from .field_forms import BROKEN, OBJECT_OR_NONE
 
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
-MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more; further choices are left out
+MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
@@ -95,13 +95,18 @@ class ChunkForm:
     """Brings the chunks of one stream into form.
 
     ``id`` and ``model`` stand in chunks that lack them, until a chunk says its own. A usage that
-    ``believes`` refuses is left out, because it can't be true.
+    ``believes`` refuses is left out, because it can't be true. Of the choices, the first
+    ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
     """
 
-    __slots__ = ("_believes", "begun", "halves", "texts", "top")
+    __slots__ = ("_believes", "_called", "_expected", "begun", "halves", "texts", "top")
 
-    def __init__(self, id: str, model: str, believes: Believes = _always) -> None:
+    def __init__(
+        self, id: str, model: str, believes: Believes = _always, expected: int = MAX_CHOICES
+    ) -> None:
         self._believes = believes
+        self._expected = expected
+        self._called: set[int] = set()  # choices that have made a call
         # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self.halves = surrogates.Halves()  # joins characters that the server cut in two
@@ -116,7 +121,7 @@ class ChunkForm:
         choices = [
             self._choice(choice, index)
             for position, choice in enumerate(raw_choices)
-            if isinstance(choice, dict) and (index := index_of(choice, position)) < MAX_CHOICES
+            if isinstance(choice, dict) and self._takes(index := index_of(choice, position))
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
         formed.pop("error", None)  # some clients take `"error": null` for an error
@@ -124,6 +129,9 @@ class ChunkForm:
             formed["usage"] = self._usage(payload["usage"])
         says_something = choices or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
+
+    def _takes(self, index: int) -> bool:
+        return index in self.begun or len(self.begun) < self._expected
 
     def _usage(self, raw_usage: Any) -> dict[str, Any] | None:
         """Return the usage with all its counts; None if it has no count, or can't be true."""
@@ -148,6 +156,8 @@ class ChunkForm:
             delta["role"] = "assistant"
         elif delta.get("role") is not None:
             del delta["role"]
+        if delta.get("tool_calls"):
+            self._called.add(index)
         formed = {**choice, "index": index, "delta": delta}
         formed.pop("message", None)
         if not isinstance(choice.get("delta"), dict):
@@ -155,8 +165,13 @@ class ChunkForm:
         if type(choice.get("logprobs")) not in OBJECT_OR_NONE:
             del formed["logprobs"]
         if "finish_reason" in choice:
-            formed["finish_reason"] = field_forms.finish_reason(choice["finish_reason"])
+            formed["finish_reason"] = self._finish_reason(choice["finish_reason"], index)
         return formed
+
+    def _finish_reason(self, reason: Any, index: int) -> str | None:
+        """Return OpenAI's finish reason. A reply with calls ends for them, so that agents go on."""
+        formed = field_forms.finish_reason(reason)
+        return "tool_calls" if formed == "stop" and index in self._called else formed
 
 
 def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:

@@ -129,12 +129,21 @@ def _calls(calls: Any) -> list[dict[str, Any]] | None:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """Return a call with a function; a call without one has name and arguments at its top level."""
-    if isinstance(call.get("function"), dict):
-        return call
+    """Return a call with a function and without nulls, which some clients append as text.
+
+    A call without a function has name and arguments at its top level.
+    """
+    if isinstance(function := call.get("function"), dict):
+        formed = _without_nulls(call)
+        formed["function"] = _without_nulls(function)
+        return formed
     function = {key: call[key] for key in ("name", "arguments") if key in call}
     fields = {key: call[key] for key in call if key not in function}
     return {**fields, "function": function if "name" in function else None}
+
+
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 _FIELDS: Final = {

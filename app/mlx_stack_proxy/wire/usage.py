@@ -50,6 +50,10 @@ def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     )
 
 
+def _counts_output(usage: Mapping[str, Any]) -> bool:
+    return any(whole_number(usage.get(name)) for name in _OUTPUT)
+
+
 def _are_counts(holder: Mapping[str, Any], names: tuple[str, ...], limit: int) -> bool:
     return all(_is_count(holder[name], limit) for name in names if holder.get(name) is not None)
 
@@ -71,15 +75,20 @@ def window_of(tier: TierSettings | None, settings: Settings) -> int:
 
 
 class UsageCheck:
-    """Tells whether a reply's usages can be true; after a false usage it refuses all others."""
+    """Tells whether a reply's usages can be true.
 
-    __slots__ = ("_body", "_reply", "_window", "failed")
+    After a usage that is too high it refuses all others. A usage that counts nothing of what the
+    model has written is refused alone: a later one may count it.
+    """
+
+    __slots__ = ("_body", "_reply", "_window", "failed", "refused")
 
     def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
         self._body = body  # the request that was sent
         self._window = window  # the model's context window in tokens
         self._reply = reply  # the reply as it stands before the usage
-        self.failed = False  # whether a usage could not be true
+        self.failed = False  # whether a usage was too high to be true
+        self.refused = False  # whether any usage could not be true
 
     def __call__(self, usage: Mapping[str, Any]) -> bool:
         if not self.failed:
@@ -87,7 +96,9 @@ class UsageCheck:
                 is_believable(usage, self._bounds(0))
                 or is_believable(usage, self._bounds(self._reply.written()))
             )
-        return not self.failed
+        believed = not self.failed and (not self._reply.pieces or _counts_output(usage))
+        self.refused = self.refused or not believed
+        return believed
 
     def _bounds(self, written: int) -> Bounds:
         """Return the bounds that the model's window and the request's limit set.

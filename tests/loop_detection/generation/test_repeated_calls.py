@@ -52,7 +52,11 @@ class Reply:
         self.ended_by: Verdict | None = self.attempt.verdict
         assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
         self.verdict = self.attempt.settle()
-        whole = completion_of(out + self.attempt.rest()) if stream else self.attempt.completion()
+        whole = (
+            completion_of(out + self.attempt.rest(), n=body["n"])
+            if stream
+            else self.attempt.completion()
+        )
         self.finishes = [choice["finish_reason"] for choice in whole["choices"]]
         messages = [choice["message"] for choice in whole["choices"]]
         self.text = "".join(message["content"] or "" for message in messages)
