@@ -108,7 +108,6 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
         '{"answer": {"name": "find_book", "arguments": {}}}',
         '{"arguments": {"title": "Momo"}}',
         # Python and prose.
-        PYTHON,
         f"I would use {PYTHON} here.",
         f"[{PYTHON}](https://example.org)",
         "[find_book(title=open('x'))]",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.tool_validation.check import check_call
-from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.test_text_samples import JSON, MOMO, TOOLS, calls
 
@@ -122,3 +122,111 @@ def test_minicpm_reads_well_formed_values_as_xml() -> None:
 def test_minicpm_with_the_other_formats_tags_loses_nothing() -> None:
     text = '<function name="find_book"><parameter name="x">a &amp; b</parameter></function>'
     assert calls(rescue(text, TITLE)) == [("find_book", {"x": "a &amp; b"})]
+
+
+SHELL = {"properties": {"command": {"type": "string"}}, "required": ["command"]}
+FILES = {"properties": {"path": {"type": "string"}, "text": {"type": "string"}}}
+WORK = ToolSet({"shell": SHELL, "save": FILES, "now": {"properties": {}}})
+
+
+def test_cwm_writes_the_text_of_the_only_parameter() -> None:
+    text = "<tool: function>\nshell ls -la | grep 'a b'\n</tool>"
+    assert calls(rescue(text, WORK)) == [("shell", {"command": "ls -la | grep 'a b'"})]
+    assert rescue("<tool: function>\nsave a b\n</tool>", WORK).calls == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="now"/>\n</｜DSML｜function_calls>',
+        '<invoke name="now" />',
+    ],
+)
+def test_an_element_that_closes_itself_is_a_call_without_arguments(text: str) -> None:
+    found = rescue(f"Wait.{text}", WORK)
+    assert calls(found) == [("now", {})]
+    assert found.content == "Wait."
+
+
+def test_a_key_without_a_value_is_not_given_and_leaves_the_next_call_alone() -> None:
+    """GLM and Hunyuan; with the closing tag, or the next key, right behind the key."""
+    lone = "<tool_call>save<arg_key>path</arg_key></tool_call>"
+    whole = "<tool_call>save<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"
+    assert calls(rescue(lone + whole, WORK)) == [("save", {}), ("save", {"text": "x"})]
+    first = "<tool_call>save<arg_key>path</arg_key>\n<arg_key>text</arg_key><arg_value>x"
+    assert calls(rescue(first + "</arg_value></tool_call>", WORK)) == [("save", {"text": "x"})]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "<minimax:tool_call><invoke name={!r}>{}</invoke></minimax:tool_call>",
+        "<seed:tool_call><function={}>{}</function></seed:tool_call>",
+    ],
+)
+def test_line_breaks_stay_where_values_are_written_directly(around: str) -> None:
+    value = "def f():\n    return 1\n"
+    tag = '<parameter name="text">' if "invoke" in around else "<parameter=text>"
+    text = around.format("save", f"{tag}{value}</parameter>").replace("'save'", '"save"')
+    assert calls(rescue(text, WORK)) == [("save", {"text": value})]
+
+
+def test_a_value_loses_the_indentation_of_its_closing_tag() -> None:
+    text = (
+        '<invoke name="save">\n  <parameter name="text">\n  if x:\n      y()\n\n  z()\n'
+        "  </parameter>\n</invoke>"
+    )
+    assert calls(rescue(text, WORK)) == [("save", {"text": "if x:\n    y()\n\nz()"})]
+
+
+def test_a_tag_that_says_json_gives_the_string_without_its_quotes() -> None:
+    text = '<｜DSML｜invoke name="save"><｜DSML｜parameter name="text" string="false">"a \\"b\\""'
+    text += "</｜DSML｜parameter></｜DSML｜invoke>"
+    assert calls(rescue(text, WORK)) == [("save", {"text": 'a "b"'})]
+
+
+WRITTEN = '<atem:function_calls>\n<atem:invoke name="now">\n</atem:invoke>\n</atem:function_calls>'
+
+
+def test_a_call_shown_within_a_message_to_the_user_is_text() -> None:
+    assert calls(rescue(f" to=user<|message|>{WRITTEN}<|eot|>", WORK)) == [("now", {})]
+    shown = f" to=user<|message|>{WRITTEN}\nThat is how it looks."
+    assert rescue(shown, WORK) == Rescued((), shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ('save(path="a", text="b")', ("save", {"path": "a", "text": "b"})),
+        ("now()", ("now", {})),
+        ('call:save{"path": "a"}', ("save", {"path": "a"})),
+        ("call:shell{command:ls}", ("shell", {"command": "ls"})),
+        ('save\n{"path": "a"}', ("save", {"path": "a"})),
+    ],
+)
+def test_a_whole_reply_that_is_only_a_call(text: str, call: tuple[str, object]) -> None:
+    assert calls(rescue(text, WORK)) == [call]
+    for other in (f"{text} saves it.", f"I call {text}", text.replace("a", "a\n", 1) + "!"):
+        assert rescue(other, WORK).calls == ()
+
+
+def test_functionary_leaves_out_the_first_mark() -> None:
+    text = 'save\n{"path": "a"}>>>shell\n{"command": "ls"}'
+    assert calls(rescue(text, WORK)) == [("save", {"path": "a"}), ("shell", {"command": "ls"})]
+
+
+@pytest.mark.parametrize(
+    "text", ["shell()", 'save(size="b")', "save(open('x'))", 'saves(path="a")', "now (or later)"]
+)
+def test_code_that_no_tool_takes_is_no_call(text: str) -> None:
+    assert rescue(text, WORK).calls == ()
+
+
+def test_prose_that_begins_with_a_tools_name_flows() -> None:
+    holdback = Holdback(WORK)
+    assert holdback.feed("Nobody") == "Nobody"
+    holdback = Holdback(WORK)
+    assert [holdback.feed(piece) for piece in ("no", "w", " or", " never")] == [
+        *("", "", "now or"),
+        " never",
+    ]

@@ -46,6 +46,9 @@ _FUNCTION = (
     "<parameter=year>\n1973\n</parameter>\n</function>"
 )
 
+# Formats that can't write the call of all others: a test of their own has them.
+OF_OTHER_TOOLS = {"cwm"}
+
 # By the format's name.
 SAMPLES: dict[str, list[str]] = {
     "hermes_json": [
@@ -70,6 +73,12 @@ SAMPLES: dict[str, list[str]] = {
     "hunyuan_json": [f"<tool_calls>[{JSON}]</tool_calls>", f"<tool_calls>\n{JSON}\n</tool_calls>"],
     "hunyuan_v3": [
         f"<tool_calls>\n<tool_call>find_book<tool_sep>\n{_GLM.format('')}</tool_call>\n</tool_calls>"
+    ],
+    "hunyuan_v4": [
+        "<tool_calls:opensource><tool_call:opensource>find_book<arg_key:opensource>title"
+        "</arg_key:opensource><arg_value:opensource>Momo</arg_value:opensource>"
+        "<arg_key:opensource>year</arg_key:opensource><arg_value:opensource>1973"
+        "</arg_value:opensource></tool_call:opensource></tool_calls:opensource>"
     ],
     "llama_python_tag": [
         f"<|python_tag|>{JSON}<|eom_id|>",
@@ -112,6 +121,13 @@ SAMPLES: dict[str, list[str]] = {
     "deepseek_dsml": [
         f"<｜DSML｜function_calls>\n{_INVOKE.format('｜DSML｜')}</｜DSML｜function_calls>",
         f"<｜DSML｜tool_calls>{_INVOKE.format('｜DSML｜')}</｜DSML｜tool_calls>",
+        f"<｜DSML｜ calls>\n{_INVOKE.format('｜DSML｜ ')}</｜DSML｜ calls>",
+        f"<｜GCML｜tool_calls>{_INVOKE.format('｜GCML｜')}</｜GCML｜tool_calls>",
+    ],
+    "glimmer": [
+        f"to=find_book<|message|><atem:function_calls>\n{_INVOKE.format('atem:')}"
+        "</atem:function_calls><|eot|>",
+        f"<|message|><atem:function_calls>\n{_INVOKE.format('atem:')}</atem:function_calls>",
     ],
     "minimax_m2_invoke": [f"<minimax:tool_call>{_INVOKE.format('')}</minimax:tool_call>"],
     "minimax_m3": [
@@ -182,6 +198,18 @@ SAMPLES: dict[str, list[str]] = {
     "functionary": [
         f">>>find_book\n{ARGUMENTS}",
     ],
+    "solar_open": [
+        "<|tool_calls|><|tool_call:begin|>call00000<|tool_call:name|>find_book"
+        f"<|tool_call:args|>{ARGUMENTS}<|tool_call:end|><|calls|>"
+    ],
+    "plamo3": [
+        "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>"
+        "<|plamo:begin_tool_name:plamo|>find_book<|plamo:end_tool_name:plamo|>"
+        f"<|plamo:begin_tool_arguments:plamo|><|plamo:msg|>{ARGUMENTS}"
+        "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"
+        "<|plamo:end_tool_requests:plamo|>"
+    ],
+    "dots": [f"<dots_function_call>{JSON}</dots_function_call>"],
     "calling_tool_bracket": [
         f"[Calling tool: find_book({ARGUMENTS})]",
         f"[Calling tool: {PYTHON}]",
@@ -218,4 +246,4 @@ def calls(found: Rescued) -> list[tuple[str, Any]]:
 
 
 def test_every_format_of_the_table_has_a_sample() -> None:
-    assert {row.name for row in FORMATS} == set(SAMPLES)
+    assert {row.name for row in FORMATS} == {*SAMPLES, *OF_OTHER_TOOLS}

@@ -30,7 +30,10 @@ _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
-_MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}")
+# Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones.
+_VENDOR: Final = r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
+_MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}|{_VENDOR}")
+_IS_TOKEN: Final = re.compile(_VENDOR)
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:
@@ -57,7 +60,9 @@ def _marked(text: str, tools: ToolSet) -> str | None:
     marks = (
         mark
         for mark in _MARK.finditer(text)
-        if mark[0] in openers or (mark[0][:2] == "</" and mark[0] not in REASONING_ENDS)
+        if mark[0] in openers
+        or (mark[0][:2] == "</" and mark[0] not in REASONING_ENDS)
+        or _IS_TOKEN.fullmatch(mark[0])
     )
     quoted = 0  # index of the last quote's end
     for mark in itertools.islice(marks, MAX_TRIED):

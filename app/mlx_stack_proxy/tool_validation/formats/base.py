@@ -31,7 +31,7 @@ WINDOW = 400
 CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
 # Ends of messages and closing tags that some servers leave behind calls.
 _TAIL = re.compile(
-    r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"
+    r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot|eom|eot_id|eom_id|end|return|calls?|endoftext"
     r"|end_of_text|end_message|stop|END_OF_TURN_TOKEN)\|>|<｜end▁of▁sentence｜>|<end_of_turn>"
     r"|<turn\|>|<start_function_response>|<\|END_ACTION\|>))*+"
 )

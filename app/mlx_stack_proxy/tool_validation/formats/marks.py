@@ -18,6 +18,7 @@ from .base import (
     Reader,
     Source,
     Where,
+    dumps,
     in_marks,
     skip_space,
 )
@@ -114,6 +115,7 @@ _JSON_ROWS = (
     _row("gigachat3", "<|function_call|>", stop=_GIGACHAT),
     _row("gigachat3", "function call<|role_sep|>", stop=_GIGACHAT),
     _row("apertus", "<|tools_prefix|>", "<|tools_suffix|>"),
+    _row("dots", "<dots_function_call>", "</dots_function_call>"),
     Format("internlm2", ("<|action_start|>",), _HEADED),
     Format("gigachat3", ("<|message_sep|>",), _HEADED),
     Format("inkling", ("<|content_invoke_tool_json|>", "<|message_model|>"), _HEADED),
@@ -184,6 +186,47 @@ _mistral = in_marks(
 )
 
 
+_solar = in_marks(
+    named(
+        r"<\|tool_call:begin\|>[^<]{0,200}+<\|tool_call:name\|>\s*+(?P<name>[^\s<>]{1,200}+)\s*+"
+        r"<\|tool_call:args\|>",
+        *("<|tool_call:end|>", "<|tool_call:begin|>", "<|calls|>"),
+    ),
+    r"<\|tool_calls\|>",
+    closers("<|tool_call:end|>"),
+    closers("<|calls|>"),
+)
+
+
+def _plamo_token(word: str) -> str:
+    return rf"\s*+<\|plamo:{word}:plamo\|>"
+
+
+_plamo = in_marks(
+    named(
+        rf"{_plamo_token('begin_tool_request')}{_plamo_token('begin_tool_name')}\s*+"
+        rf"(?P<name>[^<>]{{1,200}}?)\s*+{_plamo_token('end_tool_name')}"
+        rf"{_plamo_token('begin_tool_arguments')}\s*+(?:<\|plamo:msg\|>)?",
+        "<|plamo:end_tool_arguments:plamo|>",
+    ),
+    _plamo_token("begin_tool_requests"),
+    f"(?:{_plamo_token('end_tool_arguments')})?(?:{_plamo_token('end_tool_request')})?",
+    _plamo_token("end_tool_requests"),
+)
+_CWM = re.compile(
+    r"\s*+<tool: function>\s*+(?P<name>[\w.-]{1,200}+)[ \t\n](?P<text>.*?)\n?</tool>", re.S
+)
+
+
+def _cwm(src: Source, pos: int) -> tuple[list[Call], int] | None:
+    """Read a name, and behind it the text of the tool's only required parameter."""
+    match = _CWM.match(src.text, pos)
+    required = src.tools.schema_of(match["name"]).required if match else ()
+    if match is None or len(required) != 1:
+        return None
+    return [Call(match["name"], dumps({required[0]: match["text"]}))], match.end()
+
+
 def _gemma(opener: str, closer: str, mark: str) -> Reader:
     head = rf"(?:call\s*+:\s*+)?{NAME}\s*+(?=\{{)"
     return in_marks(named(head, closer, mark=mark), re.escape(opener), r"\s*+,", closers(closer))
@@ -199,6 +242,13 @@ _NAMED_ROWS = (
     Format("deepseek_v3", (*_CALLS_BEGIN, *DEEPSEEK_CALLS), _deepseek),
     Format("kimi_k2", _KIMI, _kimi),
     Format("mistral", ("[TOOL_CALLS]",), _mistral),
+    Format("solar_open", ("<|tool_calls|>", "<|tool_call:begin|>"), _solar),
+    Format(
+        "plamo3",
+        ("<|plamo:begin_tool_requests:plamo|>", "<|plamo:begin_tool_request:plamo|>"),
+        _plamo,
+    ),
+    Format("cwm", ("<tool: function>",), in_marks(_cwm)),
     Format(
         "functionary",
         (">>>",),

@@ -23,8 +23,11 @@ from .base import (
     Where,
     behind,
     dumps,
+    json_members,
+    json_object,
     skip_space,
 )
+from .tagged import typed, types_of
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
@@ -120,6 +123,66 @@ def _read_list(src: Source, start: int) -> Block | None:
         end = reading[1]
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
+
+# A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
+# or, as Functionary writes it, the name and JSON on the next line.
+
+_CALL = "call:"
+_ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=:,)]|\Z))")
+
+
+def _follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether the name of an offered tool, and then its arguments, may begin at ``pos``."""
+    if len(text) - pos < len(_CALL) and _CALL.startswith(text[pos:]):
+        return True
+    name = NAME.match(text, pos + len(_CALL) * text.startswith(_CALL, pos))
+    if name is None:
+        return False
+    if name.end() == len(text):
+        return any(tool.startswith(name[0]) for tool in tools.names)
+    index = skip_space(text, name.end())
+    return name[0] in tools and (index == len(text) or bool(_ARGUMENTS.match(text, name.end())))
+
+
+def _read_whole(src: Source, start: int) -> Block | None:
+    """Read calls of offered tools with arguments that they take, and nothing else."""
+    calls: list[Call] = []
+    end = start
+    while len(calls) < MAX_CALLS:
+        index = end + len(_CALL) * src.text.startswith(_CALL, end)
+        reading = read_call(src, index) or _read_object(src, index)
+        arguments = json_object(reading[0].arguments) if reading else None
+        if reading is None or arguments is None or not src.tools.takes(reading[0].name, arguments):
+            return None
+        calls.append(reading[0])
+        end = behind(_NEXT.match(src.text, reading[1]), reading[1])
+        if end == reading[1] or src.is_whole_reply(start, end):
+            break
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+
+
+_BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
+_BARE_VALUE = re.compile(r"([\w.-]++)\s*+:\s*+([^,{}]++)")
+_NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
+
+
+def _read_object(src: Source, pos: int) -> tuple[Call, int] | None:
+    name = NAME.match(src.text, pos)
+    opening = skip_space(src.text, name.end()) if name else pos
+    if name is None or not src.text.startswith("{", opening):
+        return None
+    if (reading := json_members(src, opening)) is not None:
+        return Call(name[0], dumps(reading[0])), reading[1]
+    if (bare := _BARE_VALUES.match(src.text, opening)) is None:
+        return None
+    schema, values = src.tools.schema_of(name[0]), {}
+    for pair in _BARE_VALUE.finditer(bare[0]):
+        values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
+    return Call(name[0], dumps(values)), bare.end()
+
+
+# Its opener is an offered tool's name at the reply's beginning, so the row lists none.
+WHOLE = Format("bare_call", (), _read_whole, Where.JSON, _follow_whole)
 
 # Code that only calls tools
 

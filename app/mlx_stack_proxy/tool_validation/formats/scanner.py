@@ -17,6 +17,7 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
 from .base import Format, Where, begins_reply
+from .python_calls import WHOLE
 from .table import (
     FENCES,
     FIRST,
@@ -35,7 +36,7 @@ MAX_JUDGED = 1_000  # places of one reply that are judged before the rest of it 
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
-_JSON = re.compile(r"\s*+[{\[]")
+_BARE = re.compile(r"\s*+[{\[\w]")
 
 
 @frozen
@@ -125,8 +126,8 @@ class Scanner:
         return not begins_reply(self.text, self.pos, self.floor)
 
     def _judge_json(self) -> Candidate | None:
-        """Return a candidate for JSON or a Python list at the reply's beginning, else None."""
-        value = _JSON.match(self.text, self.pos)
+        """Return a candidate for a call without a mark at the reply's beginning, else None."""
+        value = _BARE.match(self.text, self.pos)
         start = value.end() - 1 if value else -1
         if (
             start < 0
@@ -134,7 +135,9 @@ class Scanner:
             or not begins_reply(self.text, start, self.floor)
         ):
             return None
-        if formats := self._possible_formats(ROWS[self.text[start]], start, start + 1):
+        is_json = self.text[start] in "{["
+        rows = ROWS[self.text[start]] if is_json else [WHOLE]
+        if formats := self._possible_formats(rows, start, start + is_json):
             return Candidate(start, 1, formats)
         self._judged_json = start
         return None

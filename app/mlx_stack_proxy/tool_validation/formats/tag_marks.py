@@ -1,9 +1,10 @@
 """The formats that write parameters as tags, one row each; ``tagged`` reads them.
 
 - ``<function=name>``: Qwen3-Coder, Nemotron, Step 3.5, Seed-OSS.
-- ``<invoke name="…">``: MiniMax M2, DeepSeek's DSML, Step 3, plain XML.
+- ``<invoke name="…">``: MiniMax M2, DeepSeek's DSML, GigaChat 3.5, Muse Glimmer, dots, Step 3,
+  plain XML.
 - ``<function name="…">``: MiniCPM 5, also with the other formats' tags, for models mix them.
-- Pairs of a key and a value: GLM 4.x, LongCat, Hunyuan 3.
+- Pairs of a key and a value: GLM 4.x, LongCat, Hunyuan 3 and 4.
 - Nested elements: MiniMax M3. Attributes: Kimi K3. One element for the call: agents' templates,
   which may also be named as the tool is.
 """
@@ -22,6 +23,7 @@ from .base import (
     Reader,
     Source,
     Where,
+    behind,
     behind_tail,
     dumps,
     in_marks,
@@ -45,18 +47,23 @@ from .tagged import Tags, read_call, tagged, typed, types_of
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
 _QUOTED = r"\"[^\"\n]*+\"|'[^'\n]*+'|[^\s>]++"
 
-_QWEN_TAGS = Tags(re.compile(r"<(?P<tag>parameter)=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))"))
-_qwen = in_marks(
-    tagged(
-        # A line break may stand in place of a forgotten `>`.
-        r"<function=\s*+(?P<name>[^>\n<]{1,200}?)[ \t]*(?:>|\n\s*+(?=<parameter=))",
-        _QWEN_TAGS,
-        ("</function>", "</tool_call>", "</seed:tool_call>"),
-    ),
-    "<(?:seed:)?tool_call>",
-    r"\s*+</function>",
-    r"\s*+</(?:seed:)?tool_call>",
-)
+_QWEN_PARAMETER = re.compile(r"<(?P<tag>parameter)=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))")
+
+
+def _qwen(trim: str = "line") -> Reader:
+    """Make the reader for ``<function=name>``; ``trim``: how its chat template sets values off."""
+    return in_marks(
+        tagged(
+            # A line break may stand in place of a forgotten `>`.
+            r"<function=\s*+(?P<name>[^>\n<]{1,200}?)[ \t]*(?:>|\n\s*+(?=<parameter=))",
+            Tags(_QWEN_PARAMETER, trim=trim),
+            ("</function>", "</tool_call>", "</seed:tool_call>"),
+        ),
+        "<(?:seed:)?tool_call>",
+        r"\s*+</function>",
+        r"\s*+</(?:seed:)?tool_call>",
+    )
+
 
 _MINICPM = rf"<function\s++name\s*+=\s*+(?P<name>{_QUOTED})\s*+>\s*+(?:<arguments>\s*+)?"
 _MINICPM_ENDS = ("</function>", "</arguments>", "</tool_call>")
@@ -71,48 +78,92 @@ def _minicpm(tag: str, trim: str, known_only: bool) -> Reader:
     return in_marks(read_one, r"<tool_call>", end, closers("</tool_call>"))
 
 
-_BEFORE = r"(?:[｜|]DSML[｜|]\s*+|\w++:)?"
-_AROUND = r"(?:function_calls|tool_calls?)>"
-_INVOKES = ("", "antml:", "steptml:", "｜DSML｜", "|DSML|")
-_invoke = in_marks(
-    tagged(
-        rf"<{_BEFORE}invoke\s++name\s*+=\s*+(?P<name>{_QUOTED})[^>\n]*+>",
-        Tags(
-            re.compile(
-                rf"<(?P<tag>{_BEFORE}parameter)\s++name\s*+=\s*+(?P<key>{_QUOTED})"
-                r"(?:\s+string\s*+=\s*+\"?(?P<kind>true|false)\"?)?[^>\n]*+>"
-            )
+# Before a tag's name: a token of the vendor's (`｜DSML｜`, `｜GCML｜`), blanks or not, or a prefix.
+_BEFORE = r"(?:[｜|]\s*+\w++\s*+[｜|]\s*+|\w++:)?"
+_AROUND = r"(?:(?:dots_)?function_calls?|tool_calls?|calls)>"
+_TOKENS = tuple(
+    f"{bar}{word}{bar}{gap}" for bar in "｜|" for word in ("DSML", "GCML") for gap in ("", " ")
+)
+_PREFIXES = ("", "antml:", "steptml:", "atem:")
+
+
+def _invoke(trim: str = "line") -> Reader:
+    """Make the reader for ``<invoke name="…">``; ``trim`` as in :func:`_qwen`."""
+    return in_marks(
+        tagged(
+            rf"<{_BEFORE}invoke\s++name\s*+=\s*+(?P<name>{_QUOTED})[^>\n]*+>",
+            Tags(
+                re.compile(
+                    rf"<(?P<tag>{_BEFORE}parameter)\s++name\s*+=\s*+(?P<key>{_QUOTED})"
+                    r"(?:\s+string\s*+=\s*+\"?(?P<kind>true|false)\"?)?[^>\n]*+>"
+                ),
+                trim=trim,
+            ),
+            (
+                *(f"</{prefix}invoke>" for prefix in (*_PREFIXES, *_TOKENS)),
+                "</tool_call>",
+                "</minimax:tool_call>",
+            ),
         ),
-        (*(f"</{prefix}invoke>" for prefix in _INVOKES), "</tool_call>", "</minimax:tool_call>"),
-    ),
-    rf"<{_BEFORE}{_AROUND}|{DEEPSEEK_HEAD}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?",
-    rf"\s*+</{_BEFORE}invoke>",
-    rf"\s*+</{_BEFORE}{_AROUND}",
-)
-_BARE_INVOKES = (
-    *(f"<{prefix}invoke name=" for prefix in _INVOKES[:3]),
-    f"<{_INVOKES[1]}function_calls>",
-)
-_DSML = tuple(
-    f"<{bar}DSML{bar}{ending}"
-    for bar in "｜|"
-    for ending in (
-        *(f"{gap}{kind}_calls>" for gap in ("", " ") for kind in ("function", "tool")),
-        "invoke name=",
+        rf"<{_BEFORE}{_AROUND}|{DEEPSEEK_HEAD}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?",
+        rf"\s*+</{_BEFORE}invoke>",
+        rf"\s*+</{_BEFORE}{_AROUND}",
     )
+
+
+_read_invoke = _invoke()
+_BARE_INVOKES = (
+    *(f"<{prefix}invoke name=" for prefix in _PREFIXES),
+    *(f"<{prefix}function_calls>" for prefix in _PREFIXES[1:]),
+    "<dots_function_call>",
 )
+_IN_TOKENS = tuple(
+    f"<{token}{ending}"
+    for token in _TOKENS
+    for ending in ("function_calls>", "tool_calls>", "calls>", "invoke name=")
+)
+
+# Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
+_RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
+_MESSAGE_END = re.compile(r"\s*+(?:<\|(?:eot|eom|start)\|>|\Z)")
+
+
+def _read_message(src: Source, start: int) -> Block | None:
+    """Read a message's calls; with other text, a message to the user only shows them."""
+    receiver = _RECEIVER.match(src.text, start)
+    block = _read_invoke(src, receiver.end()) if receiver else None
+    if receiver is None or block is None or receiver["to"] != "user":
+        return block
+    return block if _MESSAGE_END.match(src.text, block.end) else Block(block.end, ())
+
+
+def _follow_receiver(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a message may begin behind ``to=``: a receiver, then the token."""
+    word = re.compile(r"[^\s<]{0,200}+").match(text, pos)
+    return one_of(text, behind(word, pos), ("<|message|>",))
+
+
+def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
+    return one_of(text, skip_space(text, pos), ("<atem:",)) or skip_space(text, pos) == len(text)
 
 
 def _pairs(prefix: str = "") -> One:
-    """Make the reader for GLM's, LongCat's and Hunyuan 3's pairs; the call's tag holds the name."""
-    parameter = (
-        rf"<(?P<tag>{prefix}arg_key)>(?P<key>[^<]{{0,200}}+)(?:</{prefix}arg_key>)?\s*+"
-        rf"(?:<{prefix}arg_value>)?"
-    )
+    """Make the reader for GLM's, LongCat's and Hunyuan's pairs; the call's tag holds the name.
+
+    Hunyuan 4 adds a suffix to each tag (``<arg_key:opensource>``). A key without a value counts as
+    not given.
+    """
+    key = rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
+    end = rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+"
     return tagged(
-        rf"<{prefix}tool_call>\s*+{NAME}\s*+(?:<tool_sep>)?",
-        Tags(re.compile(parameter), f"</{prefix}arg_value>", "none"),
-        (f"</{prefix}tool_call>", f"<{prefix}tool_call>"),
+        rf"<{prefix}tool_call(?P<suffix>:\w++)?>\s*+{NAME}\s*+(?:<tool_sep(?::\w++)?>)?",
+        Tags(
+            re.compile(rf"{key}{end}(?:<{prefix}arg_value(?::\w++)?>)?"),
+            f"</{prefix}arg_value{{suffix}}>",
+            "none",
+            valueless=re.compile(rf"{key}{end}(?=<{prefix}arg_key|</{prefix}tool_call)"),
+        ),
+        (f"</{prefix}tool_call{{suffix}}>", f"<{prefix}tool_call{{suffix}}>"),
     )
 
 
@@ -205,17 +256,20 @@ def _follow_attribute(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 FORMATS = (
-    Format("qwen3_xml", ("<tool_call>",), _qwen, follow=follow_call),
-    Format("qwen3_xml", ("<seed:tool_call>", "<function="), _qwen),
+    Format("qwen3_xml", ("<tool_call>",), _qwen(), follow=follow_call),
+    Format("qwen3_xml", ("<function=",), _qwen()),
+    Format("qwen3_xml", ("<seed:tool_call>",), _qwen("lines")),
     *(
         Format("minicpm5_xml", (opener,), _minicpm(*options), follow=follow)
         for options in (("param", "element", True), ("parameter", "line", False))
         for opener, follow in (("<function name=", None), ("<tool_call>", follow_call))
     ),
-    Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke),
-    Format("deepseek_dsml", _DSML, _invoke),
-    Format("invoke_xml", ("<function_calls>", "<tool_call>"), _invoke, follow=follow_call),
-    Format("invoke_xml", (*_BARE_INVOKES, *DEEPSEEK_CALLS), _invoke),
+    Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke("lines")),
+    Format("deepseek_dsml", _IN_TOKENS, _read_invoke),
+    Format("invoke_xml", ("<function_calls>", "<tool_call>"), _read_invoke, follow=follow_call),
+    Format("invoke_xml", (*_BARE_INVOKES, *DEEPSEEK_CALLS), _read_invoke),
+    Format("glimmer", ("to=",), _read_message, Where.LINE, _follow_receiver),
+    Format("glimmer", ("<|message|>",), _read_message, follow=_follow_message),
     Format(
         "glm", ("<tool_call>",), in_marks(_pairs(), end=closers("</tool_call>")), follow=follow_call
     ),
@@ -236,6 +290,16 @@ FORMATS = (
         ("<tool_calls>",),
         in_marks(_pairs(), r"<tool_calls>\s*+", closers("</tool_call>"), closers("</tool_calls>")),
         follow=follow_call,
+    ),
+    Format(
+        "hunyuan_v4",
+        ("<tool_calls:", "<tool_call:"),
+        in_marks(
+            _pairs(),
+            r"<tool_calls:\w++>\s*+",
+            r"\s*+</tool_call:\w++>",
+            r"\s*+</tool_calls:\w++>",
+        ),
     ),
     Format("minimax_m3", (f"{_M3}<tool_call>",), _minimax_m3),
     Format("kimi_k3", ("<|open|>tools<|sep|>", "<|open|>call "), _kimi_k3),

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..json_types import is_of_type
@@ -38,12 +40,14 @@ class Tags:
     # for text).
     parameter: re.Pattern[str]
     closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
-    # What is removed around a value. "line": one line break on each side. "element": indentation,
-    # CDATA and entities. "none": nothing, as always for a tag with a `kind`.
+    # What is removed around a value. "line": one line break on each side. "lines": the same, but
+    # only if both sides have one, for templates that write values directly between the tags.
+    # "element": indentation, CDATA and entities. "none": nothing, as for any tag with a `kind`.
     trim: str = "line"
     known_only: bool = False  # leave out parameters that the tool does not have
     named: bool = False  # each parameter's element has the parameter's name
     nested: bool = False  # a list or object is written as elements inside the element
+    valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
 
 def tagged(function: str, tags: Tags, end_tags: tuple[str, ...]) -> One:
@@ -72,7 +76,10 @@ def read_call(
     """
     text, pos, name = src.text, function.end(), function["name"]
     name = name if name in src.tools else name.strip("\"' ")
-    end_tags = tuple(tag.format(name) for tag in end_tags)
+    if function[0].endswith("/>"):
+        return Call(name, "{}"), pos
+    suffix = function.groupdict().get("suffix") or ""
+    end_tags = tuple(tag.format(name, suffix=suffix) for tag in end_tags)
     index = skip_space(text, pos)
     if text.startswith("{", index):
         arguments, end = object_text(src, index, end_tags)
@@ -80,7 +87,11 @@ def read_call(
     body = _Body(src, tags, end_tags, name)
     values: list[tuple[str, object]] = []
     end, closed = pos, True
-    while (match := tags.parameter.match(text, index)) is not None:
+    while True:
+        while tags.valueless and (match := tags.valueless.match(text, index)) is not None:
+            end = index = match.end()
+        if (match := tags.parameter.match(text, index)) is None:
+            break
         key = key_of(match, body.properties)
         raw, end, closed = body.value(match)
         index = skip_space(text, end)
@@ -143,6 +154,8 @@ class _Body:
         types = types_of(allowed)
         if kind in ("true", "string") and (not types or "string" in types):
             return raw
+        if kind == "false" and (written := _json_string(raw)) is not None:
+            return written
         if self.tags.nested:
             return _elements(raw, allowed, self, MAX_DEPTH)
         return typed(raw, types)
@@ -167,7 +180,8 @@ class _Body:
     def value(self, parameter: re.Match[str]) -> tuple[str, int, bool]:
         """Read a parameter's text: the text, the index behind it, and whether a tag ends it."""
         text, pos = self.text, parameter.end()
-        self.closer = closer = self.tags.closer.format(parameter["tag"])
+        suffix = parameter.groupdict().get("suffix") or ""
+        self.closer = closer = self.tags.closer.format(parameter["tag"], suffix=suffix)
         self.begin = parameter[0].partition(parameter["tag"])[0] + parameter["tag"]
         trim = "none" if parameter.groupdict().get("kind") else self.tags.trim
         limit = self.src.find_first(self.last, pos)
@@ -223,6 +237,15 @@ class _Body:
         return match is not None and (any_key or key_of(match, self.properties) in self.properties)
 
 
+def _json_string(raw: str) -> str | None:
+    """Return the string that a text writes as JSON; None if it is no JSON string."""
+    try:
+        value = orjson.loads(raw) if raw.startswith('"') else None
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, str) else None
+
+
 def trimmed(value: str, trim: str) -> str:
     """Return a tag's text without what the format puts around it; ``trim``: see ``Tags.trim``."""
     if trim == "element":
@@ -230,10 +253,19 @@ def trimmed(value: str, trim: str) -> str:
         if data is not None:
             return set_off(data[1])
         return set_off(html.unescape(value) if _ESCAPED.fullmatch(value) else value)
-    if trim == "line":
-        value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
+    if trim == "line" or (trim == "lines" and value[:1] in "\r\n" and value[-1:] == "\n"):
+        value = _dedented(value).removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
     return value
+
+
+def _dedented(value: str) -> str:
+    """Return a value without the indentation of its closing tag, if that stands on its own line."""
+    lines = value.split("\n")
+    indent = lines[-1]
+    if len(lines) < 3 or not indent or indent.strip(" \t") or lines[0].strip():
+        return value
+    return "\n".join([lines[0], *(line.removeprefix(indent) for line in lines[1:-1]), ""])
 
 
 def typed(raw: str, allowed: Set[str]) -> Any:
