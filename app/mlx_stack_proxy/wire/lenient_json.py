@@ -5,7 +5,8 @@ leniency that it needed. It raises ``Unreadable`` rather than guess: it never in
 string or number, never takes an unquoted word for a string, never drops a member. It knows no
 schema; the caller checks the value by a schema.
 
-Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
+Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``missing_comma``,
+``odd_number`` (``.25``, ``1.``, ``+1``, ``1_000``), ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
 ``missing_closer``, ``extra_closer``, ``odd_space`` (a space between values that JSON lacks).
 
@@ -30,6 +31,10 @@ _AFTER_NUMBER = re.compile(rf"[ \t\r\n,\])}}{ODD_SPACES}]|/\*")
 # A comment that holds a quote may hold data. A comment that runs to the text's end has swallowed
 # the closing brackets. Neither is skipped.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
+# Numbers that JSON spells otherwise, each of them whole.
+_ODD_NUMBER = re.compile(r"[+-]?(?:\.\d+|\d+\.(?!\d)|[1-9]\d{0,2}(?:_\d{3})+)|\+\d+(?:\.\d+)?")
+# What shows that a comma is missing: in an object the next field's name and its colon.
+_NEXT_PAIR = re.compile(r"\"[^\"\\\n]{1,200}\"[ \t\r\n]*:")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
 # A keyword argument's name, followed by `=` or by a wrong `:`.
@@ -51,6 +56,7 @@ _ESCAPES: Final = {
 }  # fmt: skip
 _LITERALS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+    "TRUE": True, "FALSE": False, "NULL": None,
 }  # fmt: skip
 # Where one backslash of a string can only mean itself, a `\n` or `\t` beside it is ambiguous, as in
 # `C:\dir\new`: a line break or a folder's name.
@@ -86,7 +92,7 @@ class Reader:
             return self._members("(", ")", self.value)
         if char in _CLOSING or self._at_mark():
             return self._string()
-        if char == "-" or "0" <= char <= "9":
+        if char in "-+." or "0" <= char <= "9":
             return self._number()
         word = _WORD.match(self.text, self.position)
         if word is None or word[0] not in _LITERALS:
@@ -129,12 +135,16 @@ class Reader:
         check_levels(len(self._open))
         self.position += 1
         self._space()
+        if self._peek() == ",":  # as behind the last member, nothing stands on its other side
+            self.position += 1
+            self.used["trailing_comma"] = None
+            self._space()
         if self._peek() == closer:
             self.position += 1
             self._open.pop()
             return []
         members = [read()]
-        while not self._ends(closer):
+        while not self._ends(closer, members[-1]):
             members.append(read())
         return members
 
@@ -146,7 +156,7 @@ class Reader:
         self.position += 1
         return key, self.value()
 
-    def _ends(self, closer: str) -> bool:
+    def _ends(self, closer: str, member: Any) -> bool:
         """Step over the comma behind a member; return whether the container ends instead."""
         other_closer, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
@@ -169,12 +179,25 @@ class Reader:
                 # The text or an outer container ends here, so this container was never closed.
                 self.used["missing_closer"] = None
                 break
+            if self._lacks_comma(closer, member):
+                self.used["missing_comma"] = None
+                return False
             if char != other_closer:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # no open bracket matches it
             self.position += 1
         self._open.pop()
         return True
+
+    def _lacks_comma(self, closer: str, member: Any) -> bool:
+        """Whether the next member follows: a field's name and colon, or one more object or list.
+
+        After a string, the text up to the next quotation mark may be a part of that string.
+        """
+        if closer == "}":
+            after_text = isinstance(member[1], str)
+            return not after_text and _NEXT_PAIR.match(self.text, self.position) is not None
+        return closer == "]" and self.text[self.position : self.position + 1] in ("{", "[")
 
     def _member_name(self) -> str:
         self._space()
@@ -218,15 +241,17 @@ class Reader:
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)
-        if number is None:
-            raise self._error("a number")
-        end = number.end()
-        if end == len(self.text):
+        end = number.end() if number else self.position
+        if number and end == len(self.text):
             raise Unreadable("truncated", "break off in or behind a number")
-        if not _AFTER_NUMBER.match(self.text, end):
-            raise self._error("a number")
+        if number is None or not _AFTER_NUMBER.match(self.text, end):
+            number = _ODD_NUMBER.match(self.text, self.position)
+            end = number.end() if number else self.position
+            if number is None or not _AFTER_NUMBER.match(self.text, end):
+                raise self._error("a number")
+            self.used["odd_number"] = None
         self.position = end
-        return read_number(number[0])
+        return read_number(number[0].replace("_", "").lstrip("+"))
 
     def _space(self) -> None:
         while True:

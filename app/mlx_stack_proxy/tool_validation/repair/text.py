@@ -112,8 +112,10 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
     try:
         reading = _read_at(text, start)
     except Unreadable:
-        if text.startswith("{{") and text.rstrip().endswith("}}") and encodings:
-            inner = _read(text.rstrip()[1:-1], root, 0)
+        if text.startswith("{{") and encodings:
+            # One brace too many, at the beginning alone or at both ends.
+            text = text.rstrip()
+            inner = _read(text[1:-1] if text.endswith("}}") else text[1:], root, 0)
             return replace(inner, rules=("doubled_braces", *inner.rules))
         raise
     rules = [*rules, *reading.rules]
@@ -181,7 +183,9 @@ def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     trailing = text[position:].strip()
-    if trailing == "```":
+    if trailing == ",":
+        rules["trailing_comma"] = None
+    elif trailing == "```":
         rules["code_fence"] = None
     elif trailing:
         if trailing != '"' and _TRAILING_DATA.match(trailing):
