@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,44 @@ async def test_a_changed_file_is_read_without_a_signal(
     await until(lambda: reloading.taken)
     await reloading.reloader.close()
     assert [list(one.tiers) for one in reloading.taken] == [["fast"]]
+
+
+async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said) -> None:
+    """Nobody writes into it, so that a reader would wait for good."""
+    reloading = Reloading(SettingsOrigin(file))
+    file.unlink()
+    os.mkfifo(file)
+    assert not await reloading.reloader.reload()
+    assert [one["event"] for one in said] == ["settings_refused"]
+    assert said[0]["problems"] == ["is no regular file"]
+
+
+async def test_a_file_system_that_hangs_ends_no_reloading(
+    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading is given up, and tried again when somebody asks or the file system is back."""
+    monkeypatch.setattr(reload, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(reload, "READ_SECONDS", 0.05)
+    back, looks = threading.Event(), 0
+    look = reload._signature
+
+    def hangs(path: Path | None) -> reload.Signature:
+        nonlocal looks
+        looks += 1
+        back.wait()
+        return look(path)
+
+    monkeypatch.setattr(reload, "_signature", hangs)
+    reloading = Reloading(SettingsOrigin(file))
+    reloading.reloader.start()
+    await until(lambda: said)
+    assert said[0]["problems"] == ["can't be read: no answer within 0.05 s"]
+    for _ in range(reload.MOST_HANGING + 2):  # more than may hang
+        heard = len(said)
+        reloading.reloader.ask()
+        await until(lambda heard=heard: len(said) > heard)
+    assert looks == reload.MOST_HANGING, "none but those that were asked for"
+    back.set()
+    write(file, "tiers: {fast: }")
+    await until(lambda: reloading.taken)
+    await reloading.reloader.close()

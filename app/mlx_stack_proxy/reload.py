@@ -2,6 +2,8 @@
 
 :class:`Reloader` looks at the file's time, size and inode every ``POLL_SECONDS``. It reads a
 changed file only after two looks that found the same, so that it doesn't read a half-written file.
+Looks and readings are made in threads, and given up after ``READ_SECONDS``: a network mount may
+hang. While one hangs, only SIGHUP makes another.
 All keys take effect but those of :data:`AT_START`, which keep their old values until a restart. A
 file that can't be used changes nothing; the log and an event say why.
 """
@@ -10,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import stat
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from . import settings_source, tasks
+from .daemon_threads import DaemonThreads
 from .frozen import frozen
 from .section import keys_of
 from .settings import Settings
@@ -23,6 +28,8 @@ from .settings_source import SettingsError, Sources
 from .telemetry import log
 
 POLL_SECONDS = 2.0
+READ_SECONDS = 10.0
+MOST_HANGING = 8  # threads that wait for a file system
 
 # Keys that are used only at the start (sockets, connections, stores, the memory probe): a change
 # needs a restart. A path names a key, or a section with all its keys.
@@ -52,6 +59,7 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
 )
 
 Signature = tuple[int, int, int] | None  # a file's modification time (ns), size and inode
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 Change = Callable[[Settings], None]
 Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
@@ -76,8 +84,11 @@ class SettingsOrigin:
     def read_anew(self, old: Settings) -> Settings:
         """Read the settings that are to replace ``old``. Raises :class:`SettingsError`.
 
-        A file that gives no setting at all is refused too: a full disk leaves such files.
+        A file that gives no setting at all is refused too: a full disk leaves such files. So is what
+        is no regular file: a reader of a pipe waits until somebody writes.
         """
+        if self.path is not None and self.path.exists() and not self.path.is_file():
+            raise SettingsError(["is no regular file"], str(self.path))
         sources = self._sources()
         new = self._whole(sources)
         if sources.path is not None and not sources.file and new != old:
@@ -116,6 +127,8 @@ class Reloader:
         self._tell = tell
         self._reload_asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._threads = DaemonThreads(MOST_HANGING)
+        self._job: Future[Any] | None = None  # the latest look or reading
         self._restart_keys: list[str] = []  # changed keys that wait for a restart, already logged
         # The next reading is logged even if it changes nothing: SIGHUP asked for it, or the file
         # was refused the last time.
@@ -140,11 +153,16 @@ class Reloader:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._reload_asked.wait()
-            current = _signature(self._origin.path)
-            if self._reload_asked.is_set() or (
-                current is not None and current == previous and current != loaded
-            ):
-                self._reload_asked.clear()
+            is_asked = self._reload_asked.is_set()
+            self._reload_asked.clear()
+            if self._job is not None and self._job.running() and not is_asked:
+                continue
+            try:
+                current = await self._in_thread(_signature, self._origin.path)
+            except SettingsError as error:
+                self._refuse(error)
+                continue
+            if is_asked or (current is not None and current == previous and current != loaded):
                 await self.reload()
                 loaded = current
             previous = current
@@ -152,19 +170,30 @@ class Reloader:
     async def reload(self) -> bool:
         """Read and apply the settings; return whether that succeeded. Raises nothing."""
         try:
-            settings = await asyncio.to_thread(self._origin.read_anew, self._settings)
-            self._apply(settings)
+            self._apply(await self._in_thread(self._origin.read_anew, self._settings))
         except SettingsError as error:
-            self._log_next = True
-            log.get().error(
-                "settings_refused", source=error.source, problems=error.problems, kept="the old"
-            )
-            self._tell("config_refused", {"problems": list(error.problems)})
+            self._refuse(error)
             return False
         except Exception as error:
             log.fault("settings_fault", error)
             return False
         return True
+
+    async def _in_thread(self, function: Callable[_P, _T], *args: _P.args, **kw: _P.kwargs) -> _T:
+        """Call a function that reads files. Raises ``SettingsError`` if it hangs."""
+        job = self._job = self._threads.submit(function, *args, **kw)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await asyncio.wrap_future(job)
+        except TimeoutError:
+            problem = f"can't be read: no answer within {READ_SECONDS:g} s"
+            raise SettingsError([problem], str(self._origin.path)) from None
+
+    def _refuse(self, error: SettingsError) -> None:
+        self._log_next = True
+        problems = list(error.problems)
+        log.get().error("settings_refused", source=error.source, problems=problems, kept="the old")
+        self._tell("config_refused", {"problems": problems})
 
     def _apply(self, settings: Settings) -> None:
         new = with_old(settings, self._settings, AT_START)
@@ -186,10 +215,12 @@ class Reloader:
 def _signature(path: Path | None) -> Signature:
     """Return numbers that differ once the file has changed; None while there is no file."""
     try:
-        stat = path.stat() if path is not None else None
+        found = path.stat() if path is not None else None
     except OSError:
         return None
-    return None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:

@@ -76,11 +76,13 @@ _BASE_URL: Final = r"^https?://[^/\s]+"
 _REDIS_URL: Final = r"^(rediss?|unix)://."
 _HEALTH_URL: Final = r"^(auto|off|https?://\S+)$"
 _PASSTHROUGH_PATH: Final = r"^[A-Z]+ /v1/([\w.:@-]|/[\w.:@-]|\{\w+\}|/\{\w+\})+$"
+_ALLOWED_HOST: Final = r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$"
 # The error message for a value that doesn't match the pattern.
 FORMS: Final = {
     _BASE_URL: "must be a URL such as http://127.0.0.1:4000",
     _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
     _PASSTHROUGH_PATH: "must be a method and a path, as `GET /v1/files` or `GET /v1/files/{id}`",
+    _ALLOWED_HOST: "must be a name such as llm.example.com or *.example.com, without a port",
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
@@ -88,6 +90,7 @@ WebhookUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[!-~]*)?$")]
 TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]
 PassthroughPath = Annotated[str, Field(pattern=_PASSTHROUGH_PATH)]
+AllowedHost = Annotated[str, Field(pattern=_ALLOWED_HOST)]
 SwitchWord = BeforeValidator(_yaml_switch)
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from .section import section
 from .setting_types import (
+    AllowedHost,
     ApiKey,
     AtLeastOne,
     AutoOrSwitch,
@@ -44,6 +45,7 @@ ENV_DELIMITER = "__"
 class ServerSettings:
     host: str = "127.0.0.1"
     port: Port = 4100
+    allowed_hosts: tuple[AllowedHost, ...] = ()
     workers: AtLeastOne = 1
     max_body_bytes: AtLeastOne = 33_554_432
     max_buffered_bytes: AtLeastOne = 268_435_456

@@ -136,3 +136,18 @@ def test_what_two_servers_could_read_differently_is_refused(path: str) -> None:
 
 def test_a_query_may_hold_anything() -> None:
     check("/v1/files?after=a//b%2Fc")
+
+
+def test_a_form_of_many_controls_is_one_pass() -> None:
+    """Each is taken out; what is left is the body without them, byte for byte."""
+
+    def part(name: str, value: str = "x") -> bytes:
+        head = f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'
+        return head.encode() + value.encode() + b"\r\n"
+
+    controls = part("tags") * 300
+    kept = [part("model", "whisper"), part("prompt"), part("file", "y" * 1000)]
+    body = controls.join([b"", *kept, b"--b--\r\n"])
+    asked = read({"content-type": "multipart/form-data; boundary=b"}, body)
+    assert asked.content == b"".join(kept) + b"--b--\r\n"
+    assert asked.model == "whisper"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import client_request
-from mlx_stack_proxy.server import incoming
 from tests.server.asking import (
     CHAT,
     MESSAGES,
@@ -175,14 +174,6 @@ async def test_what_is_no_http_gets_the_error_body_too(proxy: RunningProxy) -> N
     head, _, content = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     checked_error_body(json.loads(content), "invalid_request_error")
-
-
-async def test_a_body_that_trickles_is_given_up(
-    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(incoming, "BODY_SECONDS", 0.2)
-    answer = await raw_answer_head(proxy, request(CHAT, b"{", "content-length: 99"))
-    assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 async def test_too_many_messages_are_refused(

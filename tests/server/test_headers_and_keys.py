@@ -139,20 +139,70 @@ async def raw_status(proxy: RunningProxy, path: str, host: str) -> int:
     return int((await raw_answer(proxy, sent)).split(b" ")[1])
 
 
-async def test_another_host_name_is_refused_on_a_loopback_bind(
-    upstream: ScriptedServer, proxy: RunningProxy
+BINDS = pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0"])
+FOREIGN = (
+    "evil.example",
+    "evil.example.",
+    "127.0.0.1.evil.example",
+    "local.evil.example",
+    "[::1].evil.example",
+    "0x7f.1",
+    "a.xlocal",
+)
+PRIVATE = (
+    *("127.0.0.1", "localhost", "[::1]", "LOCALHOST", "localhost.", "192.168.7.7", "[fe80::1]"),
+    *("proxy", "mac.local", "host.docker.internal", "proxy.ns.svc", "proxy.ns.svc.cluster.local"),
+)
+
+
+@BINDS
+async def test_a_name_that_a_page_may_have_is_refused(
+    bind: str, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """A page of evil.example whose name was pointed at 127.0.0.1 has this Host."""
-    for path in (CHAT, "/v1/models", "/v1/files", "/mlx-stack/status", "/metrics"):
+    proxy = await start_proxy({"server.host": bind})
+    for path in (CHAT, "/v1/models", "/v1/files", "/mlx-stack/status", "/metrics", "/"):
         for host in ("evil.example", f"evil.example:{proxy.port}", "127.0.0.1.evil.example"):
-            assert 400 <= await raw_status(proxy, path, host) < 500
+            assert await raw_status(proxy, path, host) == 403
+    for host in FOREIGN:
+        assert await raw_status(proxy, CHAT, host) == 403, host
     assert upstream.calls == []
 
 
-async def test_our_own_host_names_are_let_in(proxy: RunningProxy) -> None:
-    for name in ("127.0.0.1", "localhost", "[::1]", "LOCALHOST"):
-        assert await raw_status(proxy, CHAT, f"{name}:{proxy.port}") == 200
-        assert await raw_status(proxy, CHAT, name) == 200
+@BINDS
+async def test_addresses_and_private_names_are_let_in(bind: str, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"server.host": bind})
+    for name in PRIVATE:
+        assert await raw_status(proxy, CHAT, f"{name}:{proxy.port}") == 200, name
+        assert await raw_status(proxy, CHAT, name) == 200, name
+
+
+async def test_probes_may_use_any_name(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"server.host": "0.0.0.0"})
+    for path in ("/health", "/ready"):
+        assert await raw_status(proxy, path, "proxy.example.com") == 200
+
+
+async def test_the_operator_may_allow_a_name(start_proxy: StartProxy) -> None:
+    hosts = ["LLM.example.com", "*.example.org"]
+    proxy = await start_proxy({"server.host": "0.0.0.0", "server.allowed_hosts": hosts})
+    for host in ("llm.example.com", "LLM.Example.com:443", "a.example.org", "a.b.example.org"):
+        assert await raw_status(proxy, CHAT, host) == 200, host
+    for host in ("example.com", "a.llm.example.com", "example.org", "aexample.org"):
+        assert await raw_status(proxy, CHAT, host) == 403, host
+
+
+async def test_where_a_key_is_asked_for_the_name_is_free(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A page has no key, under whatever name."""
+    proxy = await start_proxy({"server.api_keys": ["k"], "server.admin_key": "a"})
+    named = {"host": "llm.example.com"}
+    assert (await ask(proxy, named)).status_code == 401
+    assert (await ask(proxy, {**named, **bearer("k")})).status_code == 200
+    assert (await proxy.client.get("/mlx-stack/status", headers=named)).status_code == 401
+    assert (await proxy.client.get("/mlx-stack/", headers=named)).status_code == 200
+    assert len(upstream.calls) == 1
 
 
 async def test_a_browser_is_never_allowed_across_origins(proxy: RunningProxy) -> None:

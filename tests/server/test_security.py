@@ -216,7 +216,7 @@ async def test_a_packed_reply_is_not_unpacked(
 async def test_a_head_that_trickles_is_given_up(
     sent: bytes, earlier: int, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_protocol, "SILENT_SECONDS", 0.3)
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     async with asyncio.timeout(PATIENCE):
         for _ in range(earlier):
@@ -233,7 +233,7 @@ async def test_a_head_that_trickles_is_given_up(
 async def test_a_connection_that_asks_nothing_is_given_up(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_protocol, "SILENT_SECONDS", 0.3)
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
@@ -244,7 +244,7 @@ async def test_a_head_in_time_has_no_more_limit(
     upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply may take longer than a head, on a connection's first request and on later ones."""
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "SILENT_SECONDS", 0.2)
     for _ in range(2):
         go_on = asyncio.Event()
         asyncio.get_running_loop().call_later(0.6, go_on.set)

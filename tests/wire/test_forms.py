@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from mlx_stack_proxy.wire.forms import BadForm, Field, fields_of
+from mlx_stack_proxy.wire.forms import MAX_FIELDS, BadForm, Field, fields_of
 
 TYPE = "multipart/form-data; boundary=b"
 
@@ -86,3 +86,10 @@ def test_another_type_is_refused(content_type: str) -> None:
 def test_what_could_be_read_otherwise_is_refused(body: str) -> None:
     with pytest.raises(BadForm):
         fields_of(TYPE, body.encode("utf-8", "surrogateescape"))
+
+
+def test_fields_are_bounded() -> None:
+    most = "".join(named("a") for _ in range(MAX_FIELDS))
+    assert len(read(most + "--b--")) == MAX_FIELDS
+    with pytest.raises(BadForm, match="more than 1,000 fields"):
+        read(most + named("a") + "--b--")

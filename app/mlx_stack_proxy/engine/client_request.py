@@ -5,14 +5,27 @@ The checks cover only the fields on which we or every server would fail; unknown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ..errors import invalid
 from ..wire import legacy, surrogates
 from ..wire.blocks import Known, messages_in
 from ..wire.chunk_form import MAX_CHOICES
+from ..wire.fields import (
+    BOOLEAN,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Check,
+    Problem,
+    check_depth,
+    each,
+    members,
+    require,
+    string_or,
+)
 from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
@@ -30,10 +43,7 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
 
     ``size``: bytes of the body as it came. ``failed``: ids of calls whose results are errors.
     """
-    for name, value in body.items():
-        check = _CHECKS.get(name)
-        if check is not None and value is not None and (problem := check(value)):
-            raise invalid(f"`{name}` {problem}", name)
+    require(body, _CHECKS)
     _check_list(body)
     if (body.get("response_format") or {}).get("type") == "text":
         # OpenAI's own default asks for nothing; a server may lack the field, and JSON is held.
@@ -48,9 +58,6 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
         failed=failed,
     )
     _CHECKED.read(request.blocks, _and_checked(0, request.blocks.head), _and_checked)
-    for name in ("tools", "functions"):
-        if (tools := body.get(name)) is not None:
-            _check_tools(tools, name)
     if legacy.is_used(body):
         return replace(request, body=legacy.to_tools(body), legacy_functions=True)
     return request
@@ -71,6 +78,7 @@ def read(raw: bytes) -> dict[str, Any]:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise invalid("the request body must be a JSON object")
+    check_depth(body, len(raw))
     return body
 
 
@@ -112,76 +120,66 @@ def _problem(message: Any) -> tuple[str, str] | None:
     return ".tool_calls", "must be an array of objects"
 
 
-def _check_tools(tools: Any, name: str) -> None:
-    if not isinstance(tools, list):
-        raise invalid(f"`{name}` must be an array", name)
-    for position, tool in enumerate(tools):
-        path = f"{name}[{position}]"
-        if not isinstance(tool, dict):
-            raise invalid(f"`{path}` must be an object", path)
-        function = tool if name == "functions" else tool.get("function")
-        if name == "tools" and tool.get("type", "function") != "function":
-            continue  # tools of other kinds go to LiteLLM unchecked
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            name_path = f"{path}.name" if name == "functions" else f"{path}.function.name"
-            raise invalid(f"`{name_path}` must be a string", name_path)
+def _tool(tool: Any) -> Problem:
+    problem = _ANY_TOOL(tool)
+    if problem is not None or tool.get("type") not in (None, "function"):
+        return problem  # tools of other kinds go to LiteLLM
+    problem = _FUNCTION(tool.get("function") or {})
+    return problem and (f".function{problem[0]}", problem[1])
 
 
-def _of(expected: str, *types: type) -> Callable[[Any], str]:
-    """Return a check for values of these types; a bool doesn't count as a number."""
-
-    def check(value: Any) -> str:
-        is_valid = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-        return "" if is_valid else f"must be {expected}"
-
-    return check
-
-
-_string = _of("a string", str)
-_object = _of("an object", dict)
-_boolean = _of("true or false", bool)
-_number = _of("a number", int, float)
-_string_or_object = _of("a string or an object", str, dict)
+_FUNCTION: Final = members(("name",), name=STRING, description=STRING)
+_ANY_TOOL: Final = members(type=STRING)
+_NAMED: Final = members(name=STRING)
+_REFERENCE: Final[Mapping[str, Check]] = {
+    "type": STRING,
+    "name": STRING,
+    "function": _NAMED,
+    "custom": _NAMED,
+}
+_ALLOWED: Final[Mapping[str, Check]] = {"mode": STRING, "tools": each(members(**_REFERENCE))}
+# One tool in OpenAI's two forms or Anthropic's, or those that are allowed.
+_CHOICE: Final = members(**_REFERENCE, **_ALLOWED, allowed_tools=members(**_ALLOWED))
 
 
-def _name(value: Any) -> str:
+def _name(value: Any) -> Problem:
     if isinstance(value, str) and len(value) > MAX_MODEL:
-        return f"has more than {MAX_MODEL} characters"
-    return _string(value)
+        return "", f"has more than {MAX_MODEL} characters"
+    return STRING(value)
 
 
-def _positive(value: Any) -> str:
-    is_valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return "" if is_valid else "must be a whole number above 0"
+def _positive(value: Any) -> Problem:
+    return None if type(value) is int and value > 0 else ("", "must be a whole number above 0")
 
 
-def _choices(value: Any) -> str:
+def _choices(value: Any) -> Problem:
     is_valid = not _positive(value) and value <= MAX_CHOICES
-    return "" if is_valid else f"must be a whole number from 1 to {MAX_CHOICES}"
+    return None if is_valid else ("", f"must be a whole number from 1 to {MAX_CHOICES}")
 
 
-def _stop(value: Any) -> str:
+def _stop(value: Any) -> Problem:
     values = value if isinstance(value, list) else [value]
     is_valid = all(isinstance(stop, str) for stop in values)
-    return "" if is_valid else "must be a string or an array of strings"
+    return None if is_valid else ("", "must be a string or an array of strings")
 
 
-# Each check returns what is wrong with a value, or "". A null is not checked: it means "not given".
-_CHECKS: dict[str, Callable[[Any], str]] = {
+_CHECKS: Final[Mapping[str, Check]] = {
     "model": _name,
-    "stream": _boolean,
-    "stream_options": _object,
+    "stream": BOOLEAN,
+    "stream_options": OBJECT,
     "n": _choices,
     "max_tokens": _positive,
     "max_completion_tokens": _positive,
-    "temperature": _number,
-    "top_p": _number,
-    "presence_penalty": _number,
-    "frequency_penalty": _number,
-    "tool_choice": _string_or_object,
-    "function_call": _string_or_object,
-    "parallel_tool_calls": _boolean,
-    "response_format": _object,
-    "web_search_options": _object,
+    "temperature": NUMBER,
+    "top_p": NUMBER,
+    "presence_penalty": NUMBER,
+    "frequency_penalty": NUMBER,
+    "tools": each(_tool),
+    "functions": each(_FUNCTION),
+    "tool_choice": string_or(_CHOICE),
+    "function_call": string_or(_NAMED),
+    "parallel_tool_calls": BOOLEAN,
+    "response_format": OBJECT,
+    "web_search_options": OBJECT,
     "stop": _stop,
 }

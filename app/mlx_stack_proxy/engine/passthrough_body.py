@@ -12,6 +12,7 @@ import orjson
 from ..errors import invalid
 from ..frozen import frozen
 from ..wire import surrogates
+from ..wire.fields import check_depth
 from ..wire.forms import BadForm, fields_of
 from .litellm_controls import is_control, patience, without_controls
 
@@ -51,6 +52,7 @@ def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
     parsed, plain = _parsed(body)
     if not isinstance(parsed, dict):
         raise invalid("the request body must be a JSON object")
+    check_depth(parsed, len(body))
     kept = without_controls(parsed)
     model = parsed.get("model")
     return ReadBody(
@@ -77,10 +79,12 @@ def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> ReadBod
         fields = fields_of(content_type, body)
     except BadForm as error:
         raise invalid(f"the form in the request body can't be read: {error}") from None
-    kept = bytearray(body)
-    for field in reversed(fields):
+    kept, end = [], 0
+    for field in fields:
         if is_control(field.name) or field.name == _IN_FORMS:
-            del kept[field.start : field.end]
+            kept.append(body[end : field.start])
+            end = field.end
     values = {field.name: field.value for field in fields}
     models = [field.value for field in fields if field.name == "model"]
-    return ReadBody(bytes(kept), models[0] if len(models) == 1 else None, patience(values, headers))
+    content = b"".join([*kept, body[end:]]) if kept else body
+    return ReadBody(content, models[0] if len(models) == 1 else None, patience(values, headers))

@@ -40,7 +40,9 @@ class OriginInside(SettingsOrigin):
             raise SettingsError(problems, str(sources.path or "settings"))
         # LiteLLM may listen on any address. Without a key of ours, each call carries its client's
         # own: with ours, LiteLLM would let in clients that it refuses.
-        server = replace(settings.server, host="0.0.0.0")
+        # Under which names it is called is LiteLLM's affair, too.
+        hosts = settings.server.allowed_hosts or ("*",)
+        server = replace(settings.server, host="0.0.0.0", allowed_hosts=hosts)
         return replace(
             settings, server=server, upstream=replace(settings.upstream, api_key_env=None)
         )

@@ -40,6 +40,9 @@ KEY_HEADERS = frozenset(
         b"x-litellm-api-key",
     }
 )
+_PROBED = frozenset({"/health", "/ready"})  # by whatever name; they say nothing private
+# Names that no public DNS serves, so that nobody can point one at this machine from outside.
+_PRIVATE = (".local", ".internal", ".svc", ".localhost")
 PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
 
@@ -50,26 +53,41 @@ class Access:
         keys = settings.server.api_keys
         self._open = "*" in keys  # clients need no key
         self._keys = tuple(key.encode() for key in keys if key != "*")
+        self._hosts = frozenset(host.lower() for host in settings.server.allowed_hosts)
+        self._admin_key = settings.server.admin_key
         self._loopback = is_loopback(settings.server.host)
         self._upstream_key = upstream_key(settings)
 
     def check_origin(self, request: Incoming) -> None:
         """Refuse requests of web pages: no page may make a browser use the user's models.
 
-        A page's script sends an ``Origin`` that is not ours. A name that an attacker points at
-        127.0.0.1 (DNS rebinding) stands in ``Host``. A browser that follows a link to our own page
+        A page's script sends an ``Origin`` that is not ours. A name that an attacker points at this
+        machine (DNS rebinding) stands in ``Host``. A browser that follows a link to our own page
         is let in: our page can't be framed, and the site with the link can't read it.
 
         Raises ``ProxyError`` (403).
         """
         host = request.headers.get("host", "")
-        if self._loopback and host and not _is_this_machine(host):
-            raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
+        if not (_is_private(host) or self._is_allowed(host) or self._asks_for_a_key(request.path)):
+            sentence = f"header host names {host[:128]!r}, which is not in server.allowed_hosts"
+            raise invalid(sentence, "host", status=403)
         origin = request.headers.get("origin")
         foreign = origin is not None and _authority(origin) != host
         cross_site = request.headers.get("sec-fetch-site") == "cross-site"
         if foreign or (cross_site and not _is_visit(request)):
             raise invalid("requests from web pages are not answered", "origin", status=403)
+
+    def _is_allowed(self, host: str) -> bool:
+        """Whether ``server.allowed_hosts`` has a host; ``*.example.com`` stands for all below."""
+        name = _name_in(host)
+        above = (f"*.{parent}" for parent in _parents(name))
+        return "*" in self._hosts or name in self._hosts or not self._hosts.isdisjoint(above)
+
+    def _asks_for_a_key(self, path: str) -> bool:
+        """Whether a page gets nothing there, whatever it is called: it has no key of ours."""
+        if path.startswith("/mlx-stack"):
+            return self._admin_key is not None
+        return path in _PROBED or bool(self._keys)
 
     def check_key(self, request: Incoming) -> str:
         """Return the API key that owns the request's sessions; "" if clients need no key.
@@ -169,11 +187,29 @@ def _authority(origin: str) -> str | None:
 
 @lru_cache(16)  # a small cache: Host is the client's text, and may be long
 def _is_this_machine(host: str) -> bool:
-    return is_loopback(_hostname(host).lower())
+    return is_loopback(_name_in(host))
 
 
-def _hostname(host: str) -> str:
+@lru_cache(16)
+def _is_private(host: str) -> bool:
+    """Whether a ``Host`` is one that no page has: an address, one label, or a private name."""
+    name = _name_in(host)
+    try:
+        ip_address(name)
+    except ValueError:
+        return "." not in name or name.endswith(_PRIVATE)
+    return True
+
+
+def _name_in(host: str) -> str:
+    """Return the name or address in a ``Host``, without its port and a dot at its end."""
     if host.startswith("["):
         inside, _, port = host[1:].partition("]")
-        return inside if not port or port.startswith(":") else host
-    return host.rpartition(":")[0] if ":" in host else host
+        return inside.lower() if not port or port.startswith(":") else host
+    return host.partition(":")[0].removesuffix(".").lower()
+
+
+def _parents(name: str) -> list[str]:
+    """Return the names above a name: ``b.c`` and ``c`` for ``a.b.c``."""
+    labels = name.split(".")[:64]
+    return [".".join(labels[start:]) for start in range(1, len(labels))]

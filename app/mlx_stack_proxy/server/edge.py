@@ -9,11 +9,13 @@ request. An error that any of them raises becomes the response here, in the dial
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
+from starlette.requests import ClientDisconnect
 
 from ..engine import response_headers
 from ..engine.downstream import Downstream, Send
@@ -70,7 +72,7 @@ class Edge:
             self._access.check_origin(request)
             _refuse_websocket(request)
             await self._route(request, scope, receive, downstream)
-        except ClientGone:
+        except (ClientGone, ClientDisconnect):
             pass
         except ProxyError as error:
             if not downstream.started:
@@ -95,7 +97,29 @@ class Edge:
     async def _refuse(
         self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
     ) -> None:
-        """Answer a request with an error, count the error, and log each kind once a minute."""
+        """Answer a request with an error, and count it."""
+        self._count(error)
+        # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
+        # for its next request could be taken for that body.
+        expects_continue = request is not None and "expect" in request.headers
+        await _refuse(error, request, receive, self._marked(request, send), close=expects_continue)
+
+    def refusal(self, error: ProxyError, scope: Scope | None) -> ErrorReply:
+        """Return the response for an error that the server answers itself.
+
+        ``scope``: the request, which is then counted as refused; None: its head is not complete.
+        """
+        request = None
+        if scope is not None:
+            with contextlib.suppress(ProxyError):
+                request = read_incoming(scope)
+            self._count(error)
+        reply = _reply_to(error, request)
+        marks = [*(request.id_headers if request is not None else ()), *self.pressure_headers()]
+        return ErrorReply(reply.status, [*reply.headers, *marks], reply.body)
+
+    def _count(self, error: ProxyError) -> None:
+        """Count a refused request; log each kind once a minute."""
         services = self._services
         services.metrics.refused.labels(str(error.status)).inc()
         if services.rate_limit.allows(("refused", error.status, error.type)):
@@ -107,10 +131,6 @@ class Edge:
                 why=error.message,
                 said="once a minute",
             )
-        # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
-        # for its next request could be taken for that body.
-        expects_continue = request is not None and "expect" in request.headers
-        await _refuse(error, request, receive, self._marked(request, send), close=expects_continue)
 
     async def _route(
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream

@@ -1,7 +1,9 @@
-"""uvicorn's HTTP/1.1 protocol, with bounds on a request's head, without pipelining and upgrades.
+"""uvicorn's HTTP/1.1 protocol, with bounds on a request, without pipelining and upgrades.
 
-``incoming.py`` checks a request's headers once they are complete. How long a head may take, and how
-long it may become, only the protocol can bound.
+``incoming.py`` checks a request's headers once they are complete. How long a head may become, and
+how long a head and a body may take, only the protocol can bound for every path. A request that is
+late is answered here (408), and its connection is closed: whoever waits for its body sees that the
+client is gone.
 
 Pipelining: a request that comes before the reply to the last one is complete is not served. The
 connection closes after that reply, as RFC 9112 (9.3.2) allows and clients must expect. A request
@@ -17,17 +19,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from http import HTTPStatus
 
 import httptools
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
-from .edge import Edge
+from ..wire.dialect import ErrorReply
+from .edge import Edge, Scope
 from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The request line, names, values and separators. The parser gets no more of a longer head.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
-HEAD_SECONDS = 30.0  # from the connection's beginning, or from a later head's first byte
+SILENT_SECONDS = 30.0  # without a byte of a head or body
+WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
 
 # We leave a response unended to show the client that it isn't whole, and log why where we do: drop
 # uvicorn's message about it.
@@ -41,25 +47,27 @@ class BoundedProtocol(HttpToolsProtocol):
     # Without slots, these and uvicorn's attributes would be more than 30, and then Python gives
     # each object a dictionary of its own, of 1.5 kB.
     __slots__ = (
+        "_begun_at",
         "_data",
-        "_head_begun",
+        "_due",
         "_head_bytes",
-        "_head_due",
+        "_heard_at",
         "_in_head",
         "_pipelined",
         "_resuming",
+        "_unfinished",
     )
-    _head_due: asyncio.TimerHandle | None  # refuses a head that is late; None: no head is awaited
+    _due: asyncio.TimerHandle | None  # looks whether the request is late; None: none is awaited
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._in_head = True  # the next bytes belong to a head, not to a body
-        self._head_begun = False  # the first byte of a head has come, but not yet its last
+        self._unfinished = False  # the first byte of a request has come, but not yet its last
         self._head_bytes = 0
         self._pipelined = False  # a request came too early: ignore its bytes and all later ones
         self._resuming = False  # a new parser reads a made-up head: ignore its callbacks
         self._data = b""  # the bytes that the parser is reading now
-        self._await_head()
+        self._await_the_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_longer_awaited()
@@ -76,8 +84,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._data = data
         super().data_received(data)
         self._data = b""
-        if self._head_begun and self._head_due is None:
-            self._await_head()
+        if self._unfinished:
+            if self._due is None:
+                self._await_the_rest()
+            else:
+                self._heard_at = self.loop.time()
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -85,15 +96,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._end_with_this_reply()
             super().on_message_begin()  # the running request keeps its headers
             return
-        self._in_head = self._head_begun = True
+        self._in_head = self._unfinished = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         if self._pipelined or self._resuming:
             return
-        self._in_head = self._head_begun = False
+        self._in_head = False
         self._head_bytes = 0
-        self._no_longer_awaited()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -104,6 +114,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._pipelined:
             return
         self._in_head = True
+        self._unfinished = False
+        self._no_longer_awaited()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -135,6 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         unread = self._data[upgrade.args[0] :]
         self._in_head = False
+        self._unfinished = True
         cycle.more_body = True
         self.parser = httptools.HttpRequestParser(self)  # gets no Upgrade header
         lines = b"".join([b"%b: %b\r\n" % header for header in framing])
@@ -144,33 +157,49 @@ class BoundedProtocol(HttpToolsProtocol):
         if unread:
             super().data_received(unread)
 
-    def _await_head(self) -> None:
-        self._head_due = self.loop.call_later(HEAD_SECONDS, self._give_up)
+    def _await_the_rest(self) -> None:
+        self._begun_at = self._heard_at = self.loop.time()
+        self._look_later()
+
+    def _look_later(self) -> None:
+        due = min(self._heard_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS)
+        self._due = self.loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Give a request up that is late: answer 408 if it has no answer yet, and close."""
+        now = self.loop.time()
+        if now < min(self._heard_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS):
+            self._look_later()
+        elif not self.transport.is_closing():
+            if self._in_head:
+                self._answer(invalid("no whole request came in time", status=408))
+            elif self.cycle.response_started:  # an answer that didn't wait for the body
+                self.transport.close()
+            else:
+                late = invalid("the request body did not come in time", status=408)
+                self._answer(late, self.cycle.scope)
 
     def _no_longer_awaited(self) -> None:
-        if self._head_due is not None:
-            self._head_due.cancel()
-            self._head_due = None
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
-    def _give_up(self) -> None:
-        if not self.transport.is_closing():
-            self._answer(invalid("no whole request came in time", status=408))
-
-    def _answer(self, error: ProxyError) -> None:
-        body = error.encoded()
-        headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
+    def _answer(self, error: ProxyError, scope: Scope | None = None) -> None:
+        """Answer the client and close. ``scope``: the request, if its head has been read."""
+        reply = ErrorReply(error.status, error.headers(), error.body())
         if isinstance(self.app, Edge):
-            headers += self.app.pressure_headers()
-        headers.append((b"connection", b"close"))
-        lines = [name + b": " + value for name, value in headers]
-        head = b"\r\n".join([b"HTTP/1.1 %d %s" % (error.status, _REASONS[error.status]), *lines])
-        self.transport.write(head + b"\r\n\r\n" + body)
+            reply = self.app.refusal(error, scope)
+        body = orjson.dumps(reply.body)
+        length = (b"content-length", str(len(body)).encode())
+        headers = [*reply.headers, length, (b"connection", b"close")]
+        head = [b"HTTP/1.1 %d %s" % (reply.status, _reason(reply.status))]
+        head += [name + b": " + value for name, value in headers]
+        self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + body)
         self.transport.close()
 
 
+def _reason(status: int) -> bytes:
+    return HTTPStatus(status).phrase.encode()
+
+
 _FRAMING = (b"content-length", b"transfer-encoding")
-_REASONS = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    431: b"Request Header Fields Too Large",
-}

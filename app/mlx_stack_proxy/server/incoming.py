@@ -7,7 +7,6 @@ request ends: the parsed body is about as large, and further attempts need it.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from typing import Any
@@ -19,8 +18,6 @@ from ..settings import ServerSettings
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
-BODY_SECONDS = 30.0  # for a whole body; each SLOWEST bytes that have come add a second
-SLOWEST = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Headers that may come only once: if one came twice, two servers might each believe another value.
 _SINGLE = frozenset(
@@ -155,34 +152,22 @@ def check_length(request: Incoming, max_bytes: int) -> None:
 async def read_body(receive: Receive, max_bytes: int, held_body: HeldBody) -> bytes:
     """Return the whole body, of at most ``max_bytes``, and count it in ``held_body``.
 
-    Raises ``ProxyError`` (408, 413, 503) and ``ClientGone``.
+    How long a body may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (413, 503) and
+    ``ClientGone``.
     """
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message.get("body", b"")
-        if len(body) > max_bytes:
-            raise _too_large(max_bytes)
-        held_body.grow(len(body))
-        return body
     parts = bytearray()
     try:
-        deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-        async with asyncio.timeout_at(deadline) as timeout:
-            while True:
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                part = message.get("body", b"")
-                if len(parts) + len(part) > max_bytes:
-                    raise _too_large(max_bytes)
-                held_body.grow(len(part))
-                parts += part
-                if not message.get("more_body"):
-                    return bytes(parts)
-                message = await receive()
-                deadline += len(message.get("body", b"")) / SLOWEST
-                timeout.reschedule(deadline)
-    except TimeoutError:
-        raise invalid("the request body did not come in time", status=408) from None
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part: bytes = message.get("body", b"")
+            if len(parts) + len(part) > max_bytes:
+                raise _too_large(max_bytes)
+            held_body.grow(len(part))
+            if not message.get("more_body"):
+                return bytes(parts) + part if parts else part
+            parts += part
     finally:
         parts.clear()  # an error's traceback would keep the bytes
 

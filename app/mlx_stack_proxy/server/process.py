@@ -24,6 +24,7 @@ from types import FrameType
 import uvicorn
 
 from .. import main, settings_source
+from ..daemon_threads import DaemonThreads
 from ..engine.services import Services
 from ..reload import Reloader, SettingsOrigin
 from ..settings import Settings
@@ -35,6 +36,7 @@ from .http_protocol import BoundedProtocol
 # messages make. Python's default is 700.
 GC_YOUNG_OBJECTS = 50_000
 GC_TICKS = 300  # half a minute: uvicorn ticks ten times a second
+MOST_THREADS = min(32, (os.cpu_count() or 1) + 4)  # as asyncio's own executor has
 KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connection
 
 
@@ -83,6 +85,7 @@ class Server(uvicorn.Server):
             return
         _spare_the_collector()
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonThreads(MOST_THREADS))
         if (parent := multiprocessing.parent_process()) is not None:  # this is a worker
             loop.add_reader(parent.sentinel, self._orphaned, parent.sentinel)
         if self._reloader is not None:

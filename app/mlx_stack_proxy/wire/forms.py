@@ -23,6 +23,9 @@ _DISPOSITION = re.compile(
 )
 
 
+MAX_FIELDS = 1000  # as many as LiteLLM's reader of forms (Starlette's) takes
+
+
 class BadForm(ValueError):
     """The body is not a form, or could be read in more than one way."""
 
@@ -48,6 +51,8 @@ def fields_of(content_type: str, body: bytes) -> list[Field]:
     fields = []
     start, index = 0, len(delimiter)
     while (end := body.find(b"\r\n" + delimiter, index)) != -1:
+        if len(fields) == MAX_FIELDS:
+            raise BadForm(f"it has more than {MAX_FIELDS:,} fields")
         fields.append(_field(body, index, end, start))
         start, index = end + 2, end + 2 + len(delimiter)
         if body.startswith(b"--", index):

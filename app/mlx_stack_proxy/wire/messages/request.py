@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import INVALID_REQUEST, ProxyError
 from ..dialect import SessionName, Translated
+from ..fields import STRING, each, members, require, string_or
 from ..prompt_size import estimate_prompt_tokens
 from ..transcript import Json
 from .content import Reader, refused, text_in
@@ -18,6 +19,11 @@ _BILLING = "x-anthropic-billing-header:"
 _SAME = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _SESSION = "x-claude-code-session-id"
 _AGENT = "x-claude-code-agent-id"
+# The fields whose types the translation relies on.
+_CHECKS = {
+    "tools": each(members(type=STRING, name=STRING, description=STRING)),
+    "tool_choice": string_or(members(type=STRING, name=STRING)),
+}
 _MOST_NAME = 256  # characters of a session's or an agent's name; the rest is ignored
 
 
@@ -43,6 +49,7 @@ def count_tokens(body: Json) -> Json:
 
 
 def _translated(body: Json) -> Translated:
+    require(body, _CHECKS)
     reader = Reader()
     reader.transcript.system(_system_texts(body.get("system"), "system"))
     messages = body.get("messages")

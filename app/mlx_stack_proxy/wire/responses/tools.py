@@ -21,13 +21,20 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
-from ..fields import has_type, objects, string
+from ..fields import STRING, Check, each, has_type, members, objects, require, string, string_or
 from ..shared import FRAME
 
 Tool = dict[str, Any]
 _INPUT: Final = "input"  # a custom tool's parameter
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _COPIED: Final = ("description", "strict")
+_REFERENCE: Final[Mapping[str, Check]] = {"type": STRING, "name": STRING}
+_TOOL: Final = members(**_REFERENCE, description=STRING)
+# The fields whose types the translation relies on.
+_CHECKS: Final = {
+    "tools": each(members(**_REFERENCE, description=STRING, tools=each(_TOOL))),
+    "tool_choice": string_or(members(**_REFERENCE, mode=STRING, tools=each(members(**_REFERENCE)))),
+}
 # In a Lark grammar: a rule's name and what it says, and a word in quotes.
 _RULE: Final = re.compile(r"^(\w{1,80}):(.{0,2000})$", re.MULTILINE)
 _WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
@@ -67,6 +74,7 @@ class Tools:
 
 def tools_of(body: Mapping[str, Any]) -> Tools:
     """Translate a request's tools, and its choice among them. Raises :class:`ProxyError` (400)."""
+    require(body, _CHECKS)
     raw_tools = objects(body.get("tools"), "tools")
     offered: dict[str, Tool] = {}
     shapes: dict[str, Shape] = {}

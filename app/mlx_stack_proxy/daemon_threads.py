@@ -1,0 +1,57 @@
+"""A pool of threads that no exit waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_NAME: Final = "mlx-stack-aside"
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """Runs jobs in at most ``most`` daemon threads, which start when they are needed.
+
+    The standard pool's threads are waited for when the event loop ends, and again when the process
+    does, so that one job that hangs would hold up the exit for good. This pool shares that class's
+    name alone, for event loops accept no other as their default executor.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._most = most
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._free = threading.Semaphore(0)  # threads that wait for a job
+        self._started = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        self._jobs.put((future, partial(fn, *args, **kwargs)))
+        if not self._free.acquire(blocking=False) and self._started < self._most:
+            self._started += 1
+            threading.Thread(target=self._run, name=_NAME, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let idle threads end; wait for none."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (queued := self._jobs.get()) is not None:
+            future, job = queued
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = job()
+                except BaseException as error:  # who waits for the future gets it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+            del queued, future, job  # free what they hold before the next job comes
+            self._free.release()
