@@ -202,7 +202,7 @@ async def test_a_changed_file_is_read_without_a_signal(
 async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said) -> None:
     """Nobody writes into it, so that a reader would wait for good."""
     reloading = Reloading(SettingsOrigin(file))
-    file.unlink()
+    write(file, None)
     os.mkfifo(file)
     assert not await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_refused"]

@@ -1,9 +1,10 @@
-"""Make the parts of the proxy from the settings, and connect them.
+"""Make the parts of the proxy from the settings, and connect them: begin to read here.
 
-:func:`build_services` makes every part that outlives a request and puts them into one ``Services``;
-``_connect`` then lets the parts call one another. :func:`build_app` wraps them in the ASGI app,
-whose lifespan opens and closes them (:func:`opened`). :func:`change` replaces, in a running
-process, the parts that depend on settings that may change without a restart.
+:func:`create_app` makes all: :func:`build_services` every part that outlives a request, in one
+``Services``, which ``_connect`` lets call one another; :func:`build_app` the FastAPI app with its
+routes (``server/app.py``), whose lifespan opens and closes the parts (:func:`opened`).
+:func:`change` replaces, in a running process, the parts that depend on settings that may change
+without a restart.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from .escalation.tier_states import TierStates
 from .memory_pressure.pressure import Level, Pressure
 from .memory_pressure.probe import MemoryProbe
 from .memory_pressure.readers import open_reader
-from .server import lifetime, operations
-from .server.edge import Edge
+from .server import app, lifetime
+from .server.app import ProxyApp
 from .server.notifications import Notifier
 from .settings import Settings
 from .settings_source import SettingsError
@@ -37,9 +38,14 @@ from .telemetry.journal import Journal
 from .telemetry.metrics import Metrics
 
 
-def create_app(settings: Settings) -> Edge:
-    """Return the ASGI app for these settings. Raises :class:`SettingsError`."""
+def create_app(settings: Settings) -> ProxyApp:
+    """Return the FastAPI app for these settings. Raises :class:`SettingsError`."""
     return build_app(build_services(settings))
+
+
+def build_app(services: Services) -> ProxyApp:
+    """Return the FastAPI app with all its routes; its lifespan is :func:`opened`."""
+    return app.build(services, lambda _: opened(services))
 
 
 def build_services(
@@ -259,8 +265,3 @@ async def opened(services: Services) -> AsyncIterator[None]:
             await services.traces.close()
         await services.journal.written()
         await services.store.close()
-
-
-def build_app(services: Services) -> Edge:
-    """Return the ASGI app; its lifespan is :func:`opened`."""
-    return Edge(services, operations.build(services, lambda _: opened(services)))

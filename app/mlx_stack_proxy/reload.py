@@ -84,8 +84,8 @@ class SettingsOrigin:
     def read_anew(self, old: Settings) -> Settings:
         """Read the settings that are to replace ``old``. Raises :class:`SettingsError`.
 
-        A file that gives no setting at all is refused too: a full disk leaves such files. So is what
-        is no regular file: a reader of a pipe waits until somebody writes.
+        A file that gives no setting at all is refused too: a full disk leaves such files. So is a
+        pipe or the like: its reader waits until somebody writes.
         """
         if self.path is not None and self.path.exists() and not self.path.is_file():
             raise SettingsError(["is no regular file"], str(self.path))

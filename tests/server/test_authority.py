@@ -239,7 +239,8 @@ async def test_a_websocket_for_responses_is_told_to_use_http(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """Codex then does at once."""
-    assert await status_of(proxy.port, "/v1/responses", "websocket") == 426
+    for path in ("/v1/responses", "/v1/responses/", "//v1//responses"):
+        assert await status_of(proxy.port, path, "websocket") == 426
     reader, writer = await proxy.raw(
         b"GET /v1/responses HTTP/1.1\r\n"
         + _HANDSHAKE.format(port=proxy.port, offer="websocket").encode()

@@ -222,6 +222,48 @@ async def test_only_so_many_may_follow(
     await until(lambda: proxy.services.life.followers == 0)
 
 
+async def test_who_comes_at_the_same_time_is_counted_too(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "MAX_FOLLOWERS", 2)
+    all_came, came = asyncio.Event(), 0
+    newest = event_stream.newest_number
+
+    async def slow(*args: Any) -> int:
+        await all_came.wait()
+        return await newest(*args)
+
+    monkeypatch.setattr(event_stream, "newest_number", slow)
+
+    async def status() -> int:
+        nonlocal came
+        reader, writer = await proxy.raw(
+            f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
+        came += 1
+        line = await reader.readline()
+        writer.transport.abort()
+        return int(line.split()[1])
+
+    asking = [asyncio.ensure_future(status()) for _ in range(5)]
+    await until(lambda: came == 5 and proxy.services.life.followers >= 2)
+    await until(lambda: sum(one.done() for one in asking) == 3)
+    all_came.set()
+    assert sorted(await asyncio.gather(*asking)) == [200, 200, 503, 503, 503]
+    await until(lambda: proxy.services.life.followers == 0)
+
+
+async def test_who_fails_to_follow_is_not_counted(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> int:
+        raise StoreError("gone")
+
+    monkeypatch.setattr(event_stream, "newest_number", fails)
+    assert (await proxy.client.get(URL, headers=STREAM)).status_code == 503
+    assert proxy.services.life.followers == 0
+
+
 async def test_who_takes_nothing_holds_up_nobody(proxy: RunningProxy) -> None:
     store, life = proxy.services.store, proxy.services.life
     head = f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"

@@ -279,7 +279,8 @@ async def test_no_odd_field_makes_our_own_code_raise(
     proxy = await start_proxy({"upstream.api_key_env": "PATH"})  # a key of ours: bodies are read
     upstream.always(BAD_CALL)
     path, body = REQUESTS[name]
-    assert (await send(proxy, path, body)).status_code in (200, 422)
+    await send(proxy, path, body)
+    assert upstream.calls or path.endswith("count_tokens"), "as it is, a model is asked"
     bad = []
     for place in places(body):
         for odd in ODD:

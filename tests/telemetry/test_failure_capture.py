@@ -6,6 +6,7 @@ import base64
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -136,6 +137,18 @@ def mode(path: Path) -> int:
 async def test_only_this_user_may_read_it(capturing: Capturing) -> None:
     await capturing.fails(b"no")
     assert (mode(capturing.folder), mode(capturing.file)) == (0o700, 0o600)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o755, 0o700), (0o777, 0o700), (0o1777, 0o1777)])
+async def test_a_folder_that_is_there_is_made_private(
+    before: int, after: int, capturing: Capturing
+) -> None:
+    """But for one that many use, as /tmp with its sticky bit: the file in it is private."""
+    capturing.folder.mkdir(parents=True)
+    capturing.folder.chmod(before)
+    assert await capturing.fails(b"{}")
+    assert stat.S_IMODE(capturing.folder.stat().st_mode) == after
+    assert stat.S_IMODE(capturing.file.stat().st_mode) == 0o600
     capturing.file.chmod(0o644)
     await capturing.fails(b"no")
     assert mode(capturing.file) == 0o600

@@ -41,8 +41,9 @@ class Reachability:
             return
         self.why, self._lost_at = why, time.monotonic()
         self._on_down(why)
-        # The task belongs to no request: in an empty context its log lines name none.
-        self._task = contextvars.Context().run(asyncio.ensure_future, self._wait_for_return())
+        if self._task is None or self._task.done():  # else it still waits, and will ask on
+            # The task belongs to no request: in an empty context its log lines name none.
+            self._task = contextvars.Context().run(asyncio.ensure_future, self._wait_for_return())
 
     def answered(self) -> None:
         """Note that LiteLLM has answered."""

@@ -1,10 +1,9 @@
-"""The reliability layer in LiteLLM's process: the proxy's own edge before LiteLLM's routes.
+"""The reliability layer in LiteLLM's process: the proxy's own app before LiteLLM's routes.
 
 LiteLLM's app is an ASGI app: middlewares, and below them the router. ``Layer`` takes the router's
-place. Requests that the proxy would judge go through the proxy's ``Edge`` and all that is behind
-it; their attempts are calls of LiteLLM's router in this process (``in_process.py``). All other
-requests go straight to the router. Attempts call the router below the layer, so that none can come
-back to the layer.
+place. Requests that the proxy would judge go to the proxy's own app; their attempts are calls of
+LiteLLM's router in this process (``in_process.py``). All other requests go straight to the router.
+Attempts call the router below the layer, so that none can come back to the layer.
 
 LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
 reply, a stream or a success (measured: docs/inside-litellm.md). ``Reliability`` is a callback only
@@ -28,8 +27,8 @@ from ..engine import passthrough_paths
 from ..engine.downstream import Send
 from ..engine.watch import Receive
 from ..reload import Reloader
-from ..server import operations
-from ..server.edge import Edge, is_guarded, is_model_query
+from ..server.edge import is_guarded, is_model_query
+from ..server.incoming import in_time
 from ..telemetry import log
 from .in_process import App, InProcess, Scope, client_scope
 from .settings_origin import OriginInside, origin_beside
@@ -53,7 +52,7 @@ class Layer:
         self._reloader = Reloader(source, settings, functools.partial(main.change, services))
         self._services = services
         self._routes = routes
-        self._edge = Edge(services, operations.build(services, lambda _: main.opened(services)))
+        self._app = main.build_app(services)
         self._open = AsyncExitStack()  # the services' context, closed at the end
         self._opening: asyncio.Task[None] | None = None  # requests wait for this task
 
@@ -73,7 +72,7 @@ class Layer:
         try:
             if scope["path"] == _METRICS:
                 scope = {**scope, "path": "/metrics"}
-            await self._edge(scope, receive, send)
+            await self._app(scope, in_time(receive), send)
         finally:
             client_scope.reset(token)
 

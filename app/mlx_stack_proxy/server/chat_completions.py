@@ -48,6 +48,7 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"x-litellm-call-id",  # we send the request's id in it
     }
 )
+CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
 LARGE_BODY = 1024 * 1024  # bytes; a thread reads and checks a larger body
 _JSON = [(b"content-type", b"application/json")]
 PassThrough = Callable[[Incoming, Receive, Downstream], Awaitable[None]]

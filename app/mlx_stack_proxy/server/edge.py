@@ -1,9 +1,8 @@
-"""The outermost ASGI app: checks each request, then hands it to whoever answers its path.
+"""The edge of the app: checks each request, then hands it to whoever answers its path.
 
-``ChatCompletions`` answers chat completions and the other dialects' paths, ``Passthrough`` every
-other path under ``/v1/``, and the FastAPI app of ``operations.py`` the model list and an operator's
-paths. The first two are raw ASGI, for a FastAPI route costs 0.17 ms, half as much as the rest of a
-request. An error that any of them raises becomes the response here, in the dialect of its path.
+``Edge`` stands before all routes of the FastAPI app (``app.py``). It hands the paths that models
+answer to their raw ASGI endpoints, and all others to FastAPI. An error that any of them raises
+becomes the response here, in the dialect of its path.
 """
 
 from __future__ import annotations
@@ -27,41 +26,90 @@ from ..telemetry import log
 from ..wire.dialect import Dialect, ErrorReply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
-from .chat_completions import ChatCompletions
-from .incoming import BodyMemory, BodyRefused, ClientGone, Incoming, read_incoming
-from .passthrough import Passthrough
+from .chat_completions import CHAT_PATHS
+from .incoming import BodyRefused, ClientGone, Incoming, read_incoming
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
 
 DISCARD_SECONDS = 2.0  # for the rest of a refused body
 _SLASHES = re.compile("/+")
-CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
 # The paths that an exchange or a count of tokens answers.
-_GUARDED = CHAT_PATHS | BY_PATH.keys() | BY_COUNT_PATH.keys()
+_GUARDED = frozenset(CHAT_PATHS) | BY_PATH.keys() | BY_COUNT_PATH.keys()
 
 
 class Edge:
-    """The proxy's ASGI app. ``operations``: the FastAPI app, which also gets lifespan events."""
+    """The app's outermost part.
 
-    def __init__(self, services: Services, operations: App) -> None:
+    ``data_path()`` and ``other_paths()`` make the raw ASGI endpoints of the routes. Requests go
+    straight to them, past the router.
+    """
+
+    others: App  # the rest of the app, which also gets lifespan events
+
+    def __init__(self, services: Services, access: Access) -> None:
         self._services = services
-        self._operations = operations
-        self._access = Access(services.settings)
-        bodies = BodyMemory(services.settings.server)
-        self._passthrough = Passthrough(services, self._access, bodies)
-        pass_through = self._passthrough.handle
-        self._chat = ChatCompletions(services, self._access, bodies, pass_through)
+        self._access = access
+        self.endpoints: dict[str, App] = {}  # by path
+        self.passed_on: App | None = None  # the endpoint of other paths under /v1/
+
+    def data_path(self, path: str, handler: Handler) -> App:
+        """Return the endpoint of a path that models answer: for POST alone."""
+
+        async def post(request: Incoming, receive: Receive, downstream: Downstream) -> None:
+            self._check_open()
+            if request.method != "POST":
+                raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
+            await handler(request, receive, downstream)
+
+        endpoint = self.endpoints[path] = self._endpoint(post)
+        return endpoint
+
+    def other_paths(self, handler: Handler) -> App:
+        """Return the endpoint of every other path under ``/v1/`` but the model list's."""
+
+        async def pass_on(request: Incoming, receive: Receive, downstream: Downstream) -> None:
+            self._check_open()
+            if request.method in ("CONNECT", "TRACE"):
+                raise invalid(f"{request.method} is not passed through", status=405)
+            await handler(request, receive, downstream)
+
+        endpoint = self.passed_on = self._endpoint(pass_on)
+        return endpoint
+
+    def _endpoint(self, handler: Handler) -> App:
+        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._answer(handler, scope, receive, send)
+
+        return endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._operations(scope, receive, send)
+            await self.others(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:
-            await self._http(scope, receive, send)
+            path = _tidy(scope["path"])
+            endpoint = self.endpoints.get(path)
+            if endpoint is None and path.startswith("/v1/"):
+                is_query = is_model_query(scope["method"], path)
+                endpoint = None if is_query else self.passed_on
+            await (endpoint or self._ask_others)(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _ask_others(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let FastAPI answer, which answers its errors itself."""
+
+        async def ask(request: Incoming, receive: Receive, downstream: Downstream) -> None:
+            if request.path.startswith("/v1/"):
+                self._access.check_key(request)
+            downstream.started = True
+            await self.others(scope, receive, self._marked(request, downstream.send))
+
+        await self._answer(ask, scope, receive, send)
+
+    async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, have it answered, and turn an error into a response."""
         services = self._services
         services.life.running += 1
         downstream = Downstream(send, asyncio.get_running_loop().time)
@@ -71,7 +119,7 @@ class Edge:
             log.request_id.set(request.id)
             self._access.check_origin(request)
             _refuse_websocket(request)
-            await self._route(request, scope, receive, downstream)
+            await handler(request, receive, downstream)
         except (ClientGone, ClientDisconnect):
             pass
         except ProxyError as error:
@@ -132,29 +180,6 @@ class Edge:
                 said="once a minute",
             )
 
-    async def _route(
-        self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
-    ) -> None:
-        path = _tidy(request.path)
-        if path in _GUARDED:
-            self._check_open()
-            if request.method != "POST":
-                raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
-            if path in BY_COUNT_PATH:
-                await self._chat.count(request, receive, downstream, BY_COUNT_PATH[path])
-            else:
-                await self._chat.handle(request, receive, downstream, BY_PATH.get(path))
-        elif path.startswith("/v1/") and not is_model_query(request.method, path):
-            self._check_open()
-            if request.method in ("CONNECT", "TRACE"):
-                raise invalid(f"{request.method} is not passed through", status=405)
-            await self._passthrough.handle(request, receive, downstream)
-        else:
-            if path.startswith("/v1/"):
-                self._access.check_key(request)
-            downstream.started = True  # FastAPI answers its errors itself
-            await self._operations(scope, receive, self._marked(request, downstream.send))
-
     def pressure_headers(self) -> RawHeaders:
         """Return the headers that every response has while memory is short; else none."""
         return response_headers.of_pressure(self._services.memory.pressure)
@@ -184,7 +209,7 @@ def _refuse_websocket(request: Incoming) -> None:
 
     Raises ``ProxyError`` (400; 426 where the dialect's clients then go on with HTTP).
     """
-    dialect = BY_PATH.get(request.path)
+    dialect = BY_PATH.get(_tidy(request.path))
     status = 400 if dialect is None else dialect.websocket_status
     for name, value in request.raw_headers:
         if name == b"upgrade" and b"websocket" in value.lower():

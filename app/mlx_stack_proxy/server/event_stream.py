@@ -39,37 +39,55 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
 
     Raises ``ProxyError`` (503) if too many clients follow or the proxy stops, and ``StoreError``.
     """
-    if services.life.followers >= MAX_FOLLOWERS or services.life.stopping:
-        sentence = f"{services.life.followers} clients follow the events; no more can"
+    life = services.life
+    if life.followers >= MAX_FOLLOWERS or life.stopping:
+        sentence = f"{life.followers} clients follow the events; no more can"
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
+    life.followers += 1  # before the first wait: others ask meanwhile
+    try:
+        return _Following(services, await _begun(services, query))
+    except BaseException:
+        life.followers -= 1
+        raise
+
+
+class _Following(StreamingResponse):
+    """A response that counts as a follower until it ends."""
+
+    def __init__(self, services: Services, stream: AsyncIterator[bytes]) -> None:
+        headers = {name.decode(): value.decode() for name, value in EVENT_STREAM}
+        super().__init__(stream, headers=headers)
+        self._life = services.life
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._life.followers -= 1
+
+
+async def _begun(services: Services, query: EventQuery) -> AsyncIterator[bytes]:
     newest = await newest_number(services)
     if query.after is not None and query.after <= newest:
-        stream = _stream(services, query, [], query.after)
-    else:
-        first = await services.store.events(replace(query, after=None))
-        stream = _stream(services, query, first, max(newest, first[-1][0] if first else 0))
-    headers = {name.decode(): value.decode() for name, value in EVENT_STREAM}
-    return StreamingResponse(stream, headers=headers)
+        return _stream(services, query, [], query.after)
+    first = await services.store.events(replace(query, after=None))
+    return _stream(services, query, first, max(newest, first[-1][0] if first else 0))
 
 
 async def _stream(
     services: Services, query: EventQuery, first: Events, position: int
 ) -> AsyncIterator[bytes]:
     """Send ``first``, then the events beyond the number ``position`` until the proxy stops."""
-    services.life.followers += 1
-    try:
-        yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
-        clock = asyncio.get_running_loop().time
-        last_sent = clock()
-        while not services.life.stopping:
-            page, position = await _more(services, query, position)
-            if page or clock() - last_sent >= KEEPALIVE_SECONDS:
-                yield _frames(page) or comment_frame("keep-alive")
-                last_sent = clock()
-            if len(page) < PAGE:
-                await asyncio.sleep(POLL_SECONDS)
-    finally:
-        services.life.followers -= 1
+    yield b"retry: %d\n\n" % RETRY_MS + _frames(first)
+    clock = asyncio.get_running_loop().time
+    last_sent = clock()
+    while not services.life.stopping:
+        page, position = await _more(services, query, position)
+        if page or clock() - last_sent >= KEEPALIVE_SECONDS:
+            yield _frames(page) or comment_frame("keep-alive")
+            last_sent = clock()
+        if len(page) < PAGE:
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:

@@ -27,13 +27,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
 from ..wire.dialect import ErrorReply
-from .edge import Edge, Scope
-from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
+from .app import ProxyApp
+from .edge import Scope
+from .incoming import LATE_BODY, MAX_HEADER_BYTES, MAX_HEADERS, SILENT_SECONDS, WHOLE_SECONDS
 
 # The request line, names, values and separators. The parser gets no more of a longer head.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
-SILENT_SECONDS = 30.0  # without a byte of a head or body
-WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
 
 # We leave a response unended to show the client that it isn't whole, and log why where we do: drop
 # uvicorn's message about it.
@@ -176,8 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
             elif self.cycle.response_started:  # an answer that didn't wait for the body
                 self.transport.close()
             else:
-                late = invalid("the request body did not come in time", status=408)
-                self._answer(late, self.cycle.scope)
+                self._answer(invalid(LATE_BODY, status=408), self.cycle.scope)
 
     def _no_longer_awaited(self) -> None:
         if self._due is not None:
@@ -187,8 +185,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answer(self, error: ProxyError, scope: Scope | None = None) -> None:
         """Answer the client and close. ``scope``: the request, if its head has been read."""
         reply = ErrorReply(error.status, error.headers(), error.body())
-        if isinstance(self.app, Edge):
-            reply = self.app.refusal(error, scope)
+        if isinstance(self.app, ProxyApp):
+            reply = self.app.edge.refusal(error, scope)
         body = orjson.dumps(reply.body)
         length = (b"content-length", str(len(body)).encode())
         headers = [*reply.headers, length, (b"connection", b"close")]

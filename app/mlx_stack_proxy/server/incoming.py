@@ -7,6 +7,7 @@ request ends: the parsed body is about as large, and further attempts need it.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from typing import Any
@@ -16,6 +17,9 @@ from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..frozen import frozen
 from ..settings import ServerSettings
 
+SILENT_SECONDS = 30.0  # without a byte of a head or body
+WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
+LATE_BODY = "the request body did not come in time"
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -170,6 +174,28 @@ async def read_body(receive: Receive, max_bytes: int, held_body: HeldBody) -> by
             parts += part
     finally:
         parts.clear()  # an error's traceback would keep the bytes
+
+
+def in_time(receive: Receive) -> Receive:
+    """Return a ``receive`` that bounds a body's time as ``http_protocol.py`` does, for use under
+    another server. It raises ``ProxyError`` (408)."""
+    clock = asyncio.get_running_loop().time
+    last_moment = clock() + WHOLE_SECONDS
+    is_whole = False
+
+    async def bounded() -> Any:
+        nonlocal is_whole
+        if is_whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(min(clock() + SILENT_SECONDS, last_moment)):
+                message = await receive()
+        except TimeoutError:
+            raise BodyRefused(408, INVALID_REQUEST, LATE_BODY) from None
+        is_whole = not message.get("more_body")
+        return message
+
+    return bounded
 
 
 def _full(max_bytes: int) -> BodyRefused:

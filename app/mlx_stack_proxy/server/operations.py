@@ -1,9 +1,7 @@
-"""The FastAPI app: health, readiness, metrics, the model list, and ``/mlx-stack/``."""
+"""The usual routes of the app: health, readiness, metrics, the models, and ``/mlx-stack/``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
@@ -23,25 +21,14 @@ from .access import KEY_HEADERS, Access
 from .admin import as_json
 from .status import configuration, servers_gone, tier_state
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-
-def build(services: Services, lifespan: Lifespan) -> FastAPI:
-    """Build the FastAPI app with all endpoints that are neither exchanges nor passed through."""
-    app = FastAPI(
-        title="mlx-stack reliability proxy",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
+def add_to(app: FastAPI, services: Services, access: Access) -> None:
+    """Add all routes that are neither exchanges nor passed through."""
     _add_state(app, services)
-    _add_models(app, services)
+    _add_models(app, services, access)
     app.include_router(admin.build(services))
     web_page.add_to(app, services)
     _add_errors(app, services)
-    return app
 
 
 def _add_state(app: FastAPI, services: Services) -> None:
@@ -74,9 +61,7 @@ def _add_state(app: FastAPI, services: Services) -> None:
         return Response(text, media_type=metrics.CONTENT_TYPE)
 
 
-def _add_models(app: FastAPI, services: Services) -> None:
-    access = Access(services.settings)
-
+def _add_models(app: FastAPI, services: Services, access: Access) -> None:
     @app.head("/v1/models")
     @app.get("/v1/models")
     async def models(request: Request) -> Response:

@@ -14,6 +14,7 @@ import fcntl
 import functools
 import os
 import re
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -119,6 +120,7 @@ class FailureCapture:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            _make_private(folder)
             fcntl.flock(folder, fcntl.LOCK_EX)  # the workers of one proxy share the files
             path = self._folder / FILE
             if path.exists() and path.stat().st_size + len(data) > self._max_file_bytes:
@@ -126,6 +128,14 @@ class FailureCapture:
             _append(path, data)
         finally:
             os.close(folder)
+
+
+def _make_private(folder: int) -> None:
+    """Keep others out of our own folder. One that many use (/tmp, with its sticky bit) stays."""
+    found = os.fstat(folder)
+    ours = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+    if ours and stat.S_IMODE(found.st_mode) & 0o077:
+        os.fchmod(folder, 0o700)
 
 
 class _Tape(Observer):
