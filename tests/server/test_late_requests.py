@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.server import http_protocol
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.server import http_protocol, incoming
 from tests.server.asking import CHAT, body
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
@@ -99,3 +101,20 @@ async def test_a_body_that_nobody_waits_for_is_given_up_too(
         )
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_under_another_server_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside LiteLLM, whose server waits for a body without end."""
+    monkeypatch.setattr(incoming, "SILENT_SECONDS", 0.05)
+    messages: asyncio.Queue[Any] = asyncio.Queue()
+    receive = incoming.in_time(messages.get)
+    messages.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
+    assert (await receive())["body"] == b"{"
+    with pytest.raises(ProxyError) as refused:
+        await receive()
+    assert refused.value.status == 408
+    messages.put_nowait({"type": "http.request", "body": b"}", "more_body": False})
+    await receive()
+    leaving = asyncio.ensure_future(receive())
+    asyncio.get_running_loop().call_later(0.2, messages.put_nowait, {"type": "http.disconnect"})
+    assert (await leaving)["type"] == "http.disconnect", "a reply may take as long as it likes"
