@@ -338,3 +338,26 @@ async def test_nesting_ends_at_the_edge(
         assert reply.status_code == 400
         assert "nested more than 128 levels" in reply.text
     assert faults == []
+
+
+STRINGS: list[tuple[str, tuple[Any, ...]]] = [
+    ("chat", ("messages", 2, "tool_calls", 0, "function", "arguments")),
+    ("chat", ("messages", 3, "content")),
+    ("responses", ("input", 2, "arguments")),
+    ("responses", ("input", 3, "output")),
+]
+
+
+async def test_json_in_a_string_may_be_nested_as_it_likes(
+    upstream: ScriptedServer, proxy: RunningProxy, faults: list[str]
+) -> None:
+    """It is text to the protocol, and whoever reads it expects anything."""
+    upstream.always(BAD_CALL)
+    for levels in (300, 20_000):
+        nested = "[" * levels + "]" * levels
+        for name, place in STRINGS:
+            path, body = REQUESTS[name]
+            asked = len(upstream.calls)
+            await send(proxy, path, changed(body, place, f'{{"at": {nested}}}'))
+            assert len(upstream.calls) > asked
+    assert faults == []

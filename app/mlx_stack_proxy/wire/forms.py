@@ -48,7 +48,7 @@ def fields_of(content_type: str, body: bytes) -> list[Field]:
     delimiter = b"--" + match["boundary"].encode()
     if not body.startswith(delimiter + b"\r\n"):
         raise BadForm("it does not begin with its boundary")
-    fields = []
+    fields: list[Field] = []
     start, index = 0, len(delimiter)
     while (end := body.find(b"\r\n" + delimiter, index)) != -1:
         if len(fields) == MAX_FIELDS:
