@@ -161,6 +161,7 @@ class Edge:
         if scope is not None:
             with contextlib.suppress(ProxyError):
                 request = read_incoming(scope)
+                log.request_id.set(request.id)
             self._count(error)
         reply = _reply_to(error, request)
         marks = [*(request.id_headers if request is not None else ()), *self.pressure_headers()]
