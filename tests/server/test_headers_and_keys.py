@@ -152,6 +152,7 @@ FOREIGN = (
 PRIVATE = (
     *("127.0.0.1", "localhost", "[::1]", "LOCALHOST", "localhost.", "192.168.7.7", "[fe80::1]"),
     *("proxy", "mac.local", "host.docker.internal", "proxy.ns.svc", "proxy.ns.svc.cluster.local"),
+    *("box.lan", "box.home.arpa"),
 )
 
 

@@ -42,7 +42,7 @@ KEY_HEADERS = frozenset(
 )
 _PROBED = frozenset({"/health", "/ready"})  # by whatever name; they say nothing private
 # Names that no public DNS serves, so that nobody can point one at this machine from outside.
-_PRIVATE = (".local", ".internal", ".svc")
+_PRIVATE = (".local", ".internal", ".svc", ".lan", ".home.arpa")
 PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
 
