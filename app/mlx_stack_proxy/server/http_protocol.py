@@ -175,7 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
             elif self.cycle.response_started:  # an answer that didn't wait for the body
                 self.transport.close()
             else:
-                self._answer(invalid(LATE_BODY, status=408), self.cycle.scope)
+                self._answer(invalid(LATE_BODY, status=408), dict(self.cycle.scope))
 
     def _no_longer_awaited(self) -> None:
         if self._due is not None:
