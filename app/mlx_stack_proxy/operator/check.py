@@ -23,7 +23,7 @@ from ..escalation.tiers import is_listed
 from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
-from ..printable import wrapped
+from ..printable import printable, wrapped
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
@@ -145,7 +145,7 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
 
 def _say(line: Line) -> None:
     mark, text = line
-    print("\n".join(wrapped(text, _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
+    print("\n".join(wrapped(printable(text), _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
 
 
 async def _litellm(

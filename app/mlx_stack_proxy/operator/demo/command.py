@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
     counts = _show_all(console, direct, Server(url, args.tier, key))
     console.print(_sum(counts), "")
-    for line in _report(Remote(url, settings.server.admin_key)):
+    for line in _report(Remote(url, settings.server)):
         console.print(line, markup=False)
     return 0
 
@@ -111,7 +111,7 @@ def _report(remote: Remote) -> list[str]:
         answer = remote.ask("report", since="0s", agent=AGENT)
         return [printable(line) for line in report.screen(answer)]
     except NoAnswer as error:
-        return [f"There is no report: {error}"]
+        return [printable(f"There is no report: {error}")]
 
 
 def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
@@ -248,7 +248,8 @@ def _why_right(reply: Reply) -> Text:
     if retries := int(reply.header("retries") or 0):
         remarks.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
     return Text(
-        f"✓ {'; '.join(remarks) or 'right at once'}", style="bold green" if remarks else "green"
+        printable(f"✓ {'; '.join(remarks) or 'right at once'}"),
+        style="bold green" if remarks else "green",
     )
 
 

@@ -11,10 +11,13 @@ from typing import Any
 
 import httpx
 
-from ...local_address import local_url
-from ...settings_source import load
-from .. import CommandError
+from ...local_address import url_of
+from ...settings import ServerSettings
+from .. import CommandError, print_error
+from .address import find, is_configured
 
+MAX_ANSWER = 64 * 1024 * 1024  # bytes: a page of 1,000 events has a few
+MAX_REFUSAL = 64 * 1024
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
@@ -35,21 +38,40 @@ class Refused(NoAnswer):
 
 
 class Remote:
-    """A running proxy, to be asked. ``key``: its ``admin_key``, if it has one."""
+    """A running proxy, to be asked. ``server``: the configured one's section, with its address.
 
-    def __init__(self, url: str, key: str | None) -> None:
+    Its ``admin_key`` is sent only to that address, or to this machine.
+    """
+
+    def __init__(self, url: str, server: ServerSettings) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.is_trusted = is_configured(self.url, server)
+        key = server.admin_key if self.is_trusted else None
+        self._withheld = server.admin_key is not None and key is None
+        headers = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
+        headers |= {"Authorization": f"Bearer {key}"} if key else {}
         # trust_env: an HTTP proxy of the environment can't reach this machine's loopback.
         self._client = httpx.Client(trust_env=False, headers=headers)
 
     def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
-        """Ask ``/mlx-stack/PATH`` and return the answer's JSON. Raises :class:`NoAnswer`."""
+        """Ask ``/mlx-stack/PATH`` and return the answer's JSON object. Raises :class:`NoAnswer`."""
         with self.open(path, query, method) as answer:
             try:
-                return json.loads(answer.read())
-            except ValueError as error:
+                parsed = json.loads(self._body(answer, MAX_ANSWER))
+            except (ValueError, RecursionError) as error:
                 raise self._no_answer(error) from None
+            if not isinstance(parsed, dict):
+                raise self._no_answer(ValueError("its answer is no JSON object"))
+            return parsed
+
+    def _body(self, answer: httpx.Response, limit: int) -> bytes:
+        """Return an answer's body. Raises :class:`NoAnswer` if it has over ``limit`` bytes."""
+        body = bytearray()
+        for piece in answer.iter_raw():
+            body += piece
+            if len(body) > limit:
+                raise self._no_answer(ValueError(f"an answer of more than {limit:,} bytes"))
+        return bytes(body)
 
     @contextlib.contextmanager
     def open(
@@ -72,25 +94,25 @@ class Remote:
                 method, url, params=params, headers=headers, timeout=patience
             ) as answer:
                 if answer.is_error:
-                    raise _refusal(answer, url)
+                    raise self._refusal(answer, url)
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._no_answer(error) from None
 
+    def _refusal(self, answer: httpx.Response, url: str) -> NoAnswer:
+        """Return the error of an error response, with the proxy's message if the body has one."""
+        try:
+            message = str(json.loads(self._body(answer, MAX_REFUSAL))["error"]["message"])
+        except (ValueError, KeyError, TypeError, RecursionError, NoAnswer):
+            message = f"{url} answers with status {answer.status_code}"
+        if answer.status_code == 401 and self._withheld:
+            message += "; server.admin_key goes only to the configured address or to this machine"
+        elif answer.status_code == 401:
+            message += "; it is read from the file that --config names"
+        return Refused(message) if answer.is_client_error else NoAnswer(message)
+
     def _no_answer(self, error: Exception) -> NoAnswer:
         return NoAnswer(f"no proxy answers at {self.url}: {error}")
-
-
-def _refusal(answer: httpx.Response, url: str) -> NoAnswer:
-    """Return the error of an error response, with the proxy's message if the body has one."""
-    answer.read()
-    try:
-        message = str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"{url} answers with status {answer.status_code}"
-    if answer.status_code == 401:
-        message += "; it is read from the file that --config names"
-    return Refused(message) if answer.is_client_error else NoAnswer(message)
 
 
 def set_remote_command(
@@ -99,10 +121,16 @@ def set_remote_command(
     """Add the options that all these commands have, and set ``run`` as the command."""
 
     def command(args: argparse.Namespace) -> int:
-        settings = load(args.config)
-        run(Remote(args.url or local_url(settings), settings.server.admin_key), args)
+        found = find(args.config)
+        if found.problem and not args.url:
+            print_error(found.problem)
+        run(Remote(args.url or url_of(found.server), found.server), args)
         return 0
 
-    parser.add_argument("--url", help="default: server.host and port of the configuration")
+    add_url(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=command)
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", help="default: server.host and port of the configuration")

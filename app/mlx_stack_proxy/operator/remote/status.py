@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ...printable import printable, printable_in
 from .client import NoAnswer, Refused, Remote, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
@@ -70,11 +71,13 @@ def _look(remote: Remote) -> Group | Text:
     except Refused:
         raise
     except NoAnswer as error:
-        return Text(f"{time.strftime('%H:%M:%S')} {error}", style="bold red")
+        text = printable(f"{time.strftime('%H:%M:%S')} {error}")
+        return Text(text, style="bold red")
 
 
 def screen(status: Json, url: str, now: float) -> Group:
     """Return the screen. ``status``: the whole status; ``now``: seconds since the epoch."""
+    status, url = printable_in(status), printable(url)
     return Group(_head(status, url, now), Text(), _tiers(status, now), Text(), _totals(status))
 
 
@@ -83,7 +86,10 @@ def _head(status: Json, url: str, now: float) -> Text:
         f"mlx-stack-proxy {status['version']} at {url}",
         "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
     ]
-    line = Text(", ".join(parts), style="bold")
+    line = Text(style="bold")
+    if isinstance(configuration := status["configuration"], dict):  # first: it may explain all else
+        line.append(*_configuration(configuration))
+    line.append(", ".join(parts))
     sessions = "?" if status["sessions"] is None else number(status["sessions"])
     line.append(f"\n{status['running']} running, {sessions} sessions", style="not bold")
     if (memory := status.get("memory_pressure")) is not None:
@@ -91,8 +97,6 @@ def _head(status: Json, url: str, now: float) -> Text:
         line.append(*_pressure(memory))
     if status["litellm"] != "ok":
         line.append(f"\nLiteLLM: {status['litellm']}", style="bold red")
-    if isinstance(configuration := status["configuration"], dict):
-        line.append(*_configuration(configuration))
     if status["store"] != "ok":
         line.append(f"\nstore: {status['store']}", style="bold red")
     return line
@@ -103,8 +107,8 @@ def _configuration(configuration: Json) -> tuple[str, str]:
     if configuration["refused"]:
         further = len(configuration["refused"]) - 1
         problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
-        return f"\nconfiguration refused, the old one stays: {problem}", "bold red"
-    return f"\nrestart due for: {', '.join(configuration['restart_due'])}", "yellow"
+        return f"configuration refused, the old one stays: {problem}\n", "bold red"
+    return f"restart due for: {', '.join(configuration['restart_due'])}\n", "yellow"
 
 
 def _pressure(memory: Json) -> tuple[str, str]:
