@@ -88,7 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. Exits, as argparse does, at ``--help`` and at a wrong argument."""
+    """Parse a command line. Exits, as argparse does, at ``--help`` and at a wrong argument.
+
+    ``words`` of the result: for ``launch``, what follows ``--``, which is the client's own.
+    """
+    words: list[str] = []
+    if list(argv[:1]) == ["launch"] and "--" in argv:
+        end = list(argv).index("--")
+        argv, words = argv[:end], list(argv[end + 1 :])
     parser = argparse.ArgumentParser(
         prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
     )
@@ -105,7 +112,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    return parser.parse_args(argv)
+    return parser.parse_args(argv, argparse.Namespace(words=words))
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

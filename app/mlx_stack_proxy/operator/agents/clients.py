@@ -164,17 +164,17 @@ def _continue_file(proxy: Setup) -> str:
     return str(yaml.safe_dump(settings, sort_keys=False, width=100))
 
 
-def _cline_fields(proxy: Setup) -> str:
-    key = f"the value of {proxy.key_variable}" if proxy.key_variable else ANY_KEY
-    fields = {
-        "API Provider": "OpenAI Compatible",
-        "Base URL": f"{proxy.url}/v1",
-        "API Key": key,
-        "Model ID": proxy.model,
-        "Context Window Size": proxy.window,
-        "Max Output Tokens": proxy.reply(proxy.model),
+def _cline_file(proxy: Setup) -> str:
+    settings = {
+        "provider": "openai-compatible",
+        "apiKey": f"(the value of {proxy.key_variable})" if proxy.key_variable else ANY_KEY,
+        "model": proxy.model,
+        "baseUrl": f"{proxy.url}/v1",
     }
-    return "".join(f"{name}: {value}\n" for name, value in fields.items())
+    name = settings["provider"]
+    providers = {name: {"settings": settings, "tokenSource": "manual"}}
+    file = {"version": 1, "lastUsedProvider": name, "modes": {}, "providers": providers}
+    return json.dumps(file, indent=2) + "\n"
 
 
 def _openai_variables(proxy: Setup) -> Mapping[str, str]:
@@ -288,8 +288,9 @@ CLIENTS = (
         name="cline",
         title="Cline",
         protocol="chat completions",
-        pasted=_cline_fields,
-        place="Cline's settings, API Configuration, in VS Code; `cline auth` asks for the same",
+        pasted=_cline_file,
+        place="~/.cline/data/settings/providers.json",
+        says="In VS Code: API provider OpenAI Compatible, with the same values.",
     ),
     Client(
         name="openai",

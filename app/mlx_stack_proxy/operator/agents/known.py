@@ -13,7 +13,7 @@ from ...local_address import url_of
 from ...server.status import for_clients
 from ...setting_types import unknown_name
 from ...settings import Settings
-from ...settings_source import SettingsError, from_mapping
+from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
 from .. import CommandError, print_error
 from ..local_stack.configs import KEY_VARIABLE
 from ..local_stack.run_directory import take_key
@@ -21,8 +21,6 @@ from ..remote.address import Found, find
 from ..remote.client import NoAnswer, Remote, add_url
 from .clients import CLIENTS, Client, Setup, setup
 from .leftovers import BACKUP, left_in
-
-OWN_KEY = "MLX_STACK_KEY"  # the variable with one of ``server.api_keys``
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +94,7 @@ def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optiona
     """
     if said["key"] == "any":
         return ""
-    variable: str | None = OWN_KEY
+    variable: str | None = CLIENT_KEY_VARIABLE
     if said["key"] == "litellm" and remote.is_trusted:
         variable = found.settings.upstream.api_key_env if found.settings else KEY_VARIABLE
         take_key(os.environ, remote.url)  # where `up --inside` runs

@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``launch``."""
     parser.description = (
         "Start a client that asks the running proxy, for this once: its own files stay as they "
-        "are. What it gets is shown by `mlx-stack-proxy agents NAME`."
+        "are. What follows `--` is the client's own: launch codex -- exec 'Hello'. What else it "
+        "gets is shown by `mlx-stack-proxy agents NAME`."
     )
     names = ", ".join(row.name for row in CLIENTS if row.program)
     parser.add_argument("client", metavar="NAME", help=names)
-    parser.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="the client's own")
     add_options(parser)
     parser.set_defaults(run=run)
 
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
     variables = {**client.variables(proxy), **dict.fromkeys(client.key, key)}
     flags = [*client.flags(proxy), *client.launch_flags(proxy)]
     sys.stdout.flush()
-    argv = [client.program, *flags, *args.arguments]
+    argv = [client.program, *flags, *args.words]
     os.execve(path, argv, {**os.environ, **variables})  # noqa: S606  # what the user asked for

@@ -6,7 +6,6 @@ A proxy goes on with its old settings while its file is broken, and just then it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -41,29 +40,32 @@ def find(config: str | None) -> Found:
         further = len(error.problems) - 1
         more = f", and {further} more" if further else ""
         problem = f"{error.source}: {error.problems[0]}{more}"
-    section: Any = {}
-    with suppress(SettingsError, OSError, ValueError, yaml.YAMLError, AttributeError):
-        file = find_file(config, os.environ)
-        lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
-        section = yaml.safe_load("\n".join(_server_lines(lines)))["server"]
+    section = _server_section(config)
     server = ServerSettings()
     for key in _KEYS:
-        of_file = section.get(key) if isinstance(section, dict) else None
-        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", of_file)
+        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", section.get(key))
         fields: dict[str, Any] = {key: value}
         with suppress(ValidationError):  # one that can't be used leaves the default
             server = replace(server, **fields) if value is not None else server
     return Found(server, problem=f"{problem}; only the proxy's address is taken from it")
 
 
-def _server_lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of the section ``server``: what stands elsewhere may be no YAML at all."""
-    inside = False
-    for line in lines:
-        if line[:1].strip() and not line.startswith("#"):
-            inside = line.startswith("server:")
-        if inside:
-            yield line
+def _server_section(config: str | None) -> dict[str, Any]:
+    """Return the file's section ``server``, read alone: what else is there may be no YAML at all.
+
+    It is empty if there is no such section, or no file, or it can't be read either.
+    """
+    section = None
+    with suppress(SettingsError, OSError, ValueError, yaml.YAMLError):
+        file = find_file(config, os.environ)
+        text = file.read_text(encoding="utf-8") if file is not None else ""
+        lines, inside = [], False
+        for line in text.splitlines():
+            if line[:1].strip() and not line.startswith("#"):
+                inside = line.startswith("server:")
+            lines += [line] if inside else []
+        section = (yaml.safe_load("\n".join(lines)) or {}).get("server")
+    return section if isinstance(section, dict) else {}
 
 
 def is_configured(url: str, server: ServerSettings) -> bool:
