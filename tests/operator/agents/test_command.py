@@ -62,7 +62,7 @@ def exported(text: str, **given: str) -> dict[str, str]:
 
 def codex_settings(command: str) -> dict[str, object]:
     """What Codex makes of a command's `-c` options."""
-    words = shlex.split(command)
+    words = shlex.split(command.replace("\\\n", ""))
     assert words[0] == "codex" and set(words[1::2]) == {"-c"}
     return tomllib.loads("\n".join(words[2::2]))
 
@@ -128,8 +128,7 @@ def test_a_key_is_named_and_never_printed(
     assert exported(agents.printed("openai"), **given)["OPENAI_API_KEY"] == expected
     claude = exported(agents.printed("claude-code"), **given)
     assert claude["ANTHROPIC_AUTH_TOKEN"] == expected
-    codex = tomllib.loads("\n".join(shlex.split(agents.printed("codex"))[2::2]))
-    assert codex["model_providers"]["mlx-stack"]["env_key"] == variable
+    assert f'env_key="{variable}"' in agents.printed("codex")
     for one in CLIENTS:
         assert "sk-" not in agents.printed(one.name)
 
@@ -147,7 +146,6 @@ async def test_what_runs_counts_and_not_the_file(agents: Agents, upstream: Scrip
 
 def test_where_no_proxy_runs_that_is_said(agents: Agents) -> None:
     ran = agents.typed("agents", "claude-code")
-    assert f"# From the configuration, because no proxy answers at http://127.0.0.1:{agents.port}: "
     assert ran.err.startswith("# From the configuration, because no proxy answers at ")
     assert agents.refused("claude-code", "--url", "127.0.0.1:1").startswith("no proxy answers at")
 

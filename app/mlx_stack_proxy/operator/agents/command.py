@@ -49,8 +49,9 @@ def _print(client: Client, proxy: Setup) -> None:
     for name in client.key:
         key = f'"${{{proxy.key_variable}:-{ANY_KEY}}}"' if proxy.key_variable else ANY_KEY
         print(f"export {name}={key}")
-    if flags := client.flags(proxy):
-        print(shlex.join([client.program, *flags]))
+    if flags := client.flags(proxy):  # in pairs
+        pairs = zip(flags[::2], flags[1::2], strict=True)
+        print(" \\\n  ".join([client.program, *map(shlex.join, pairs)]))
     elif client.program:
         _say(f"# Then: {client.program}")
 
