@@ -84,6 +84,14 @@ async def test_events(
     assert code == 1 and "`since`" in err
 
 
+async def test_agents(capsys: pytest.CaptureFixture[str], start_proxy: StartProxy) -> None:
+    """What the running proxy says, in the shape that the command takes."""
+    proxy = await start_proxy({"server.api_keys": ["*"], "tiers.fast.context_window": 50_000})
+    code, out, err = await said(capsys, proxy, "agents", "claude-code")
+    assert code == 0 and f"export ANTHROPIC_BASE_URL={proxy.url}\n" in out
+    assert "# Windows in tokens: auto 50000, fast 50000." in err
+
+
 async def test_where_a_key_is_needed_it_says_where_that_comes_from(
     capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, tmp_path: Path
 ) -> None:

@@ -172,8 +172,9 @@ def _cline_file(proxy: Setup) -> str:
         "baseUrl": f"{proxy.url}/v1",
     }
     name = settings["provider"]
-    providers = {name: {"settings": settings, "tokenSource": "manual"}}
-    file = {"version": 1, "lastUsedProvider": name, "modes": {}, "providers": providers}
+    # Cline refuses an entry without a time.
+    entry = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+    file = {"version": 1, "lastUsedProvider": name, "modes": {}, "providers": {name: entry}}
     return json.dumps(file, indent=2) + "\n"
 
 
@@ -202,7 +203,7 @@ CLIENTS = (
         protocol="Messages",
         program="claude",
         install="npm install -g @anthropic-ai/claude-code",
-        prompt_tokens=1_000,
+        prompt_tokens=1_200,
         variables=_claude_variables,
         key=("ANTHROPIC_AUTH_TOKEN",),
         launch_flags=_claude_settings,
@@ -236,7 +237,7 @@ CLIENTS = (
         protocol="chat completions",
         program="opencode",
         install="npm install -g opencode-ai",
-        prompt_tokens=8_000,
+        prompt_tokens=8_700,
         variables=_opencode_variables,
         says="`npm` may also be @ai-sdk/anthropic (Messages) or @ai-sdk/openai (Responses).",
         file=".config/opencode/opencode.json",
@@ -251,7 +252,7 @@ CLIENTS = (
         protocol="chat completions",
         program="qwen",
         install="npm install -g @qwen-code/qwen-code",
-        prompt_tokens=17_000,
+        prompt_tokens=18_900,
         variables=_openai_variables,
         key=("OPENAI_API_KEY",),
         flags=_qwen_flags,
