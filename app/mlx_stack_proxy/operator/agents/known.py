@@ -58,7 +58,7 @@ def proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> Se
         print_error(f"# From the configuration, because {error}")
         settings, said = found.settings, for_clients(found.settings)
     variable = _key_variable(said, remote, found, optional=not must_run)
-    proxy = setup(settings, remote.url.removesuffix("/v1"), args.model, variable)
+    proxy = setup(settings, remote.url, args.model, variable)
     if proxy is None:
         raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
     _require_room(client, proxy)

@@ -16,8 +16,10 @@ from ...settings import ServerSettings
 from .. import CommandError, print_error
 from .address import find, is_configured
 
+Json = dict[str, Any]
 MAX_ANSWER = 64 * 1024 * 1024  # bytes: a page of 1,000 events has a few
 MAX_REFUSAL = 64 * 1024
+PLAIN = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
@@ -27,6 +29,16 @@ def with_zone(text: str) -> str:
         return datetime.fromisoformat(text).astimezone().isoformat()
     except ValueError:
         return text
+
+
+def read(answer: httpx.Response, limit: int) -> bytes:
+    """Return an answer's body as it came. Raises ``ValueError`` if it has over ``limit`` bytes."""
+    body = bytearray()
+    for piece in answer.iter_raw():
+        body += piece
+        if len(body) > limit:
+            raise ValueError(f"an answer of more than {limit:,} bytes")
+    return bytes(body)
 
 
 class NoAnswer(CommandError):
@@ -44,34 +56,24 @@ class Remote:
     """
 
     def __init__(self, url: str, server: ServerSettings) -> None:
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
         self.is_trusted = is_configured(self.url, server)
         key = server.admin_key if self.is_trusted else None
         self._withheld = server.admin_key is not None and key is None
-        headers = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
-        headers |= {"Authorization": f"Bearer {key}"} if key else {}
+        headers = PLAIN | {"Authorization": f"Bearer {key}"} if key else PLAIN
         # trust_env: an HTTP proxy of the environment can't reach this machine's loopback.
         self._client = httpx.Client(trust_env=False, headers=headers)
 
-    def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
+    def ask(self, path: str, method: str = "GET", **query: Any) -> Json:
         """Ask ``/mlx-stack/PATH`` and return the answer's JSON object. Raises :class:`NoAnswer`."""
         with self.open(path, query, method) as answer:
             try:
-                parsed = json.loads(self._body(answer, MAX_ANSWER))
+                parsed = json.loads(read(answer, MAX_ANSWER))
             except (ValueError, RecursionError) as error:
                 raise self._no_answer(error) from None
             if not isinstance(parsed, dict):
                 raise self._no_answer(ValueError("its answer is no JSON object"))
             return parsed
-
-    def _body(self, answer: httpx.Response, limit: int) -> bytes:
-        """Return an answer's body. Raises :class:`NoAnswer` if it has over ``limit`` bytes."""
-        body = bytearray()
-        for piece in answer.iter_raw():
-            body += piece
-            if len(body) > limit:
-                raise self._no_answer(ValueError(f"an answer of more than {limit:,} bytes"))
-        return bytes(body)
 
     @contextlib.contextmanager
     def open(
@@ -102,8 +104,8 @@ class Remote:
     def _refusal(self, answer: httpx.Response, url: str) -> NoAnswer:
         """Return the error of an error response, with the proxy's message if the body has one."""
         try:
-            message = str(json.loads(self._body(answer, MAX_REFUSAL))["error"]["message"])
-        except (ValueError, KeyError, TypeError, RecursionError, NoAnswer):
+            message = str(json.loads(read(answer, MAX_REFUSAL))["error"]["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             message = f"{url} answers with status {answer.status_code}"
         if answer.status_code == 401 and self._withheld:
             message += "; server.admin_key goes only to the configured address or to this machine"
@@ -113,6 +115,28 @@ class Remote:
 
     def _no_answer(self, error: Exception) -> NoAnswer:
         return NoAnswer(f"no proxy answers at {self.url}: {error}")
+
+
+def on_configuration(configuration: Any) -> tuple[str, bool]:
+    """Return a sentence on settings that were refused or wait, and whether they were refused.
+
+    It is "" if ``configuration``, as the proxy answers, is "ok".
+    """
+    if not isinstance(configuration, dict):
+        return "", False
+    if configuration["refused"]:
+        further = len(configuration["refused"]) - 1
+        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
+        return f"configuration refused, the old one stays: {problem}", True
+    return f"restart due for: {', '.join(configuration['restart_due'])}", False
+
+
+def warned(answer: Json) -> Json:
+    """Return the proxy's answer; first print what waits in its configuration."""
+    sentence, _ = on_configuration(answer.get("configuration"))
+    if sentence:
+        print_error(sentence)
+    return answer
 
 
 def set_remote_command(

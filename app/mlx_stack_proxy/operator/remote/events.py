@@ -15,7 +15,7 @@ import httpx
 
 from ...printable import printable
 from .. import print_error
-from .client import NoAnswer, Refused, Remote, set_remote_command, with_zone
+from .client import NoAnswer, Refused, Remote, set_remote_command, warned, with_zone
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
@@ -68,7 +68,7 @@ def newest(
 
     Asks page by page if one answer can't hold them. Raises :class:`NoAnswer`.
     """
-    answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
+    answer = warned(remote.ask("events", **{**query, "limit": min(limit, PAGE)}))
     if limit <= PAGE or answer["total"] <= PAGE:
         return answer["events"], answer["total"]
     events: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))

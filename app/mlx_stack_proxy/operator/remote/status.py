@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...printable import printable, printable_in
-from .client import NoAnswer, Refused, Remote, set_remote_command
+from .client import NoAnswer, Refused, Remote, on_configuration, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
 BAR = 20  # characters of a budget's bar
@@ -87,8 +87,9 @@ def _head(status: Json, url: str, now: float) -> Text:
         "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
     ]
     line = Text(style="bold")
-    if isinstance(configuration := status["configuration"], dict):  # first: it may explain all else
-        line.append(*_configuration(configuration))
+    sentence, refused = on_configuration(status["configuration"])
+    if sentence:  # first: it may explain all else
+        line.append(f"{sentence}\n", style="bold red" if refused else "yellow")
     line.append(", ".join(parts))
     sessions = "?" if status["sessions"] is None else number(status["sessions"])
     line.append(f"\n{status['running']} running, {sessions} sessions", style="not bold")
@@ -100,15 +101,6 @@ def _head(status: Json, url: str, now: float) -> Text:
     if status["store"] != "ok":
         line.append(f"\nstore: {status['store']}", style="bold red")
     return line
-
-
-def _configuration(configuration: Json) -> tuple[str, str]:
-    """Return the line and its style on settings that were refused or need a restart."""
-    if configuration["refused"]:
-        further = len(configuration["refused"]) - 1
-        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
-        return f"configuration refused, the old one stays: {problem}\n", "bold red"
-    return f"restart due for: {', '.join(configuration['restart_due'])}\n", "yellow"
 
 
 def _pressure(memory: Json) -> tuple[str, str]:
