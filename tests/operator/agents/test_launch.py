@@ -95,6 +95,10 @@ async def test_no_key_is_in_a_command_line(home: Path, upstream: ScriptedServer)
         argv, env = await launched(home, *words, MLX_STACK_KEY="sk-secret")
         assert "sk-secret" not in " ".join(argv), client
         assert env[variable] == "sk-secret"
+        if client == "claude-code":  # a token in the user's own file would win over the variable
+            settings = json.loads(argv[1])
+            assert settings["env"]["ANTHROPIC_AUTH_TOKEN"] == ""
+            assert settings["apiKeyHelper"] == "printenv MLX_STACK_KEY"
     assert "{env:MLX_STACK_KEY}" in env["OPENCODE_CONFIG_CONTENT"]
 
 

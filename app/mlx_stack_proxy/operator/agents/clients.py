@@ -8,6 +8,7 @@ functions turn that into the client's own variables, flags or settings. None of 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -106,11 +107,16 @@ def _claude_variables(proxy: Setup) -> dict[str, str]:
 
 
 def _claude_settings(proxy: Setup) -> Sequence[str]:
-    """Give the variables once more: those of the user's own settings.json are the stronger ones."""
-    variables = _claude_variables(proxy)
-    if not proxy.key_variable:
-        variables["ANTHROPIC_AUTH_TOKEN"] = ANY_KEY
-    return "--settings", json.dumps({"env": variables})
+    """Give the variables once more: those of the user's own settings.json are the stronger ones.
+
+    A key there is another server's, and must not come to ours: Claude Code gets our variable's.
+    """
+    variables = {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}
+    settings: Json = {"env": variables}
+    if proxy.key_variable:
+        variables["ANTHROPIC_AUTH_TOKEN"] = ""
+        settings["apiKeyHelper"] = f"printenv {shlex.quote(proxy.key_variable)}"
+    return "--settings", json.dumps(settings)
 
 
 def _codex_flags(proxy: Setup) -> Sequence[str]:
