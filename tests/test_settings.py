@@ -48,6 +48,10 @@ def test_the_environment_is_stronger_than_the_file(empty_folder: Path) -> None:
     assert (server.port, server.host) == (2, "localhost")
 
 
+def test_a_clients_key_is_no_setting() -> None:
+    assert load(environ={"MLX_STACK_KEY": "k-1"}) == load(environ={})
+
+
 def test_a_variable_may_be_in_small_letters_or_hold_a_section() -> None:
     """Each key as a variable of its own: tests/docs/test_settings_page.py."""
     assert load(None, {"mlx_stack_server__allow_bypass": "true"}).server.allow_bypass is True

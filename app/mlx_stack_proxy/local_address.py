@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from .settings import Settings
+from .settings import ServerSettings, Settings
 
 _ANYWHERE = ("0.0.0.0", "::", "")
 
 
 def local_url(settings: Settings) -> str:
     """Return ``http://HOST:PORT``; HOST is 127.0.0.1 where the proxy listens on all addresses."""
-    host = settings.server.host
-    host = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
-    return f"http://{host}:{settings.server.port}"
+    return url_of(settings.server)
+
+
+def url_of(server: ServerSettings) -> str:
+    """Return the same, of the one section that decides it."""
+    host = "127.0.0.1" if server.host in _ANYWHERE else server.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import Any
 
-# Control characters, and Unicode's line and paragraph separators.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Control characters; line and paragraph separators; marks that reorder text or can't be seen (but
+# not the joiners, which Persian and emoji need); halves of surrogate pairs, which no file can hold.
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def printable(text: str) -> str:
     """Return the text with its control characters escaped.
 
-    Printed, the text can then neither move the cursor nor begin a line.
+    Printed, the text can then neither move the cursor, nor begin a line, nor change the order in
+    which others are read.
     """
     # The check first: it is fast, and nearly every text is printable.
     return text if text.isprintable() else _CONTROL.sub(_escaped, text)
+
+
+def printable_in(value: Any) -> Any:
+    """Return JSON's data with all its strings, and names, made printable."""
+    match value:
+        case str():
+            return printable(value)
+        case list():
+            return [printable_in(item) for item in value]
+        case dict():
+            return {printable(name): printable_in(item) for name, item in value.items()}
+    return value
 
 
 def abridged(text: str, max_chars: int) -> str:
@@ -27,7 +45,8 @@ def abridged(text: str, max_chars: int) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

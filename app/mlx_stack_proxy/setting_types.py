@@ -86,7 +86,9 @@ FORMS: Final = {
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
-WebhookUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[!-~]*)?$")]
+WebhookUrl = Annotated[
+    str, Field(pattern=r"^https?://[^\s/?#@]+(/[!-~]*)?$"), AfterValidator(_base_url)
+]
 TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]
 PassthroughPath = Annotated[str, Field(pattern=_PASSTHROUGH_PATH)]

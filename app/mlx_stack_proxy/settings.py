@@ -81,7 +81,7 @@ class TierSettings:
     idle_timeout: Positive = 60
     tool_silence_timeout: Positive = 300
     total_timeout: Positive = 900
-    health_url: str | None = None
+    health_url: BaseUrl | None = None
     local: bool = True
     reasoning: bool = False
     tools: AutoOrSwitch = "auto"

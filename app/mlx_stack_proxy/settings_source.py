@@ -29,6 +29,7 @@ from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 from .settings_retired import without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
+CLIENT_KEY_VARIABLE = "MLX_STACK_KEY"  # one of `server.api_keys`, for a client: no setting
 DEFAULT_FILE = "config.yaml"
 SCHEMA = Path(__file__).with_name("config.schema.json")  # the file's JSON Schema, for editors
 _HERE = Path()
@@ -247,7 +248,7 @@ def _section(key: str) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the variables give, in the file's shape. Raises :class:`SettingsError`."""
-    ignored = {CONFIG_VARIABLE, *service_links(environ)}
+    ignored = {CONFIG_VARIABLE, CLIENT_KEY_VARIABLE, *service_links(environ)}
     variables = {
         key: value
         for key, value in environ.items()

@@ -90,13 +90,15 @@ def _faults(outcome: Outcome, body: Json) -> Iterator[str]:
 class Tap:
     """Listens on `port`; `to`: the proxy's URL, or LiteLLM's, with the `key` that it wants.
 
-    Requests are in `seen`, in the order they came.
+    Requests are in `seen`, in the order they came. An operator's questions go to the proxy at
+    `operator`, where LiteLLM is asked all else.
     """
 
-    def __init__(self, port: int, to: str, key: str = "") -> None:
+    def __init__(self, port: int, to: str, key: str = "", operator: str = "") -> None:
         self.port = port
         self.seen: list[Seen] = []
         self._to = to
+        self._operator = operator or to
         self._key = key
 
     async def __aenter__(self) -> Self:
@@ -120,9 +122,10 @@ class Tap:
         kept = {name: value for name, value in headers.items() if name not in _HOP}
         if self._key:
             kept["authorization"] = f"Bearer {self._key}"
+        to = self._operator if request.path.startswith("/mlx-stack/") else self._to
         try:
             async with self._client.request(
-                request.method, self._to + request.path_qs, data=data or None, headers=kept
+                request.method, to + request.path_qs, data=data or None, headers=kept
             ) as reply:
                 return await self._answer(request, reply, seen)
         except (asyncio.CancelledError, ConnectionError):

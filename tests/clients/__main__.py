@@ -5,11 +5,12 @@ python -m tests.clients --only claude-code --mistake "an unknown tool" --show
 python -m tests.clients --short
 python -m tests.clients --write docs/agents.md
 
-Each agent is installed from npm into `build/clients` (`--fresh`: anew), is set up by
-`mlx-stack-proxy agents`, and gets a task that it does with its own tools. It needs no account. The
-model is scripted. For every mistake within one reply the agent has to end its task, to be given the
-calls that it is given without the mistake, and no error, and to ask exactly as often. A loop across
-turns has to end, and to cost no repeat of the agent's. What came of it is printed as the table of
+Each agent is installed from npm into `build/clients` (`--fresh`: anew), is started by
+`mlx-stack-proxy launch`, or set up as `agents` prints, and gets a task that it does with its own
+tools. It needs no account. The model is scripted. For every mistake within one reply the agent has
+to end its task, to be given the calls that it is given without the mistake, and no error, and to
+ask exactly as often. A loop across turns has to end, and to cost no repeat of the agent's. What
+came of it is printed as the table of
 docs/agents.md. Each run's result is written to disk at once: run the same command again and it goes
 on; a result counts only for the code and the client's version that it was made with.
 """
@@ -36,7 +37,7 @@ from benchmarks.frameworks.stacks import ScriptedStack
 from benchmarks.frameworks.tap import Seen, Tap
 from benchmarks.machine import about
 from benchmarks.records import Json, Results, fingerprint
-from mlx_stack_proxy.operator.agents.clients import CLIENTS
+from mlx_stack_proxy.operator.agents.known import client_named
 from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
 from tests.support.ports import free_port
@@ -54,7 +55,7 @@ SETTINGS = {
 }
 MOST_LAPS = 12  # docs/loops.md: identical calls are broken sooner
 FAILED = (b"event: error", b"event: response.failed")
-PROGRAM = f"{shlex.quote(sys.executable)} -m mlx_stack_proxy agents"
+PROGRAM = f"{shlex.quote(sys.executable)} -m mlx_stack_proxy"
 
 
 def say(text: str) -> None:
@@ -109,11 +110,16 @@ class Run:
 
 
 def script(agent: Agent) -> str:
-    """What a user does: sets it up as `mlx-stack-proxy agents` says, then starts it."""
-    has_file = any(one.file for one in CLIENTS if one.name == agent.client)
-    lines = f"{PROGRAM} {agent.client} --model {agent.model}"
-    set_up = f"{lines} --write --yes >/dev/null" if has_file else f'eval "$({lines})"'
-    return f"{set_up}\n{agent.then}\n{agent.start.format(asked=shlex.quote(agent.asked))}"
+    """What a user does: lets `mlx-stack-proxy launch` start it, or pastes what `agents` prints."""
+    client = client_named(agent.client)
+    start = agent.start.format(asked=shlex.quote(agent.asked))
+    if client.program and not agent.edit:
+        arguments = start.partition(" ")[2]
+        return f"{PROGRAM} launch {client.name} --model {agent.model} -- {arguments}"
+    printed = f"{PROGRAM} agents {client.name} --model {agent.model} | {agent.edit or 'cat'}"
+    if client.pasted is None:
+        return f'eval "$({printed})"\n{start}'
+    return f"mkdir -p {client.place.rpartition('/')[0]}\n{printed} > {client.place}\n{start}"
 
 
 async def let_work(
@@ -138,7 +144,7 @@ async def let_work(
         **(agent.variables or {}),
     }
     to = (stack.litellm.url, stack.litellm.key) if direct else (stack.url, "")
-    async with Tap(port, *to) as tap:
+    async with Tap(port, *to, operator=stack.url) as tap:
         ended = await environment.run(script(agent), home, variables, agent.seconds)
     return ended, tap.seen
 

@@ -1,8 +1,7 @@
 """The agents: how each is installed, set up and started, and what its task is.
 
 An agent is a row of `AGENTS`. Its task uses tools of its own, so that the arguments, the results
-and what it says of a bad call are its own, too. It is set up by `mlx-stack-proxy agents`, as its
-users are told to do it.
+and what it says of a bad call are its own, too. It is started as its users start it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Agent:
     """`name`: what it is chosen by. `package`: on npm; `client`: in `mlx-stack-proxy agents`.
 
     `path`: where it asks, and `model`: for whom. `turns`: what the model says in its task, for the
-    folder it runs in. `start`: what runs it, with what is `asked` of it; `then`: what is to be done
-    after the set-up, `variables`: and with which environment. `mark`: a tool that only the requests
-    of its task offer.
+    folder it runs in. `start`: what runs it, with what is `asked` of it; `edit`: a filter for what
+    `agents` prints, where that is to be pasted; `variables`: the environment. `mark`: a tool that
+    only the requests of its task offer.
     """
 
     title: str
@@ -41,7 +40,7 @@ class Agent:
     start: str
     asked: str = ASKED
     model: str = "auto"
-    then: str = ""
+    edit: str = ""
     variables: Mapping[str, str] | None = None
     seconds: float = 120
 
@@ -120,7 +119,6 @@ CODEX_PATCH = replace(
     ),
     start=f"{_EXEC} -m gpt-5.5 {{asked}}",
 )
-_OPENCODE_FILE = "~/.config/opencode/opencode.json"
 OPENCODE = Agent(
     title="opencode",
     name="opencode",
@@ -139,13 +137,13 @@ OPENCODE_MESSAGES = replace(
     OPENCODE,
     name="opencode-messages",
     path=MESSAGES,
-    then=f"sed -i s,@ai-sdk/openai-compatible,@ai-sdk/anthropic, {_OPENCODE_FILE}",
+    edit="sed s,@ai-sdk/openai-compatible,@ai-sdk/anthropic,",
 )
 OPENCODE_RESPONSES = replace(
     OPENCODE,
     name="opencode-responses",
     path=RESPONSES,
-    then=f"sed -i s,@ai-sdk/openai-compatible,@ai-sdk/openai, {_OPENCODE_FILE}",
+    edit="sed s,@ai-sdk/openai-compatible,@ai-sdk/openai,",
 )
 CONTINUE = Agent(
     title="Continue",
@@ -165,7 +163,7 @@ CONTINUE_MESSAGES = replace(
     CONTINUE,
     name="continue-messages",
     path=MESSAGES,
-    then="sed -i 's,provider: openai,provider: anthropic,' ~/.continue/config.yaml",
+    edit="sed 's,provider: openai,provider: anthropic,'",
 )
 CLINE = Agent(
     title="Cline",

@@ -24,11 +24,8 @@ from tests.support.scripted_server import Call, Reply
 
 TURNS = 14
 ASKED_TO_COMPACT = "Respond with TEXT ONLY"  # Claude Code 2.1.332
-FILE = "~/.claude/settings.json"
-CHANGES = {
-    "": f"sed -i /CLAUDE_CODE_SIMPLE/d {FILE}",
-    "1": f'sed -i \'s/"env": {{/&"CLAUDE_CODE_SIMPLE": "1",/\' {FILE}',
-}
+WITHOUT = "sed /CLAUDE_CODE_SIMPLE/d"
+CHANGES = {"": WITHOUT, "1": f"{WITHOUT} | sed '$a export CLAUDE_CODE_SIMPLE=1'"}
 
 
 class Lister:
@@ -69,7 +66,7 @@ async def main(windows: list[str]) -> None:
                 for simple, change in CHANGES.items():
                     agent = replace(
                         CLAUDE_CODE,
-                        then=f"sed -i /CLAUDE_CODE_SIMPLE/d {FILE}\n{change}",
+                        edit=change,
                         variables={"MLX_STACK_TIERS__FAST__CONTEXT_WINDOW": window},
                     )
                     model = Lister()

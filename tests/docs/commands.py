@@ -36,8 +36,7 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
     ("mlx-stack-proxy service install --dry-run", ""),  # is run
     ("mlx-stack-proxy service ", "needs launchd or systemd; tests/operator/service has stand-ins"),
     ("mlx-stack-proxy up", "the whole stack: tests/e2e runs it"),
-    ("mlx-stack-proxy agents claude-code --", "asks first; tests/operator/agents answers"),
-    ("mlx-stack-proxy agents codex --", "asks first; tests/operator/agents answers"),
+    ("mlx-stack-proxy launch ", "starts a client; tests/operator/agents has stand-ins for them"),
     ("make ", "a target of the Makefile, with an environment of its own; CI runs `make test`"),
     ("pip", "installs packages; tests/test_package.py installs the wheel into a clean environment"),
     ("uv", "installs packages"),

@@ -80,7 +80,6 @@ GIVE = "export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where 
         ("k", Reply.json({}, 400), WITH.format("refused the key")),
         ("k", Reply.json({}, 403), WITH.format("refused the key")),
         ("k", Reply.json({}, 500), WITH.format("answered status 500")),
-        ("k", Reply.json(b""), WITH.format("answered status 200")),
     ],
 )
 async def test_litellm_refuses(
@@ -94,6 +93,29 @@ async def test_litellm_refuses(
     assert code == 1
     reached = "ok    LiteLLM at URL: reachable"
     assert lines[1:] == [reached, f"FAIL  LiteLLM at URL: {why}", f"→     {GIVE}"]
+
+
+RIGHT = "→     set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
+
+
+@pytest.mark.parametrize("reply", [Reply.json(b""), Reply.json({}, 404), Reply.json({}, 307)])
+async def test_an_address_where_no_litellm_is(
+    reply: Reply, typed: Typed, litellm: ScriptedServer
+) -> None:
+    litellm.routes[MODELS] = reply
+    config(typed, litellm.url)
+    code, lines = await checked(typed, litellm.url)
+    why = f"answered status {reply.status} without a list of models, so that it is no LiteLLM"
+    assert (code, lines[2:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
+
+
+async def test_an_address_of_a_model_server(typed: Typed) -> None:
+    async with ScriptedServer(models=("default_model",)) as server:
+        server.routes["GET", "/health/liveliness"] = Reply.json({}, 404)
+        config(typed, server.url)
+        code, lines = await checked(typed, server.url)
+        why = "it lists default_model, but is no LiteLLM; a model server?"
+        assert (code, lines[1:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
 
 
 async def test_a_refusal_where_no_variable_is_named(typed: Typed, litellm: ScriptedServer) -> None:

@@ -84,6 +84,35 @@ async def test_events(
     assert code == 1 and "`since`" in err
 
 
+async def test_agents(capsys: pytest.CaptureFixture[str], start_proxy: StartProxy) -> None:
+    """What the running proxy says, in the shape that the command takes."""
+    proxy = await start_proxy({"server.api_keys": ["*"], "tiers.fast.context_window": 50_000})
+    code, out, err = await said(capsys, proxy, "agents", "claude-code")
+    assert code == 0 and f"export ANTHROPIC_BASE_URL={proxy.url}\n" in out
+    assert "# Windows in tokens: auto 50000, fast 50000." in err
+
+
+@pytest.mark.parametrize("word", ["events", "report", "sessions", "status"])
+@pytest.mark.parametrize(
+    ("waits", "first"),
+    [
+        ((["tiers: a", "x"], []), "configuration refused, the old one stays: tiers: a, and 1 more"),
+        (([], ["server.port"]), "restart due for: server.port"),
+    ],
+)
+async def test_what_waits_in_the_configuration_is_said_first(
+    word: str,
+    waits: tuple[list[str], list[str]],
+    first: str,
+    capsys: pytest.CaptureFixture[str],
+    proxy: RunningProxy,
+) -> None:
+    life = proxy.services.life
+    life.bad_settings, life.restart_due = waits
+    code, out, err = await said(capsys, proxy, word)
+    assert code == 0 and (out if word == "status" else err).startswith(first)
+
+
 async def test_where_a_key_is_needed_it_says_where_that_comes_from(
     capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, tmp_path: Path
 ) -> None:

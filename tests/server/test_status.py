@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask
 from tests.server.calling import BAD, GOOD, TOOLS, calling
@@ -55,6 +56,38 @@ async def test_what_is_spent(upstream: ScriptedServer, start_proxy: StartProxy) 
     assert hour == {"scope": "hour", "used": spent, "limit": 1000}
     assert tier == {"scope": "tier:standard", "used": 13, "limit": 500}
     assert (found["running"], found["sessions"], found["store"]) == (0, 1, "ok")
+
+
+@pytest.mark.parametrize(
+    ("keys", "litellms", "told"),
+    [
+        (["*"], "sk-1", ("any", False)),
+        (["k-1"], "", ("own", True)),
+        ([], "sk-1", ("litellm", True)),
+        ([], "", ("litellm", False)),
+    ],
+)
+async def test_what_a_client_must_know(
+    keys: list[str],
+    litellms: str,
+    told: tuple[str, bool],
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", litellms)
+    changes = {"server.api_keys": keys, "tiers.fast.context_window": 50_000}
+    proxy = await start_proxy({**changes, "reliability.escalation.aliases": {"gpt-*": "fast"}})
+    found = await status(proxy)
+    assert found["clients"] == {
+        "key": told[0],
+        "key_needed": told[1],
+        "aliases": {"gpt-*": "fast"},
+        "max_output_tokens": 16_384,
+    }
+    assert found["tiers"]["fast"]["context_window"] == 50_000
+    learned = TierView(windows={"fast": 4096})
+    monkeypatch.setattr(proxy.services.tier_states, "view", lambda: learned)
+    assert (await status(proxy))["tiers"]["fast"]["context_window"] == 4096
 
 
 async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: StartProxy) -> None:

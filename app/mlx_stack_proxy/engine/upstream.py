@@ -37,7 +37,7 @@ from .reachability import Reachability
 
 CHAT_PATH = "/v1/chat/completions"
 CALL_ID = "x-litellm-call-id"  # LiteLLM takes this id over, up to 256 characters, and returns it
-_LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
+LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
 # The headers of every chat completion about its body and the answers that it accepts.
 CHAT_HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
@@ -265,7 +265,7 @@ class Upstream:
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""
-        return await self.answers(self._base_url + _LIVENESS_PATH, seconds)
+        return await self.answers(self._base_url + LIVENESS_PATH, seconds)
 
     async def aclose(self) -> None:
         await self.reach.close()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
+
+from ..printable import printable
 
 # Where the files of `deploy/` are: the wheel has them as `mlx_stack_proxy/deploy/`.
 _DEPLOY = (Path(__file__).parents[1] / "deploy", Path(__file__).parents[3] / "deploy")
@@ -12,6 +15,11 @@ _DEPLOY = (Path(__file__).parents[1] / "deploy", Path(__file__).parents[3] / "de
 
 class CommandError(Exception):
     """A command can't be done: its exit code is 1. The message is one line for the user."""
+
+
+def print_error(message: object) -> None:
+    """Print a message to standard error; its lines stay, all else in them becomes printable."""
+    print("\n".join(map(printable, str(message).split("\n"))), file=sys.stderr)
 
 
 def deploy_path(name: str) -> Path:

@@ -23,12 +23,12 @@ from ..escalation.tiers import is_listed
 from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
-from ..printable import wrapped
+from ..printable import printable, wrapped
 from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
-from .litellm_probe import Mark, NoModels, Probe, list_models
+from .litellm_probe import RIGHT_ADDRESS, Mark, NoModels, Probe, is_litellm, list_models
 from .local_stack import run_directory
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the line before
@@ -145,7 +145,7 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
 
 def _say(line: Line) -> None:
     mark, text = line
-    print("\n".join(wrapped(text, _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
+    print("\n".join(wrapped(printable(text), _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
 
 
 async def _litellm(
@@ -160,6 +160,10 @@ async def _litellm(
         findings: list[Line] = [("ok", f"{subject}: reachable")] if error.reached else []
         return None, [*findings, ("FAIL", f"{subject}: {error}"), (NEXT, error.next_step)]
     assert names is not None
+    is_known = any(is_listed(tier.model, names) for tier in settings.tiers.values())
+    if not is_known and not await is_litellm(upstream):
+        why = f"it lists {_some(names)}, but is no LiteLLM; a model server?"
+        return names, [("FAIL", f"{subject}: {why}"), (NEXT, RIGHT_ADDRESS)]
     lines: list[Line] = [("ok", f"{subject}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
         is_known = is_listed(tier.model, names)

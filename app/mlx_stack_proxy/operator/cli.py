@@ -16,7 +16,7 @@ from importlib import import_module
 from .. import __version__
 from ..frozen import frozen
 from ..settings_source import SCHEMA, SettingsError
-from . import CommandError
+from . import CommandError, print_error
 
 CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
@@ -37,6 +37,7 @@ COMMANDS = (
     Command("serve", "run the proxy", "serve"),
     Command("init", "write a first config.yaml, from what is here", "init.command", config=False),
     Command("check", "check the configuration, LiteLLM and the tiers", "check"),
+    Command("launch", "start Claude Code, Codex or another client on it", "agents.launch"),
     Command("agents", "what Claude Code, Codex and others need to ask it", "agents.command"),
     Command("config", "about the configuration file", "cli", False, "_add_schema"),
     Command("replay", "run recorded exchanges through the stages", "replay"),
@@ -69,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return getattr(args, "config_error_exit", CONFIG_ERROR)
     except CommandError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return 1
     except BrokenPipeError:  # the reader of our output (`… | head`) has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,14 +81,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        print_error(f"{error.filename}: {error.strerror}")
         return 1
     except KeyboardInterrupt:
         return 130
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. Exits, as argparse does, at ``--help`` and at a wrong argument."""
+    """Parse a command line. Exits, as argparse does, at ``--help`` and at a wrong argument.
+
+    ``words`` of the result: for ``launch``, what follows ``--``, which is the client's own.
+    """
+    words: list[str] = []
+    if list(argv[:1]) == ["launch"] and "--" in argv:
+        end = list(argv).index("--")
+        argv, words = argv[:end], list(argv[end + 1 :])
     parser = argparse.ArgumentParser(
         prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
     )
@@ -104,7 +112,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    return parser.parse_args(argv)
+    return parser.parse_args(argv, argparse.Namespace(words=words))
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import orjson
 
-from ..engine.model_list import ModelList, names_in
+from ..engine.model_list import ASK_SECONDS, ModelList, names_in
 from ..engine.services import upstream_key
-from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import UpstreamFailed
 from ..settings import Settings
@@ -45,6 +45,11 @@ _TOOL = {
 _REFUSED = (400, 401, 403)
 
 
+# With which another server, or another path of LiteLLM's, answers where LiteLLM lists its models.
+_NO_LITELLM = (200, 204, 301, 302, 307, 308, 404, 405)
+RIGHT_ADDRESS = "set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
+
+
 class NoModels(Exception):
     """LiteLLM didn't list its models; the message says why.
 
@@ -69,6 +74,9 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
         raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
     if status == 200 and names_in(body) is not None:
         return body
+    if status in _NO_LITELLM:  # no key would bring a list from there
+        why = f"answered status {status} without a list of models, so that it is no LiteLLM"
+        raise NoModels(why, RIGHT_ADDRESS, reached=True)
     # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
     why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
     why += f" when asked for its models{'' if key else ' without a key'}"
@@ -79,6 +87,16 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
         next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
         why += f" (${variable} is {'set' if os.environ.get(variable) else 'not set'})"
     raise NoModels(why, next_step, reached=True)
+
+
+async def is_litellm(upstream: Upstream) -> bool:
+    """Whether LiteLLM's own path is there, which a model server lacks; True where that is open."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            status, _ = await upstream.fetch("GET", LIVENESS_PATH, [])
+    except (UpstreamError, TimeoutError):
+        return True
+    return status != 404
 
 
 class _Failed(Exception):

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from ..memory_pressure.probe import MemoryProbe
 from ..memory_pressure.readers import open_reader
+from ..printable import printable
 from ..settings import MemoryPressureSettings, Settings
 from ..settings_source import load
 from ..telemetry import log
@@ -88,7 +89,7 @@ async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
         print(orjson.dumps(body).decode())
     elif status == 200:
         cause = f", because of {body['cause']}" if body["cause"] else ""
-        print(f"{body['level']}{cause} (read from: {body['source']})")
+        print(printable(f"{body['level']}{cause} (read from: {body['source']})"))
     else:
         raise CommandError(body["error"])
     return 0 if status == 200 else 1

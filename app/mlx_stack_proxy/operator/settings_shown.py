@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ..printable import wrapped
+from ..printable import printable, wrapped
 from ..section import keys_of
 from ..settings import Settings
 from ..settings_source import Sources
@@ -41,7 +41,7 @@ def lines(settings: Settings, sources: Sources) -> Iterator[str]:
 def as_yaml(value: Any) -> str:
     """Return a value as one line of YAML, quoted where YAML needs it."""
     text = _dumped(value, allow_unicode=True)
-    if len(text.splitlines()) > 1:  # the value has a line end, which double quotes escape
+    if printable(text) != text:  # a line end, say, which double quotes escape
         text = _dumped(value, default_style='"')
     return text
 

@@ -22,7 +22,7 @@ from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
 from .exchange_details import exchange_details
 from .report import report_of
-from .status import status
+from .status import configuration, status
 
 _HASH = re.compile(r"[0-9a-f]{32}")
 _PREFIX = re.compile(r"[0-9a-f]{12,31}")  # of a hash, as our response header shows it
@@ -135,6 +135,10 @@ class Admin:
             raise invalid(sentence, "since")
         return ReportScope(since, until, params.get("agent"))
 
+    def answer(self, content: dict[str, Any]) -> Response:
+        """Answer with this, and with what an operator should know first: settings that wait."""
+        return as_json({**content, "configuration": configuration(self._services, whole=True)})
+
     def shown(self, state: SessionState) -> dict[str, Any]:
         """Return a session as the endpoints show it: tokens, and times since the epoch."""
         sticky_ends = [entry.until for entry in state.sticky.values()]
@@ -166,7 +170,7 @@ def build(services: Services) -> APIRouter:
 
     @router.get("/report")
     async def report(request: Request) -> Response:
-        return as_json(await report_of(services, admin.report_scope(request)))
+        return admin.answer(await report_of(services, admin.report_scope(request)))
 
     @router.get("/exchanges/{request_id}")
     async def exchange(request_id: str) -> Response:
@@ -183,7 +187,7 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
         page = await services.store.sessions(services.wall_clock(), offset, limit)
         total = await services.store.count_sessions(services.wall_clock())
         entries = [admin.shown(state) for state in page]
-        return as_json({"total": total, "unreadable": page.unreadable, "sessions": entries})
+        return admin.answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str) -> Response:
@@ -203,7 +207,7 @@ def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
         page = await services.store.events(query)
         total = await services.store.count_events(query)
         entries = [{"number": number, **event} for number, event in page]
-        return as_json({"total": total, "events": entries})
+        return admin.answer({"total": total, "events": entries})
 
 
 def store_failed(error: StoreError) -> ProxyError:

@@ -10,8 +10,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from .. import __version__
-from ..engine.services import Services
+from ..engine.services import Services, upstream_key
 from ..escalation.cloud import SCOPE as CLOUD
+from ..escalation.ladder import window
 from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError
@@ -42,6 +43,7 @@ async def status(services: Services) -> dict[str, Any]:
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
         "tiers": _tiers(services, gone_tiers),
+        "clients": for_clients(services.settings),
         "day": await _day(services),
         "budgets": budgets,
     }
@@ -74,6 +76,22 @@ async def _day(services: Services) -> dict[str, Any] | None:
     return report.sums(rows)
 
 
+def for_clients(settings: Settings) -> dict[str, Any]:
+    """Return what a client must know to ask us: which key, which names, how long a reply may be.
+
+    ``key``: "any"; "own", one of ``server.api_keys``; "litellm", LiteLLM's. ``key_needed``: whether
+    a made-up key is refused, as far as we know.
+    """
+    keys = settings.server.api_keys
+    whose = "any" if "*" in keys else "own" if keys else "litellm"
+    return {
+        "key": whose,
+        "key_needed": whose == "own" or (whose == "litellm" and upstream_key(settings) is not None),
+        "aliases": dict(settings.reliability.escalation.aliases),
+        "max_output_tokens": settings.reliability.token_budget.max_output_tokens,
+    }
+
+
 def _limits(settings: Settings) -> list[Limit]:
     """Return the hourly budgets to show; API keys' budgets, stored under a hash, are left out."""
     rules = settings.reliability.token_budget
@@ -97,7 +115,7 @@ def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[st
         reading for exchange in services.exchanges if (reading := exchange.writing()) is not None
     ]
     rates = services.token_rates.per_second(asyncio.get_running_loop().time(), writing)
-    now = services.wall_clock()
+    now, view = services.wall_clock(), services.tier_states.view()
     tiers = {}
     for name, tier in services.settings.tiers.items():
         health = services.tier_states[name]
@@ -105,6 +123,7 @@ def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[st
         tiers[name] = {
             "model": tier.model,
             "local": tier.local,
+            "context_window": window(name, services.settings, view),
             "state": tier_state(services, name, gone_tiers),
             "degraded_until": health.until(now) or None,
             "failures": health.failures,

@@ -1,1 +1,1 @@
-"""The command `mlx-stack-proxy agents`."""
+"""The commands `mlx-stack-proxy launch` and `agents`."""

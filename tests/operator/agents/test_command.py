@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import tomllib
 
@@ -11,38 +12,43 @@ import yaml
 
 from benchmarks.frameworks.page import PAGE, sections
 from mlx_stack_proxy.operator.agents.clients import CLIENTS, Client
-from tests.operator.conftest import Ran, Typed
+from tests.operator.agents import said
+from tests.operator.conftest import Typed
+from tests.support.ports import free_port
+from tests.support.scripted_server import Reply, ScriptedServer
 
 CONFIG = """\
-server: {port: 4200, api_keys: ["*"]}
+server: {{port: {port}, api_keys: ["*"]}}
 tiers:
-  fast: {context_window: 8192}
-  big: {context_window: 131072}
-  cloud: {local: false, context_window: 1000000}
-reliability: {escalation: {aliases: {"claude-opus-*": big}}}
+  fast: {{context_window: 8192}}
+  big: {{context_window: 131072}}
+  cloud: {{local: false, context_window: 1000000}}
+reliability: {{escalation: {{aliases: {{"claude-opus-*": big}}}}}}
 """
 
 
 @pytest.fixture
 def agents(typed: Typed) -> Agents:
-    typed.write(CONFIG)
     return Agents(typed)
 
 
 class Agents:
-    """Runs `agents`."""
+    """Runs `agents` where no proxy runs; ``port``: the configured one."""
 
     def __init__(self, typed: Typed) -> None:
         self.typed = typed
-        self.home = typed.home
-
-    def __call__(self, *words: str) -> Ran:
-        return self.typed("agents", *words)
+        self.port = free_port()
+        typed.write(CONFIG.format(port=self.port))
 
     def printed(self, *words: str) -> str:
-        ran = self(*words)
-        assert ran.code == 0
+        ran = self.typed("agents", *words)
+        assert ran.code == 0, ran.err
         return ran.out
+
+    def refused(self, *words: str) -> str:
+        ran = self.typed("agents", *words)
+        assert (ran.code, ran.out) == (1, "")
+        return ran.said
 
 
 def exported(text: str, **given: str) -> dict[str, str]:
@@ -54,16 +60,23 @@ def exported(text: str, **given: str) -> dict[str, str]:
     return dict(one.split("=", 1) for one in ran.stdout.split("\0") if one)
 
 
+def codex_settings(command: str) -> dict[str, object]:
+    """What Codex makes of a command's `-c` options."""
+    words = shlex.split(command.replace("\\\n", ""))
+    assert words[0] == "codex" and set(words[1::2]) == {"-c"}
+    return tomllib.loads("\n".join(words[2::2]))
+
+
 def test_all_are_listed(agents: Agents) -> None:
     lines = agents.printed().splitlines()
     assert [line.split()[0] for line in lines] == [one.name for one in CLIENTS]
-    assert "claude-code" in lines[0] and "~/.claude/settings.json" in lines[0]
+    assert lines[0].endswith("mlx-stack-proxy launch claude-code")
 
 
-def test_claude_code_is_told_the_windows_of_the_tier(agents: Agents) -> None:
-    small = exported(agents.printed("claude-code"))
-    assert small["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:4200"
-    assert small["ANTHROPIC_AUTH_TOKEN"] == "local"
+def test_claude_code_gets_the_window_of_its_tier(agents: Agents) -> None:
+    small = exported(agents.printed("claude-code"), ANTHROPIC_API_KEY="sk-for-anthropic")
+    assert small["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:{agents.port}"
+    assert small["ANTHROPIC_AUTH_TOKEN"] == "local" and small["ANTHROPIC_API_KEY"] == ""
     assert small["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "8192"
     assert small["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "2048"
     assert small["CLAUDE_CODE_SIMPLE"] == "1"
@@ -73,16 +86,30 @@ def test_claude_code_is_told_the_windows_of_the_tier(agents: Agents) -> None:
     assert "CLAUDE_CODE_SIMPLE" not in big
 
 
-def test_codex_is_told_the_window(agents: Agents) -> None:
-    found = tomllib.loads(agents.printed("codex", "--model", "big"))
-    assert (found["model"], found["model_context_window"]) == ("big", 131072)
-    assert found["model_provider"] in found["model_providers"]
+def test_codex_gets_the_window(agents: Agents) -> None:
+    found = codex_settings(agents.printed("codex", "--model", "big"))
+    assert (found["model"], found["model_context_window"]) == ("big", 131_072)
+    assert found["model_providers"] == {
+        "mlx-stack": {
+            "name": "mlx-stack",
+            "base_url": f"http://127.0.0.1:{agents.port}/v1",
+            "wire_api": "responses",
+        }
+    }
+
+
+def test_a_prompt_that_cannot_fit_is_refused_in_one_sentence(agents: Agents) -> None:
+    assert agents.refused("codex").endswith(
+        "Codex's first request takes some 13,000 tokens, more than the window of auto, 8,192: "
+        "ask for a larger tier (--model big)"
+    )
 
 
 def test_a_tier_in_the_cloud_is_offered_only_where_it_is_named(agents: Agents) -> None:
-    models = json.loads(agents.printed("opencode"))["provider"]["mlx-stack"]["models"]
+    content = exported(agents.printed("opencode", "--model", "big"))["OPENCODE_CONFIG_CONTENT"]
+    models = json.loads(content)["provider"]["mlx-stack"]["models"]
     windows = {name: one["limit"]["context"] for name, one in models.items()}
-    assert windows == {"auto": 8192, "fast": 8192, "big": 131072}
+    assert windows == {"big": 131_072, "fast": 8192}
     models = yaml.safe_load(agents.printed("continue", "--model", "cloud"))["models"]
     assert [one["name"] for one in models] == ["cloud", "fast", "big"]
 
@@ -101,63 +128,44 @@ def test_a_key_is_named_and_never_printed(
     assert exported(agents.printed("openai"), **given)["OPENAI_API_KEY"] == expected
     claude = exported(agents.printed("claude-code"), **given)
     assert claude["ANTHROPIC_AUTH_TOKEN"] == expected
-    codex = tomllib.loads(agents.printed("codex"))
-    assert codex["model_providers"]["mlx-stack"]["env_key"] == variable
-    assert agents("claude-code", "--write", "--yes").code == 0
-    helper = json.loads((agents.home / ".claude/settings.json").read_text())["apiKeyHelper"]
-    env = {"PATH": "/usr/bin:/bin", **given}
-    ran = subprocess.run(["sh", "-c", helper], env=env, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == expected
+    assert f'env_key="{variable}"' in agents.printed("codex")
     for one in CLIENTS:
         assert "sk-" not in agents.printed(one.name)
 
 
-@pytest.mark.parametrize("client", [one for one in CLIENTS if one.file], ids=lambda one: one.name)
-def test_it_is_written_where_the_client_looks_and_taken_back(
-    client: Client, agents: Agents
+async def test_what_runs_counts_and_not_the_file(agents: Agents, upstream: ScriptedServer) -> None:
+    tiers = {"fast": {**said.TIERS["fast"], "context_window": 50_000}}
+    url = said.running(upstream, tiers, aliases={}, max_output_tokens=1000)
+    ran = await agents.typed.beside("agents", "claude-code", "--url", url)
+    assert "# Windows in tokens: auto 50000, fast 50000." in ran.err
+    found = exported(ran.out)
+    assert found["ANTHROPIC_BASE_URL"] == url
+    assert found["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "50000"
+    assert found["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "1000"
+
+
+def test_where_no_proxy_runs_that_is_said(agents: Agents) -> None:
+    ran = agents.typed("agents", "claude-code")
+    assert ran.err.startswith("# From the configuration, because no proxy answers at ")
+    assert agents.refused("claude-code", "--url", "127.0.0.1:1").startswith("no proxy answers at")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"tiers": {}, "chain": [], "clients": {}},
+        said.status({"$(touch owned)": said.TIERS["fast"]}),
+        said.status({"fast": {**said.TIERS["fast"], "context_window": "8192; touch owned"}}),
+    ],
+)
+async def test_another_servers_answer_is_no_line_of_a_shell(
+    answer: said.Json, agents: Agents, upstream: ScriptedServer
 ) -> None:
-    file = agents.home / client.file
-    assert agents(client.name, "--write", "--yes").code == 0
-    assert "4200" in file.read_text()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert agents(client.name, "--undo", "--yes").code == 0
-    assert [one for one in file.parent.iterdir() if one.name.startswith(file.name)] == []
-
-
-def test_it_asks_first(agents: Agents) -> None:
-    file = agents.home / ".claude" / "settings.json"
-    answers = iter(["n", "", EOFError, "y"])  # EOFError: nobody is there to be asked
-
-    def answer(_: str) -> str:
-        given = next(answers)
-        if isinstance(given, str):
-            return given
-        raise given
-
-    agents.typed.monkeypatch.setattr("builtins.input", answer)
-    for _ in range(3):
-        ran = agents("claude-code", "--write")
-        assert (ran.code, file.exists()) == (1, False)
-        assert '+    "ANTHROPIC_MODEL": "auto",' in ran.out
-    assert agents("claude-code", "--write").code == 0
-    assert file.exists()
-
-
-def test_the_first_backup_counts_and_links_stay(agents: Agents) -> None:
-    mine = '{\n  "env": {\n    "MINE": "1"\n  }\n}\n'
-    real = agents.typed.write(mine, "dotfiles/claude.json")
-    real.chmod(0o640)
-    link = agents.home / ".claude" / "settings.json"
-    link.parent.mkdir()
-    link.symlink_to(real)
-    assert agents("claude-code", "--write", "--yes").code == 0
-    assert agents("claude-code", "--write", "--yes", "--model", "big").code == 0
-    assert json.loads(real.read_text())["env"]["ANTHROPIC_MODEL"] == "big"
-    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640
-    assert agents("claude-code", "--undo", "--yes").code == 0
-    assert real.read_text() == mine and link.is_symlink()
-    ran = agents("claude-code", "--undo", "--yes")
-    assert (ran.code, "nothing was written" in ran.err) == (1, True)
+    upstream.routes["GET", "/mlx-stack/status"] = Reply.json(answer)
+    ran = await agents.typed.beside("agents", "opencode", "--url", upstream.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"what answers at {upstream.url} is no proxy of this version" in ran.said
 
 
 @pytest.mark.parametrize(
@@ -165,15 +173,71 @@ def test_the_first_backup_counts_and_links_stay(agents: Agents) -> None:
     [
         (["claude"], "unknown client `claude`; did you mean `claude-code`?"),
         (["codex", "--model", "bigg"], "unknown tier `bigg`; did you mean `big`?"),
-        (["openai", "--write", "--yes"], "paste the lines instead"),
-        (["claude-code", "--write", "--yes"], "stays as it is: it can't be read as JSON"),
     ],
 )
 def test_what_can_not_be_done_is_said(argv: list[str], said: str, agents: Agents) -> None:
-    file = agents.typed.write("{ // mine\n}", ".claude/settings.json")
-    ran = agents(*argv)
-    assert (ran.code, said in ran.err) == (1, True)
-    assert file.read_text() == "{ // mine\n}"
+    assert said in agents.refused(*argv)
+
+
+CLAUDE_FILE = """\
+{
+  "apiKeyHelper": "my-own-helper",
+  "env": {
+    "ANTHROPIC_AUTH_TOKEN": "local",
+    "ANTHROPIC_MODEL": "auto",
+    "MINE": "1"
+  }
+}
+"""
+CODEX_FILE = """\
+# mlx-stack-proxy: begin
+model = "auto"
+# mlx-stack-proxy: end
+#mlx-stack-proxy# model = "mine"
+approval_policy = "never"
+"""
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "text", "named"),
+    [
+        ("claude-code", ".claude/settings.json", CLAUDE_FILE, ["AUTH_TOKEN", "env.ANTHROPIC_MO"]),
+        ("codex", ".codex/config.toml", CODEX_FILE, ["lines 1 to 3: all", "line 4: only its"]),
+        (
+            "opencode",
+            ".config/opencode/opencode.json",
+            '{"model": "mlx-stack/auto", "small_model": "mine", "provider": {"mlx-stack": {}}}',
+            ["model", "provider.mlx-stack"],
+        ),
+        ("qwen-code", ".qwen/settings.json", '{"env": {"OPENAI_API_KEY": "local"}}', ["OPENAI_"]),
+    ],
+)
+def test_what_an_older_write_left_is_named_and_stays(
+    client: str, file: str, text: str, named: list[str], agents: Agents
+) -> None:
+    path = agents.typed.write(text, file)
+    agents.typed.write("{}", f"{file}.before-mlx-stack")
+    ran = agents.typed("agents", client, "--model", "big")
+    lines = ran.err[ran.err.index(f"# ~/{file} has settings of an older `agents") :].splitlines()
+    assert len(lines) == len(named) + 2
+    assert all(part in line for part, line in zip(named, lines[1:], strict=False))
+    assert lines[-1].endswith(f"~/{file}.before-mlx-stack")
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"env": {"ANTHROPIC_MODEL": "opus", "ANTHROPIC_AUTH_TOKEN": "sk-mine"}}',
+        '{"permissions": {"defaultMode": "local"}}',
+        "{ // mine\n}",
+        "[]",
+        "",
+    ],
+)
+def test_a_users_own_settings_are_not_named(text: str, agents: Agents) -> None:
+    agents.typed.write(text, ".claude/settings.json")
+    assert "older" not in agents.typed("agents", "claude-code").err
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
@@ -182,6 +246,6 @@ def test_the_page_shows_what_the_command_prints(name: str, agents: Agents) -> No
     assert f"\n{agents.printed(name)}```" in PAGE.read_text(encoding="utf-8")
 
 
-def test_each_client_has_its_section() -> None:
-    titles = {*sections(), "OpenAI's SDK, and all that is built on it"}
-    assert {one.title for one in CLIENTS} <= titles
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
+def test_each_client_has_its_section(client: Client) -> None:
+    assert client.title in {*sections(), "OpenAI's SDK, and all that is built on it"}

@@ -122,6 +122,13 @@ def test_the_first_source_says_which_groups_there_are_the_others_fill_up() -> No
         ("openrouter/anthropic/claude", None, "cloud"),
         ("openai/x", "os.environ/BASE", "unknown"),
         ("openai/x", "http://[::1", "unknown"),
+        # Where a cloud's machine gets its credentials, in each notation that a resolver knows.
+        ("openai/x", "http://169.254.169.254/latest", "unknown"),
+        ("openai/x", "http://2852039166/latest", "unknown"),
+        ("openai/x", "http://0xA9FEA9FE/", "unknown"),
+        ("openai/x", "http://169.254.43518", "unknown"),
+        ("openai/x", "http://[::ffff:169.254.169.254]/v1", "unknown"),
+        ("openai/x", "http://[fe80::1]/v1", "unknown"),
     ],
 )
 def test_where_requests_go(model: str, base: str | None, place: str) -> None:

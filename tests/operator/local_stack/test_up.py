@@ -94,8 +94,7 @@ async def test_it_says_what_to_do_next_and_ends_when_told(
     )
     assert re.search(r"^  \S+ demo --url \S+ --tier standard$", said, re.M)
     assert f"  export OPENAI_BASE_URL={url}\n  export OPENAI_API_KEY=local\n" in said
-    assert re.search(r'^  eval "\$\(\S+ agents claude-code --config \S+\)" && claude$', said, re.M)
-    assert re.search(r"^  \S+ agents codex --write --config \S+ && codex$", said, re.M)
+    assert re.search(r"^  \S+ launch claude-code --url \S+$", said, re.M)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")

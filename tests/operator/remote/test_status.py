@@ -125,6 +125,11 @@ def test_what_is_said(changes: dict[str, Any], parts: list[str]) -> None:
     assert [part for part in parts if part not in text] == []
 
 
+def test_what_waits_in_the_configuration_is_the_first_line() -> None:
+    first = drawn(found(configuration=REFUSED)).splitlines()[0]
+    assert first.startswith("configuration refused, the old one stays: tiers: none")
+
+
 def test_colours_only_on_a_terminal() -> None:
     assert "\x1b[" in drawn(found(), terminal=True)
     assert "\x1b[" not in drawn(found())

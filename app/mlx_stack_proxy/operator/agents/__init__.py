@@ -1,6 +1,6 @@
-"""``mlx-stack-proxy agents``: print or write the settings that let a client use this proxy.
+"""``mlx-stack-proxy launch`` and ``agents``: let a client use this proxy, or say how.
 
-``clients`` is the table: a row for each client. ``client_file`` puts our settings into the text of
-a client's own file, and removes them again. ``command`` asks the user, keeps the backup, prints
-and writes.
+``clients`` is the table: a row for each client. ``known`` asks the running proxy what a client must
+know. ``launch`` starts the client, ``command`` prints the same to be pasted. Neither changes a file
+of the client's; ``leftovers`` finds what an older version wrote there.
 """

@@ -1,26 +1,29 @@
-"""The table of clients: which settings each needs, and which file it reads them from. No I/O.
+"""The table of clients: the variables, flags or file that make each ask this proxy. No I/O.
 
-:func:`setup` works out what any client must know of a configuration (a :class:`Setup`); a
-:class:`Client`'s functions turn that into the client's own settings or environment.
+:func:`setup` works out what any client must know of a proxy (a :class:`Setup`); a :class:`Client`'s
+functions turn that into the client's own variables, flags or settings. None of them holds a key:
+``Client.key`` names the variables that take it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
 
-from ...escalation.tiers import AUTO, named_tier
+import yaml
+
+from ...escalation.tiers import named_tier
 from ...frozen import frozen
-from ...local_address import local_url
 from ...settings import Settings
 
 Json = dict[str, Any]
-Form = Literal["json", "toml", "yaml"]
 OURS = "mlx-stack"  # the provider's name in clients' settings
 ANY_KEY = "local"  # the key to send where the proxy accepts any
-# In tokens. Claude Code's first request has some 12,000 (1,000 with CLAUDE_CODE_SIMPLE), and Claude
-# Code keeps 13,000 and a reply free. In a window of 32,768 it would compact after each turn
-# (docs/agents.md).
+# In tokens. Below it Claude Code gets CLAUDE_CODE_SIMPLE: it keeps 13,000 and a reply free, and in
+# a window of 32,768 it would otherwise compact after each turn (docs/agents.md).
 SMALL_WINDOW = 49_152
 REPLY_SHARE = 4  # a reply may take a quarter of the window: clients keep that much free
 
@@ -39,15 +42,11 @@ class Setup:
     def window(self) -> int:
         return self.windows[self.model]
 
-    @property
-    def shell_key(self) -> str:
-        return f"${{{self.key_variable}:-{ANY_KEY}}}" if self.key_variable else ANY_KEY
-
     def reply(self, model: str) -> int:
         return min(self.windows[model] // REPLY_SHARE, self.longest_reply)
 
 
-def setup(settings: Settings, model: str = AUTO) -> Setup | None:
+def setup(settings: Settings, url: str, model: str, key_variable: str) -> Setup | None:
     """Return what clients need to ask for ``model``; None if neither tier nor alias has that name.
 
     Of the other tiers only local ones get a window: the cloud is asked only if ``model`` names it.
@@ -60,29 +59,33 @@ def setup(settings: Settings, model: str = AUTO) -> Setup | None:
         if settings.tiers[name].local:
             windows.setdefault(name, settings.tiers[name].context_window)
     longest = settings.reliability.token_budget.max_output_tokens
-    return Setup(local_url(settings), model, windows, longest, _key_variable(settings))
-
-
-def _key_variable(settings: Settings) -> str:
-    keys = settings.server.api_keys
-    if "*" in keys:
-        return ""
-    return "MLX_STACK_KEY" if keys else settings.upstream.api_key_env or ""
+    return Setup(url, model, windows, longest, key_variable)
 
 
 @frozen
 class Client:
-    """A row of the table. A client without ``shell`` and ``file`` takes all from ``start``."""
+    """A row of the table.
+
+    A client without a ``program`` is only printed, as its ``pasted`` text if it has one.
+    """
 
     name: str
     title: str
     protocol: str
-    start: str  # the command that runs the client; a format string, with a Setup as `proxy`
-    shell: Callable[[Setup], Mapping[str, str]] | None = None  # variables, if these are enough
-    file: str = ""  # where the client reads its settings, relative to the home folder
-    form: Form = "json"
-    settings: Callable[[Setup], Json] | None = None  # the file's settings
+    program: str = ""  # its command
+    install: str = ""  # how to get that
+    prompt_tokens: int = 0  # of its first request, as the proxy estimates them
+    variables: Callable[[Setup], Mapping[str, str]] = lambda _: {}
+    key: tuple[str, ...] = ()  # the variables that take the key
+    flags: Callable[[Setup], Sequence[str]] = lambda _: ()
+    launch_flags: Callable[[Setup], Sequence[str]] = lambda _: ()  # what only `launch` adds
+    pasted: Callable[[Setup], str] | None = None  # lines for `place`, in place of variables
+    place: str = ""  # where those lines go
     says: str = ""  # a further remark for the user
+    file: str = ""  # below the home folder: where `agents --write` of 0.2 put its settings
+    # Paths of the keys that it put there, if it marked no lines: a pattern of the values that only
+    # it wrote (URL: the proxy's), or "".
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 def _claude_variables(proxy: Setup) -> dict[str, str]:
@@ -96,33 +99,42 @@ def _claude_variables(proxy: Setup) -> dict[str, str]:
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         **({"CLAUDE_CODE_SIMPLE": "1"} if proxy.window < SMALL_WINDOW else {}),
+        # Empty: a key for Anthropic's servers must not go to ours, nor a request past us.
+        "ANTHROPIC_API_KEY": "",
+        "CLAUDE_CODE_USE_BEDROCK": "",
+        "CLAUDE_CODE_USE_VERTEX": "",
     }
 
 
-def _claude_shell(proxy: Setup) -> Mapping[str, str]:
-    return {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": proxy.shell_key}
+def _claude_settings(proxy: Setup) -> Sequence[str]:
+    """Give the variables once more: those of the user's own settings.json are the stronger ones.
 
-
-def _claude_settings(proxy: Setup) -> Json:
-    if proxy.key_variable:  # Claude Code's file expands no variables, but may name a command
-        helper = f"printenv {proxy.key_variable} || echo {ANY_KEY}"
-        return {"apiKeyHelper": helper, "env": _claude_variables(proxy)}
-    return {"env": {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}}
-
-
-def _codex_settings(proxy: Setup) -> Json:
-    provider = {"name": OURS, "base_url": f"{proxy.url}/v1", "wire_api": "responses"}
+    A key there is another server's, and must not come to ours: Claude Code gets our variable's.
+    """
+    variables = {**_claude_variables(proxy), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}
+    settings: Json = {"env": variables}
     if proxy.key_variable:
-        provider["env_key"] = proxy.key_variable
-    return {
+        variables["ANTHROPIC_AUTH_TOKEN"] = ""
+        settings["apiKeyHelper"] = f"printenv {shlex.quote(proxy.key_variable)}"
+    return "--settings", json.dumps(settings)
+
+
+def _codex_flags(proxy: Setup) -> Sequence[str]:
+    provider = f"model_providers.{OURS}"
+    values = {
         "model": proxy.model,
         "model_provider": OURS,
         "model_context_window": proxy.window,
-        "model_providers": {OURS: provider},
+        f"{provider}.name": OURS,
+        f"{provider}.base_url": f"{proxy.url}/v1",
+        f"{provider}.wire_api": "responses",
+        **({f"{provider}.env_key": proxy.key_variable} if proxy.key_variable else {}),
     }
+    # JSON's strings and numbers are TOML's, too.
+    return [word for key, value in values.items() for word in ("-c", f"{key}={json.dumps(value)}")]
 
 
-def _opencode_settings(proxy: Setup) -> Json:
+def _opencode_variables(proxy: Setup) -> Mapping[str, str]:
     key = f"{{env:{proxy.key_variable}}}" if proxy.key_variable else ANY_KEY
     model = f"{OURS}/{proxy.model}"
     limits = {
@@ -135,10 +147,11 @@ def _opencode_settings(proxy: Setup) -> Json:
         "options": {"baseURL": f"{proxy.url}/v1", "apiKey": key},
         "models": limits,
     }
-    return {"model": model, "small_model": model, "provider": {OURS: provider}}
+    settings = {"model": model, "small_model": model, "provider": {OURS: provider}}
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(settings)}
 
 
-def _continue_settings(proxy: Setup) -> Json:
+def _continue_file(proxy: Setup) -> str:
     key = f"${{{{ secrets.{proxy.key_variable} }}}}" if proxy.key_variable else ANY_KEY
     models = [
         {
@@ -153,106 +166,144 @@ def _continue_settings(proxy: Setup) -> Json:
         }
         for name, window in proxy.windows.items()
     ]
-    return {"name": OURS, "version": "0.0.1", "schema": "v1", "models": models}
+    settings = {"name": OURS, "version": "0.0.1", "schema": "v1", "models": models}
+    return str(yaml.safe_dump(settings, sort_keys=False, width=100))
 
 
-def _qwen_settings(proxy: Setup) -> Json:
-    key = {} if proxy.key_variable else {"OPENAI_API_KEY": ANY_KEY}
-    return {
-        "security": {"auth": {"selectedType": "openai"}},
-        "model": {"name": proxy.model, "generationConfig": {"contextWindowSize": proxy.window}},
-        "env": {"OPENAI_BASE_URL": f"{proxy.url}/v1", **key},
+def _cline_file(proxy: Setup) -> str:
+    settings = {
+        "provider": "openai-compatible",
+        "apiKey": f"(the value of {proxy.key_variable})" if proxy.key_variable else ANY_KEY,
+        "model": proxy.model,
+        "baseUrl": f"{proxy.url}/v1",
     }
+    name = settings["provider"]
+    # Cline refuses an entry without a time.
+    entry = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+    file = {"version": 1, "lastUsedProvider": name, "modes": {}, "providers": {name: entry}}
+    return json.dumps(file, indent=2) + "\n"
 
 
-def _aider_settings(proxy: Setup) -> Json:
+def _openai_variables(proxy: Setup) -> Mapping[str, str]:
+    return {"OPENAI_BASE_URL": f"{proxy.url}/v1"}
+
+
+def _qwen_flags(proxy: Setup) -> Sequence[str]:
+    return "--auth-type", "openai", "--model", proxy.model
+
+
+def _aider_variables(proxy: Setup) -> Mapping[str, str]:
     model = f"openai/{proxy.model}"
-    key = {} if proxy.key_variable else {"openai-api-key": ANY_KEY}
     return {
-        "model": model,
-        "weak-model": model,
-        "show-model-warnings": False,
-        "openai-api-base": f"{proxy.url}/v1",
-        **key,
+        "AIDER_MODEL": model,
+        "AIDER_WEAK_MODEL": model,
+        "AIDER_SHOW_MODEL_WARNINGS": "false",
+        "AIDER_OPENAI_API_BASE": f"{proxy.url}/v1",
     }
 
 
-def _openai_shell(proxy: Setup) -> Mapping[str, str]:
-    return {"OPENAI_BASE_URL": f"{proxy.url}/v1", "OPENAI_API_KEY": proxy.shell_key}
-
-
-_CLINE = 'cline auth -p openai-compatible -k "{proxy.shell_key}" -b {proxy.url}/v1 -m {proxy.model}'
 CLIENTS = (
     Client(
         name="claude-code",
         title="Claude Code",
         protocol="Messages",
-        start="claude",
-        shell=_claude_shell,
-        file=".claude/settings.json",
-        settings=_claude_settings,
+        program="claude",
+        install="npm install -g @anthropic-ai/claude-code",
+        prompt_tokens=1_200,
+        variables=_claude_variables,
+        key=("ANTHROPIC_AUTH_TOKEN",),
+        launch_flags=_claude_settings,
         says="Its web search runs at Anthropic and is refused.",
+        file=".claude/settings.json",
+        written={
+            "apiKeyHelper": rf"printenv \w+ \|\| echo {ANY_KEY}",
+            "env.ANTHROPIC_AUTH_TOKEN": ANY_KEY,
+            "env.ANTHROPIC_BASE_URL": "URL",
+            "env.ANTHROPIC_MODEL": "",
+            **{f"env.ANTHROPIC_DEFAULT_{n}_MODEL": "" for n in ("OPUS", "SONNET", "HAIKU")},
+            **{f"env.CLAUDE_CODE_MAX_{n}_TOKENS": "" for n in ("CONTEXT", "OUTPUT")},
+            "env.CLAUDE_CODE_ATTRIBUTION_HEADER": "",
+            "env.CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "",
+            "env.CLAUDE_CODE_SIMPLE": "",
+        },
     ),
     Client(
         name="codex",
         title="Codex",
         protocol="Responses",
-        start="codex",
+        program="codex",
+        install="npm install -g @openai/codex",
+        prompt_tokens=13_000,
+        flags=_codex_flags,
         file=".codex/config.toml",
-        form="toml",
-        settings=_codex_settings,
-        says="The lines belong at the head of the file, before its first table.",
     ),
     Client(
         name="opencode",
         title="opencode",
         protocol="chat completions",
-        start="opencode",
-        file=".config/opencode/opencode.json",
-        settings=_opencode_settings,
+        program="opencode",
+        install="npm install -g opencode-ai",
+        prompt_tokens=8_700,
+        variables=_opencode_variables,
         says="`npm` may also be @ai-sdk/anthropic (Messages) or @ai-sdk/openai (Responses).",
-    ),
-    Client(
-        name="continue",
-        title="Continue",
-        protocol="chat completions",
-        start="cn",
-        file=".continue/config.yaml",
-        form="yaml",
-        settings=_continue_settings,
-        says="`provider` may also be anthropic (Messages), with the same apiBase.",
+        file=".config/opencode/opencode.json",
+        written={
+            **dict.fromkeys(("model", "small_model"), rf"{OURS}/.*"),
+            f"provider.{OURS}": "(?s:.*)",
+        },
     ),
     Client(
         name="qwen-code",
         title="Qwen Code",
         protocol="chat completions",
-        start="qwen",
+        program="qwen",
+        install="npm install -g @qwen-code/qwen-code",
+        prompt_tokens=18_900,
+        variables=_openai_variables,
+        key=("OPENAI_API_KEY",),
+        flags=_qwen_flags,
+        says="It learns the window only from model.generationConfig.contextWindowSize in its file.",
         file=".qwen/settings.json",
-        settings=_qwen_settings,
-        says="It takes the key from OPENAI_API_KEY.",
-    ),
-    Client(
-        name="cline",
-        title="Cline",
-        protocol="chat completions",
-        start=_CLINE,
-        says="In VS Code: API provider OpenAI Compatible, with the same values.",
+        written={
+            "security.auth.selectedType": "",
+            "model.name": "",
+            "model.generationConfig.contextWindowSize": "",
+            "env.OPENAI_BASE_URL": "URL/v1",
+            "env.OPENAI_API_KEY": ANY_KEY,
+        },
     ),
     Client(
         name="aider",
         title="aider",
         protocol="chat completions",
-        start="aider",
+        program="aider",
+        install="pipx install aider-chat",
+        variables=_aider_variables,
+        key=("AIDER_OPENAI_API_KEY",),
         file=".aider.conf.yml",
-        form="yaml",
-        settings=_aider_settings,
-        says="It takes the key from OPENAI_API_KEY.",
+    ),
+    Client(
+        name="continue",
+        title="Continue",
+        protocol="chat completions",
+        pasted=_continue_file,
+        place="~/.continue/config.yaml",
+        says="`provider` may also be anthropic (Messages), with the same apiBase.",
+        file=".continue/config.yaml",
+    ),
+    Client(
+        name="cline",
+        title="Cline",
+        protocol="chat completions",
+        pasted=_cline_file,
+        place="~/.cline/data/settings/providers.json",
+        says="In VS Code: API provider OpenAI Compatible, with the same values.",
     ),
     Client(
         name="openai",
         title="OpenAI's SDK, and all that is built on it",
         protocol="chat completions",
-        start="",
-        shell=_openai_shell,
+        variables=_openai_variables,
+        key=("OPENAI_API_KEY",),
     ),
 )

@@ -34,7 +34,7 @@ from .. import CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
-from ..remote.client import NoAnswer, Remote
+from ..remote.client import MAX_ANSWER, PLAIN, NoAnswer, Remote, read
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
     counts = _show_all(console, direct, Server(url, args.tier, key))
     console.print(_sum(counts), "")
-    for line in _report(Remote(url, settings.server.admin_key)):
+    for line in _report(Remote(url, settings.server)):
         console.print(line, markup=False)
     return 0
 
@@ -111,7 +111,7 @@ def _report(remote: Remote) -> list[str]:
         answer = remote.ask("report", since="0s", agent=AGENT)
         return [printable(line) for line in report.screen(answer)]
     except NoAnswer as error:
-        return [f"There is no report: {error}"]
+        return [printable(f"There is no report: {error}")]
 
 
 def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
@@ -169,19 +169,20 @@ def ask(
         "tools": tools,
         "max_tokens": MAX_TOKENS,
     }
-    headers = {"Authorization": f"Bearer {server.key}", **identity}
+    headers = {"Authorization": f"Bearer {server.key}", **identity, **PLAIN}
     url = f"{server.url}/v1/chat/completions"
     began = time.monotonic()
     try:
-        answer = client.post(url, json=body, headers=headers)
+        with client.stream("POST", url, json=body, headers=headers) as answer:
+            content = read(answer, MAX_ANSWER)
         if answer.is_error:
-            written, wrong = answer.text[:2000], f"status {answer.status_code}"
+            written, wrong = content[:2000].decode(errors="replace"), f"status {answer.status_code}"
         else:
-            written, wrong = judged(answer.json(), tools)
+            written, wrong = judged(json.loads(content), tools)
     except httpx.ConnectError as error:
         message = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
         raise CommandError(message) from None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
     return Reply(written, wrong, time.monotonic() - began, answer.headers)
 
@@ -248,7 +249,8 @@ def _why_right(reply: Reply) -> Text:
     if retries := int(reply.header("retries") or 0):
         remarks.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
     return Text(
-        f"✓ {'; '.join(remarks) or 'right at once'}", style="bold green" if remarks else "green"
+        printable(f"✓ {'; '.join(remarks) or 'right at once'}"),
+        style="bold green" if remarks else "green",
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from ...printable import printable
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, from_mapping
 from .. import CommandError
@@ -137,5 +138,5 @@ def _points(title: str, points: Iterable[str]) -> None:
 
 def _say(text: str, indent: str = "") -> None:
     """Print to standard error: with ``--dry-run`` standard output is the file."""
-    lines = textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(printable(text), _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
     sys.stderr.write("\n".join(lines) + "\n")

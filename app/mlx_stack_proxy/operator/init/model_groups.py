@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeGuard
@@ -98,12 +99,28 @@ def host_of(url: str | None) -> str:
     return (urlsplit(f"//{address_of(url)}").hostname or "").lower()
 
 
-def _is_private(host: str) -> bool:
-    """Whether a host is on the user's own network: a private address, or a local name."""
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is, in whichever notation; None if it is a name."""
     try:
-        return ipaddress.ip_address(host).is_private
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))  # 0xA9FEA9FE, 2852039166 …
+        except (OSError, ValueError):
+            return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _place_of(host: str) -> Place:
+    """Return where a host is that isn't this machine: on the user's own network, or beyond."""
+    address = _address(host)
+    if address is None:
+        is_local = "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+        return "network" if is_local else "cloud"
+    # At a link-local address a cloud answers with its machine's credentials (169.254.169.254).
+    if address.is_link_local:
+        return "unknown"
+    return "network" if address.is_private else "cloud"
 
 
 def _place(deployment: Deployment) -> Place:
@@ -115,7 +132,7 @@ def _place(deployment: Deployment) -> Place:
         return "here"
     if not host:  # `os.environ/…`, say
         return "unknown"
-    return "network" if _is_private(host) else "cloud"
+    return _place_of(host)
 
 
 def from_entries(entries: Any) -> Groups:

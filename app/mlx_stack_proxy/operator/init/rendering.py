@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...printable import wrapped
+from ...printable import printable, wrapped
 from ..local_stack.configs import CALLBACK
 from ..settings_shown import as_yaml
 from .proposal import Proposal, ProposedTier
@@ -88,7 +88,7 @@ def _escalation(proposal: Proposal) -> list[str]:
 
 
 def _tier(tier: ProposedTier) -> str:
-    lines = [_prose(_harmless(tier.note), "  # ")]
+    lines = [_prose(printable(tier.note), "  # ")]
     lines.append(f"  {as_yaml(tier.name)}:\n")
     for key, value in tier.keys.items():
         lines.append(_line(4, key, value, _LOCAL[value] if key == "local" else _EXPLAINED.get(key)))
@@ -98,11 +98,6 @@ def _tier(tier: ProposedTier) -> str:
 def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
     text = f"{' ' * indent}{key}: {as_yaml(value)}"
     return (f"{text:<36}  # {comment}" if comment else text) + "\n"
-
-
-def _harmless(text: str) -> str:
-    """Replace control characters of foreign text, so that it can't end a comment's line."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _prose(text: str, prefix: str = "# ") -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ... import tasks
+from ...printable import printable
 from .. import CommandError
 from . import guarded_process
 from .children import ChildSpec
@@ -54,7 +55,8 @@ class Console:
 
     def child(self, name: str, state: str, detail: str) -> None:
         """Write a line about one child, in columns."""
-        self.say(f"  {name:<{self.name_width}}  {state:<10} {detail}".rstrip())
+        line = f"  {name:<{self.name_width}}  {state:<10} {detail}".rstrip()
+        self.say("\n".join(map(printable, line.split("\n"))))
 
 
 class Supervisor:

@@ -21,8 +21,9 @@ from pathlib import Path
 from ... import tasks
 from ...engine.upstream import UpstreamError
 from ...server import open_files
-from ...settings import ServerSettings
+from ...settings import ServerSettings, TierSettings
 from .. import CommandError
+from ..agents.clients import CLIENTS
 from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
 from .guarded_process import Lifeline
@@ -36,6 +37,7 @@ DEFAULT_MODEL_PORT = 8081
 START_SECONDS = 600.0  # limit for a child to become ready; a child that may download has none
 _DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
+_OFFERED = ("claude-code", "codex")  # of the clients, where their first request fits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +203,9 @@ class _Stack:
         url_option = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
         tier_option = "" if names[0] == WEAKEST else f" --tier {names[0]}"
-        config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
+        window = self._tiers[0].context_window or TierSettings(model="").context_window
+        fitting = [c for c in CLIENTS if c.name in _OFFERED and c.prompt_tokens < window]
+        launches = [f"  {program} launch {client.name}{url_option}" for client in fitting]
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
@@ -209,9 +213,8 @@ class _Stack:
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
-            "Or Claude Code, or Codex, whose tools the demo models don't know (docs/agents.md):",
-            f'\n  eval "$({program} agents claude-code {config})" && claude',
-            f"  {program} agents codex --write {config} && codex\n",
+            "Or a coding agent; the demo models know none of its tools (docs/agents.md):",
+            "\n" + "\n".join(launches) + "\n",
             f"To see what it does, open {url}/mlx-stack/, or:",
             f"\n  {program} status --watch{url_option}",
             f"  {program} events --follow{url_option}\n",

@@ -11,10 +11,15 @@ from typing import Any
 
 import httpx
 
-from ...local_address import local_url
-from ...settings_source import load
-from .. import CommandError
+from ...local_address import url_of
+from ...settings import ServerSettings
+from .. import CommandError, print_error
+from .address import find, is_configured
 
+Json = dict[str, Any]
+MAX_ANSWER = 64 * 1024 * 1024  # bytes: a page of 1,000 events has a few
+MAX_REFUSAL = 64 * 1024
+PLAIN = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
@@ -26,6 +31,16 @@ def with_zone(text: str) -> str:
         return text
 
 
+def read(answer: httpx.Response, limit: int) -> bytes:
+    """Return an answer's body as it came. Raises ``ValueError`` if it has over ``limit`` bytes."""
+    body = bytearray()
+    for piece in answer.iter_raw():
+        body += piece
+        if len(body) > limit:
+            raise ValueError(f"an answer of more than {limit:,} bytes")
+    return bytes(body)
+
+
 class NoAnswer(CommandError):
     """The proxy can't be reached, or answers with an error; the message says why."""
 
@@ -35,21 +50,30 @@ class Refused(NoAnswer):
 
 
 class Remote:
-    """A running proxy, to be asked. ``key``: its ``admin_key``, if it has one."""
+    """A running proxy, to be asked. ``server``: the configured one's section, with its address.
 
-    def __init__(self, url: str, key: str | None) -> None:
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+    Its ``admin_key`` is sent only to that address, or to this machine.
+    """
+
+    def __init__(self, url: str, server: ServerSettings) -> None:
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+        self.is_trusted = is_configured(self.url, server)
+        key = server.admin_key if self.is_trusted else None
+        self._withheld = server.admin_key is not None and key is None
+        headers = PLAIN | {"Authorization": f"Bearer {key}"} if key else PLAIN
         # trust_env: an HTTP proxy of the environment can't reach this machine's loopback.
         self._client = httpx.Client(trust_env=False, headers=headers)
 
-    def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
-        """Ask ``/mlx-stack/PATH`` and return the answer's JSON. Raises :class:`NoAnswer`."""
+    def ask(self, path: str, method: str = "GET", **query: Any) -> Json:
+        """Ask ``/mlx-stack/PATH`` and return the answer's JSON object. Raises :class:`NoAnswer`."""
         with self.open(path, query, method) as answer:
             try:
-                return json.loads(answer.read())
-            except ValueError as error:
+                parsed = json.loads(read(answer, MAX_ANSWER))
+            except (ValueError, RecursionError) as error:
                 raise self._no_answer(error) from None
+            if not isinstance(parsed, dict):
+                raise self._no_answer(ValueError("its answer is no JSON object"))
+            return parsed
 
     @contextlib.contextmanager
     def open(
@@ -72,25 +96,47 @@ class Remote:
                 method, url, params=params, headers=headers, timeout=patience
             ) as answer:
                 if answer.is_error:
-                    raise _refusal(answer, url)
+                    raise self._refusal(answer, url)
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._no_answer(error) from None
+
+    def _refusal(self, answer: httpx.Response, url: str) -> NoAnswer:
+        """Return the error of an error response, with the proxy's message if the body has one."""
+        try:
+            message = str(json.loads(read(answer, MAX_REFUSAL))["error"]["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            message = f"{url} answers with status {answer.status_code}"
+        if answer.status_code == 401 and self._withheld:
+            message += "; server.admin_key goes only to the configured address or to this machine"
+        elif answer.status_code == 401:
+            message += "; it is read from the file that --config names"
+        return Refused(message) if answer.is_client_error else NoAnswer(message)
 
     def _no_answer(self, error: Exception) -> NoAnswer:
         return NoAnswer(f"no proxy answers at {self.url}: {error}")
 
 
-def _refusal(answer: httpx.Response, url: str) -> NoAnswer:
-    """Return the error of an error response, with the proxy's message if the body has one."""
-    answer.read()
-    try:
-        message = str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"{url} answers with status {answer.status_code}"
-    if answer.status_code == 401:
-        message += "; it is read from the file that --config names"
-    return Refused(message) if answer.is_client_error else NoAnswer(message)
+def on_configuration(configuration: Any) -> tuple[str, bool]:
+    """Return a sentence on settings that were refused or wait, and whether they were refused.
+
+    It is "" if ``configuration``, as the proxy answers, is "ok".
+    """
+    if not isinstance(configuration, dict):
+        return "", False
+    if configuration["refused"]:
+        further = len(configuration["refused"]) - 1
+        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
+        return f"configuration refused, the old one stays: {problem}", True
+    return f"restart due for: {', '.join(configuration['restart_due'])}", False
+
+
+def warned(answer: Json) -> Json:
+    """Return the proxy's answer; first print what waits in its configuration."""
+    sentence, _ = on_configuration(answer.get("configuration"))
+    if sentence:
+        print_error(sentence)
+    return answer
 
 
 def set_remote_command(
@@ -99,10 +145,16 @@ def set_remote_command(
     """Add the options that all these commands have, and set ``run`` as the command."""
 
     def command(args: argparse.Namespace) -> int:
-        settings = load(args.config)
-        run(Remote(args.url or local_url(settings), settings.server.admin_key), args)
+        found = find(args.config)
+        if found.problem and not args.url:
+            print_error(found.problem)
+        run(Remote(args.url or url_of(found.server), found.server), args)
         return 0
 
-    parser.add_argument("--url", help="default: server.host and port of the configuration")
+    add_url(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=command)
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", help="default: server.host and port of the configuration")

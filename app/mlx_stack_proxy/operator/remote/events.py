@@ -14,10 +14,12 @@ from typing import Any
 import httpx
 
 from ...printable import printable
-from .client import NoAnswer, Refused, Remote, set_remote_command, with_zone
+from .. import print_error
+from .client import NoAnswer, Refused, Remote, set_remote_command, warned, with_zone
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
+MAX_EVENT = 4 * 1024 * 1024  # bytes
 PAGE = 1000  # the most events in one answer
 _LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader nothing
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
@@ -66,7 +68,7 @@ def newest(
 
     Asks page by page if one answer can't hold them. Raises :class:`NoAnswer`.
     """
-    answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
+    answer = warned(remote.ask("events", **{**query, "limit": min(limit, PAGE)}))
     if limit <= PAGE or answer["total"] <= PAGE:
         return answer["events"], answer["total"]
     events: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))
@@ -103,19 +105,32 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 raise
             why = str(error)
         if not lost:
-            print(f"waiting for the proxy: {why}", file=sys.stderr)
+            print_error(f"waiting for the proxy: {why}")
             lost = True
         time.sleep(RETRY_SECONDS)
 
 
 def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
-    """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)"""
+    """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)
+
+    Raises :class:`Refused` if it is no stream of a proxy's events.
+    """
     partial_line = b""
-    for piece in stream.iter_bytes():
+    for piece in stream.iter_raw():
         *lines, partial_line = (partial_line + piece).split(b"\n")
         for line in lines:
             if line.startswith(b"data: "):
-                yield json.loads(line[6:])
+                yield _event(line[6:])
+        if len(partial_line) > MAX_EVENT:
+            raise Refused(f"an event of more than {MAX_EVENT:,} bytes: no proxy sends this")
+
+
+def _event(data: bytes) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"an event that can't be read: {error}") from None
+    return event
 
 
 def moment(seconds: float) -> str:

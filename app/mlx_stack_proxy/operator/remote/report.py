@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...printable import printable, wrapped
-from .client import Remote, set_remote_command, with_zone
+from .client import Remote, set_remote_command, warned, with_zone
 
 WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
@@ -37,7 +37,7 @@ def add_arguments(report: argparse.ArgumentParser) -> None:
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
     since, until = night(time.time()) if args.night else (args.since, None)
-    answer = remote.ask("report", since=since, until=until, agent=args.agent)
+    answer = warned(remote.ask("report", since=since, until=until, agent=args.agent))
     if args.json:
         print(json.dumps(answer, indent=2))
         return

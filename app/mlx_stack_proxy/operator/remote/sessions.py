@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...printable import printable
-from .client import NoAnswer, Remote, set_remote_command
+from .client import NoAnswer, Remote, set_remote_command, warned
 from .events import moment
 
 
@@ -27,7 +27,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     elif args.delete:
         raise NoAnswer("--delete needs a session")
     else:
-        answer = remote.ask("sessions", limit=args.limit, offset=args.offset)
+        answer = warned(remote.ask("sessions", limit=args.limit, offset=args.offset))
     if args.json or args.session is not None:
         print(json.dumps(answer, indent=2))
         return

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .client import NoAnswer, Refused, Remote, set_remote_command
+from ...printable import printable, printable_in
+from .client import NoAnswer, Refused, Remote, on_configuration, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
 BAR = 20  # characters of a budget's bar
@@ -70,11 +71,13 @@ def _look(remote: Remote) -> Group | Text:
     except Refused:
         raise
     except NoAnswer as error:
-        return Text(f"{time.strftime('%H:%M:%S')} {error}", style="bold red")
+        text = printable(f"{time.strftime('%H:%M:%S')} {error}")
+        return Text(text, style="bold red")
 
 
 def screen(status: Json, url: str, now: float) -> Group:
     """Return the screen. ``status``: the whole status; ``now``: seconds since the epoch."""
+    status, url = printable_in(status), printable(url)
     return Group(_head(status, url, now), Text(), _tiers(status, now), Text(), _totals(status))
 
 
@@ -83,7 +86,11 @@ def _head(status: Json, url: str, now: float) -> Text:
         f"mlx-stack-proxy {status['version']} at {url}",
         "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
     ]
-    line = Text(", ".join(parts), style="bold")
+    line = Text(style="bold")
+    sentence, refused = on_configuration(status["configuration"])
+    if sentence:  # first: it may explain all else
+        line.append(f"{sentence}\n", style="bold red" if refused else "yellow")
+    line.append(", ".join(parts))
     sessions = "?" if status["sessions"] is None else number(status["sessions"])
     line.append(f"\n{status['running']} running, {sessions} sessions", style="not bold")
     if (memory := status.get("memory_pressure")) is not None:
@@ -91,20 +98,9 @@ def _head(status: Json, url: str, now: float) -> Text:
         line.append(*_pressure(memory))
     if status["litellm"] != "ok":
         line.append(f"\nLiteLLM: {status['litellm']}", style="bold red")
-    if isinstance(configuration := status["configuration"], dict):
-        line.append(*_configuration(configuration))
     if status["store"] != "ok":
         line.append(f"\nstore: {status['store']}", style="bold red")
     return line
-
-
-def _configuration(configuration: Json) -> tuple[str, str]:
-    """Return the line and its style on settings that were refused or need a restart."""
-    if configuration["refused"]:
-        further = len(configuration["refused"]) - 1
-        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
-        return f"\nconfiguration refused, the old one stays: {problem}", "bold red"
-    return f"\nrestart due for: {', '.join(configuration['restart_due'])}", "yellow"
 
 
 def _pressure(memory: Json) -> tuple[str, str]:

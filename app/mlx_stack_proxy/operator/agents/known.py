@@ -1,0 +1,136 @@
+"""What both commands know: the client of a name, and what the running proxy says to clients."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...escalation.tiers import AUTO
+from ...local_address import url_of
+from ...server.status import for_clients
+from ...setting_types import unknown_name
+from ...settings import Settings
+from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
+from .. import CommandError, print_error
+from ..local_stack.configs import KEY_VARIABLE
+from ..local_stack.run_directory import take_key
+from ..remote.address import Found, find
+from ..remote.client import NoAnswer, Remote, add_url
+from .clients import CLIENTS, Client, Setup, setup
+from .leftovers import BACKUP, left_in
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that both commands have."""
+    parser.add_argument(
+        "--model", default=AUTO, help="the tier or alias to ask for (default: %(default)s)"
+    )
+    add_url(parser)
+
+
+def client_named(name: str) -> Client:
+    """Return the row of a client. Raises :class:`CommandError`."""
+    by_name = {row.name: row for row in CLIENTS}
+    if name not in by_name:
+        raise CommandError(unknown_name(name, by_name, "client"))
+    return by_name[name]
+
+
+def proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> Setup:
+    """Ask the running proxy what the client must know.
+
+    Unless it ``must_run``, the configuration says it in its place. Raises :class:`CommandError`,
+    also if the client's first request can't fit.
+    """
+    found = find(args.config)
+    if found.problem and not args.url:
+        print_error(f"# {found.problem}")
+    remote = Remote(args.url or url_of(found.server), found.server)
+    try:
+        settings, said = _ask(remote)
+    except NoAnswer as error:
+        if must_run or args.url or found.settings is None:
+            hint = "" if args.url else "; `mlx-stack-proxy serve` starts one, --url names another"
+            raise CommandError(f"{error}{hint}") from None
+        print_error(f"# From the configuration, because {error}")
+        settings, said = found.settings, for_clients(found.settings)
+    variable = _key_variable(said, remote, found, optional=not must_run)
+    proxy = setup(settings, remote.url, args.model, variable)
+    if proxy is None:
+        raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
+    _require_room(client, proxy)
+    return proxy
+
+
+def _ask(remote: Remote) -> tuple[Settings, dict[str, Any]]:
+    """Return the proxy's tiers as settings, all else being default, and what it says to clients.
+
+    The answer is checked as a configuration is: it may be another server's. Raises ``NoAnswer``.
+    """
+    status = remote.ask("status")
+    try:
+        said: dict[str, Any] = status["clients"]
+        keys = ("model", "local", "context_window")
+        tiers = {name: {key: tier[key] for key in keys} for name, tier in status["tiers"].items()}
+        reliability = {
+            "escalation": {"chain": status["chain"], "aliases": said["aliases"]},
+            "token_budget": {"enabled": False, "max_output_tokens": said["max_output_tokens"]},
+        }
+        needs_key = {"key": str(said["key"]), "key_needed": bool(said["key_needed"])}
+        return from_mapping({"tiers": tiers, "reliability": reliability}), needs_key
+    except (KeyError, TypeError, AttributeError, SettingsError):
+        sentence = f"what answers at {remote.url} is no proxy of this version ({__version__})"
+        raise NoAnswer(f"{sentence}: is it to be restarted?") from None
+
+
+def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optional: bool) -> str:
+    """Return the variable with the client's key; "" if any key will do. Raises ``CommandError``.
+
+    It is ours to choose: a server that isn't the configured one could name any variable, and be
+    sent its value. ``optional``: the variable needn't be set.
+    """
+    if said["key"] == "any":
+        return ""
+    variable: str | None = CLIENT_KEY_VARIABLE
+    if said["key"] == "litellm" and remote.is_trusted:
+        variable = found.settings.upstream.api_key_env if found.settings else KEY_VARIABLE
+        take_key(os.environ, remote.url)  # where `up --inside` runs
+    if not variable:
+        return ""
+    if optional or os.environ.get(variable):
+        return variable
+    if said["key_needed"]:
+        whose = "LiteLLM's key" if said["key"] == "litellm" else "one of server.api_keys"
+        raise CommandError(f"the proxy asks for a key: export {variable}=… first, with {whose}")
+    return ""
+
+
+def _require_room(client: Client, proxy: Setup) -> None:
+    needed = client.prompt_tokens
+    if needed < proxy.window:
+        return
+    larger = [f"--model {name}" for name, window in proxy.windows.items() if window > needed]
+    advice = f": ask for a larger tier ({', '.join(larger)})" if larger else ""
+    raise CommandError(
+        f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
+        f"{proxy.model}, {proxy.window:,}{advice}"
+    )
+
+
+def name_leftovers(client: Client, proxy: Setup) -> None:
+    """Print what an older `agents --write` left in the client's file, if anything."""
+    file = Path.home() / client.file
+    try:
+        lines = left_in(file.read_text(encoding="utf-8", errors="replace"), client, proxy.url)
+    except OSError:  # there is none
+        return
+    if not lines:
+        return
+    print_error(f"# ~/{client.file} has settings of an older `agents --write`. To remove:")
+    for line in lines:
+        print_error(f"#   {line}")
+    if file.with_name(file.name + BACKUP).exists():
+        print_error(f"# The file as it was before: ~/{client.file}{BACKUP}")

@@ -1,0 +1,48 @@
+"""The command ``launch``: start a client with the variables and flags that make it ask the proxy.
+
+The client takes this process's place, so that signals and the exit code are its own. No file is
+changed, and the key is in no command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+
+from .. import CommandError
+from .clients import ANY_KEY, CLIENTS
+from .known import add_options, client_named, name_leftovers, proxy_for
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``launch``."""
+    parser.description = (
+        "Start a client that asks the running proxy, for this once: its own files stay as they "
+        "are. What follows `--` is the client's own: launch codex -- exec 'Hello'. What else it "
+        "gets is shown by `mlx-stack-proxy agents NAME`."
+    )
+    names = ", ".join(row.name for row in CLIENTS if row.program)
+    parser.add_argument("client", metavar="NAME", help=names)
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Become the client. Raises ``CommandError``."""
+    client = client_named(args.client)
+    if not client.program:
+        hint = f"`mlx-stack-proxy agents {client.name}` prints what it needs"
+        raise CommandError(f"{client.title} can't be started from here: {hint}")
+    path = shutil.which(client.program)
+    if path is None:
+        raise CommandError(f"{client.title} isn't installed: {client.install}")
+    proxy = proxy_for(client, args, must_run=True)
+    name_leftovers(client, proxy)
+    key = os.environ[proxy.key_variable] if proxy.key_variable else ANY_KEY
+    variables = {**client.variables(proxy), **dict.fromkeys(client.key, key)}
+    flags = [*client.flags(proxy), *client.launch_flags(proxy)]
+    sys.stdout.flush()
+    argv = [client.program, *flags, *args.words]
+    os.execve(path, argv, {**os.environ, **variables})  # noqa: S606  # what the user asked for
