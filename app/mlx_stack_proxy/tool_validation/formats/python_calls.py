@@ -162,7 +162,7 @@ def _read_whole(src: Source, start: int) -> Block | None:
 
 
 _BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
-_BARE_VALUE = re.compile(r"([\w.-]++)\s*+:\s*+([^,{}]++)")
+_BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
 _NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
 
 
