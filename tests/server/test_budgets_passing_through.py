@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.headers import KEY_HEADERS
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, budget, hard, session_of, waiting
+from tests.server.sockets import raw_answer, request
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -193,3 +195,60 @@ async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
     assert (response.status_code, response.content) == (200, reply.pieces[0])
     found = await session_of(proxy)
     assert 0 < found["used"] == found["estimated"] < 1000
+
+
+# What a hard stop must not let by
+
+
+async def test_one_key_is_one_budget_in_whichever_header(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_key={"sk-small": {"per_hour": 50}}))
+    upstream.always(lambda _: EMBEDDED)
+    assert (await embed(proxy, {"Authorization": "Bearer sk-small"})).status_code == 200
+    for name in KEY_HEADERS:
+        if name != "authorization":
+            checked_error(await embed(proxy, {name: "sk-small"}), 429, "budget_exceeded")
+            checked_error(await ask(proxy, {name: "sk-small"}), 429, "budget_exceeded")
+    lines = ("connection: close", "x-api-key: sk-small", "x-api-key: sk-other")
+    answer = await raw_answer(proxy, request("/v1/embeddings", b'{"input": "Hi"}', *lines))
+    assert answer.split(b" ")[1] == b"400", "two servers may each read another of two keys"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/octet-stream", ""])
+async def test_a_prompts_bytes_are_set_aside_whatever_its_type(
+    kind: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=150_000))
+    go_on = asyncio.Event()
+    upstream.always(lambda _: held(go_on))
+    content, headers = json.dumps({"input": "x" * 90_000}).encode(), {"content-type": kind}
+    asking = [
+        asyncio.create_task(proxy.client.post("/v1/embeddings", content=content, headers=headers))
+        for _ in range(3)
+    ]
+    await until(lambda: waiting() == 2)
+    go_on.set()
+    await asyncio.gather(*asking)
+    assert len(upstream.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": 128}),
+        ("completions", {"prompt": "x", "n": 128}),
+        ("completions", {"prompt": "x", "best_of": 128}),
+        ("completions", {"prompt": ["x"] * 128}),
+    ],
+)
+async def test_what_all_choices_may_write_must_fit(
+    path: str, body: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=3000))
+    upstream.always(text_stream())
+    request = {"model": "fast", "max_tokens": 1000, **body}
+    checked_error(await proxy.client.post(f"/v1/{path}", json=request), 429, "budget_exceeded")
+    assert upstream.calls == []
+    small = {**request, "max_tokens": 10}
+    assert (await proxy.client.post(f"/v1/{path}", json=small)).status_code == 200

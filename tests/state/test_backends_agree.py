@@ -19,6 +19,7 @@ from tests.support.storing import add_events, commit, settle
 SIZES = Sizes(MAX_SESSIONS, TTL, 1e9, 10_000)  # the events' times are far apart
 NAMES = st.sampled_from("abcdefg")
 TOKENS = st.integers(0, 60)
+LEAST = st.none() | st.integers(1, 60)
 SCOPES = [
     *(Limit(f"session:{name}", most, False) for name in "ab" for most in (None, 100)),
     *(Limit(scope, most, True) for scope in ("hour", "key:k") for most in (None, 150)),
@@ -46,7 +47,7 @@ SETTLE = st.tuples(st.just("settle"), NAMES, AMOUNTS)
 
 
 def reserve(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
-    return st.tuples(st.just("reserve"), NAMES, LIMITS, TOKENS, seconds, st.booleans())
+    return st.tuples(st.just("reserve"), NAMES, LIMITS, TOKENS, seconds, LEAST)
 
 
 CALLS = st.one_of(
@@ -73,8 +74,8 @@ async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
             return await commit(store, name, delta, now, settlement)
         case ("delete", name):
             return await store.delete(name)
-        case ("reserve", ticket, limits, tokens, wait, partial):
-            return await store.reserve(ticket, limits, tokens, now, now + wait, partial=partial)
+        case ("reserve", ticket, limits, tokens, wait, least):
+            return await store.reserve(ticket, limits, tokens, now, now + wait, least=least)
         case ("settle", ticket, amounts):
             return await settle(store, ticket, amounts, now)
         case ("events", session):

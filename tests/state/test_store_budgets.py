@@ -55,23 +55,23 @@ async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
 
 async def test_a_partial_reservation_takes_what_is_left(store: Store) -> None:
     limits = [session_limit(100)]
-    assert isinstance(await store.reserve("t", limits, 500, NOW, NOW + 60, partial=True), Reserved)
+    assert isinstance(await store.reserve("t", limits, 500, NOW, NOW + 60, least=1), Reserved)
     # Another one waits, however little it may need, for the first may use all there is.
-    found = await store.reserve("u", limits, 1, NOW, NOW + 60, partial=True)
+    found = await store.reserve("u", limits, 1, NOW, NOW + 60, least=1)
     assert isinstance(found, Refused)
     assert found.waits_for_others
     await settle(store, "t", dict.fromkeys(limits, 99), NOW)
-    assert isinstance(await store.reserve("u", limits, 500, NOW, NOW + 60, partial=True), Reserved)
+    assert isinstance(await store.reserve("u", limits, 500, NOW, NOW + 60, least=1), Reserved)
     await settle(store, "u", dict.fromkeys(limits, 1), NOW)
-    found = await store.reserve("v", limits, 1, NOW, NOW + 60, partial=True)
+    found = await store.reserve("v", limits, 1, NOW, NOW + 60, least=1)
     assert isinstance(found, Refused)
     assert (found.used, found.waits_for_others) == (100, False)
 
 
 async def test_partial_reservations_that_fit_do_not_wait(store: Store) -> None:
     limits = [session_limit(100)]
-    assert isinstance(await store.reserve("t", limits, 40, NOW, NOW + 60, partial=True), Reserved)
-    assert isinstance(await store.reserve("u", limits, 60, NOW, NOW + 60, partial=True), Reserved)
+    assert isinstance(await store.reserve("t", limits, 40, NOW, NOW + 60, least=1), Reserved)
+    assert isinstance(await store.reserve("u", limits, 60, NOW, NOW + 60, least=1), Reserved)
 
 
 async def test_of_those_who_settle_at_once_one_crosses_a_threshold(store: Store) -> None:
@@ -168,7 +168,7 @@ async def test_when_there_is_room_again(store: Store) -> None:
     assert await resets_in(100) == HOUR + 120 - 600
     assert await resets_in(101) == HOUR  # never, as far as it is known
     await spend(store, limit, 20, minute + 240)
-    found = await store.reserve("t", [limit], 90, now, now, partial=True)
+    found = await store.reserve("t", [limit], 90, now, now, least=1)
     assert isinstance(found, Refused)
     # 110 are used: once the first minute's are out, one more may begin.
     assert found.resets_in == HOUR - 600
@@ -182,7 +182,7 @@ async def test_a_session_limit_resets_with_the_session(store: Store) -> None:
     assert isinstance(found, Refused)
     assert found.resets_in == TTL
     await spend(store, session_limit(None), 10)
-    found = await store.reserve("t", [session_limit(10)], 1, NOW + 100, NOW, partial=True)
+    found = await store.reserve("t", [session_limit(10)], 1, NOW + 100, NOW, least=1)
     assert isinstance(found, Refused)
     assert found.resets_in == TTL - 100
 

@@ -79,6 +79,11 @@ def test_what_a_call_may_use_at_most(body: dict[str, Any], most: int) -> None:
     assert budgets.most_written(body) == most
 
 
+def test_a_single_reply_may_pass_a_budget_but_several_may_not() -> None:
+    assert budgets.least_left({"max_tokens": 100}) == 1
+    assert budgets.least_left({"max_tokens": 100, "n": 3}) == 300
+
+
 # Policies
 
 

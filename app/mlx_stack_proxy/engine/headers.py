@@ -1,8 +1,9 @@
-"""Selects the headers of a request or response that are passed on."""
+"""Selects the headers of a request or response that are passed on; reads a client's API key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 # (name, value); names in lower case.
 RawHeaders = list[tuple[bytes, bytes]]
@@ -21,6 +22,22 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
+# The headers in which LiteLLM looks for a key, in its order (1.106.2: `get_api_key` in
+# litellm/proxy/auth/user_api_key_auth.py; a test holds the list to the installed LiteLLM).
+KEY_HEADERS = (
+    "x-litellm-api-key",
+    "authorization",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "ocp-apim-subscription-key",
+)
+RAW_KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
+# LiteLLM takes these words out of a key, wherever they stand, and takes `Basic` for `Bearer`; of an
+# AWS signature it takes the credential.
+_SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
+_AWS = "AWS4-HMAC-SHA256"
+_CREDENTIALS = (re.compile(r"Credential=Bearer\s+([^/\s,]+)"), re.compile(r"Credential=([^/\s,]+)"))
 _SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
 
 
@@ -40,3 +57,22 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
         elif not name.startswith(b"x-mlx-stack-"):
             kept.append(header)
     return [header for header in kept if header[0] not in options] if options else kept
+
+
+def client_key(headers: Mapping[str, str]) -> str:
+    """Return the API key that LiteLLM takes from a client's headers; "" if they have none.
+
+    ``headers``: names in lower case. In ``Authorization`` a key needs its scheme before it.
+    """
+    for name in KEY_HEADERS:
+        value = headers.get(name, "").strip()
+        if value.startswith(_AWS):
+            found = filter(None, (pattern.search(value) for pattern in _CREDENTIALS))
+            value = next((match[1] for match in found), "")
+        elif name != "authorization" or _SCHEME.match(value):
+            value = _SCHEME.sub("", value)
+        else:
+            continue
+        if value:
+            return value
+    return ""

@@ -18,6 +18,7 @@ import orjson
 from ..frozen import frozen
 from ..wire.chunks import text_of
 from ..wire.dialect import SessionName
+from .headers import KEY_HEADERS
 
 _LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
 _ANY_SESSION = re.compile(r"x-.+-session-id")
@@ -126,8 +127,8 @@ def _from_body(
 ) -> tuple[str, str]:
     if ("metadata" in body or "litellm_session_id" in body) and (session := _named_in(body)):
         return session
-    api_key = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
-    derived = _derived(messages, owner or api_key or "")
+    api_key = next((headers[name] for name in KEY_HEADERS if headers.get(name)), "")
+    derived = _derived(messages, owner or api_key)
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):
         return "prompt_cache_key", f"{name}\0{derived}"

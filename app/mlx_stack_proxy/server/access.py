@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..engine.headers import RawHeaders
+from ..engine.headers import RAW_KEY_HEADERS, RawHeaders, client_key
 from ..engine.litellm_controls import is_control_header
 from ..engine.services import upstream_key
 from ..errors import INVALID_REQUEST, ProxyError, invalid
@@ -28,17 +28,6 @@ _BEARER = "bearer "
 # nothing about the client.
 _FORWARDED = re.compile(
     r"forwarded|via|x-forwarded(-\w+)*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
-)
-# The headers in which LiteLLM looks for a key (1.106: SpecialHeaders in litellm/proxy/_types.py).
-KEY_HEADERS = frozenset(
-    {
-        b"authorization",
-        b"x-api-key",
-        b"api-key",
-        b"x-goog-api-key",
-        b"ocp-apim-subscription-key",
-        b"x-litellm-api-key",
-    }
 )
 _PROBED = frozenset({"/health", "/ready"})  # by whatever name; they say nothing private
 # Names that no public DNS serves, so that nobody can point one at this machine from outside.
@@ -100,7 +89,7 @@ class Access:
         """
         if self._open or not self._keys:
             return ""
-        key = given_key(request)
+        key = self.key_of(request)
         # Compare with every key, in constant time: the time taken must not tell which key nearly
         # matched.
         matches = [hmac.compare_digest(key.encode(), allowed) for allowed in self._keys]
@@ -114,14 +103,25 @@ class Access:
             )
         return key
 
+    def key_of(self, request: Incoming) -> str:
+        """Return the client's API key: ours if clients need one, else the key that LiteLLM takes.
+
+        "" if the request has none. With ``server.api_keys`` LiteLLM never sees the client's headers
+        with keys, so ``Authorization`` comes first there.
+        """
+        if self._keys and (key := bearer(request.headers.get("authorization", ""))):
+            return key
+        others = {k: v for k, v in request.headers.items() if k != "authorization"}
+        return client_key(others if self._keys else request.headers)
+
     def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
         """Return the headers with the key for LiteLLM, and whether that key is ours.
 
         The second value is also true if the client's key was taken out and we have none to send.
         """
         if self._open or self._keys:
-            headers = [h for h in headers if h[0] not in KEY_HEADERS]
-        elif not self._loopback or not KEY_HEADERS.isdisjoint(dict(headers)):
+            headers = [h for h in headers if h[0] not in RAW_KEY_HEADERS]
+        elif not self._loopback or not RAW_KEY_HEADERS.isdisjoint(dict(headers)):
             return headers, False
         if self._upstream_key is None:
             return headers, self._open or bool(self._keys)
@@ -130,7 +130,7 @@ class Access:
 
 def without_controls(headers: RawHeaders) -> RawHeaders:
     """Drop the headers that steer LiteLLM itself. Keys stay: a key only says who asks."""
-    return [h for h in headers if not is_control_header(h[0]) or h[0] in KEY_HEADERS]
+    return [h for h in headers if not is_control_header(h[0]) or h[0] in RAW_KEY_HEADERS]
 
 
 def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
@@ -148,12 +148,6 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return address.is_loopback and _is_this_machine(headers.get("host", ""))
-
-
-def given_key(request: Incoming) -> str:
-    """Return the client's API key from ``Authorization``, ``X-API-Key`` or ``API-Key``; or ""."""
-    key = bearer(request.headers.get("authorization", ""))
-    return key or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
 
 
 def key_label(key: str, settings: Settings) -> str:

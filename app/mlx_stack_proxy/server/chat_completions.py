@@ -30,7 +30,7 @@ from ..settings import Settings
 from ..telemetry import accounts, log
 from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
-from .access import Access, given_key, key_label, without_controls
+from .access import Access, key_label, without_controls
 from .control_headers import client_timeout, read_controls
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
@@ -176,7 +176,7 @@ class ChatCompletions:
             dialect=dialect,
             echo=translated.echo,
             left_out=translated.left_out,
-            **_client(parsed, request, services.settings),
+            **_client(parsed, request, self._access.key_of(request), services.settings),
         )
 
     async def _body(self, request: Incoming, receive: Receive, held_body: HeldBody) -> bytes:
@@ -204,7 +204,7 @@ class ChatCompletions:
         model = body.get("model")
         model = model if isinstance(model, str) else ""
         authorization = request.headers.get("authorization")
-        if authorization is None and (key := given_key(request)):
+        if authorization is None and (key := self._access.key_of(request)):
             authorization = f"Bearer {key}"
         listed = await services.models.get(authorization)
         if self._routes.settings is not services.settings:
@@ -222,9 +222,8 @@ class ChatCompletions:
         return route
 
 
-def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
+def _client(parsed: Request, request: Incoming, key: str, settings: Settings) -> dict[str, Any]:
     """Return the fields of a ``Request`` that say who asks, and how long the client waits."""
-    key = given_key(request)
     agent_names = settings.observability.agent_names
     return {
         "owner": key,

@@ -12,6 +12,7 @@ import random
 import re
 from typing import Any
 
+from ..engine.headers import KEY_HEADERS
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..frozen import frozen
@@ -24,9 +25,7 @@ MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Headers that may come only once: if one came twice, two servers might each believe another value.
-_SINGLE = frozenset(
-    {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
-)
+_SINGLE = frozenset({"host", "content-length", "content-type", "transfer-encoding", *KEY_HEADERS})
 _OURS = "x-mlx-stack-"
 RETRY_SECONDS = 5
 CHUNKED = "chunked"  # the only transfer coding that we accept

@@ -8,6 +8,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 
 from .. import __version__
+from ..engine.headers import RAW_KEY_HEADERS
 from ..engine.model_list import names_in
 from ..engine.services import Services, upstream_key
 from ..engine.upstream import UpstreamError
@@ -17,7 +18,7 @@ from ..state.store import StoreError
 from ..telemetry import metrics
 from ..wire.table import spoken_by
 from . import admin, web_page
-from .access import KEY_HEADERS, Access
+from .access import Access
 from .admin import as_json
 from .status import configuration, servers_gone, tier_state
 
@@ -138,7 +139,8 @@ def _states(tiers: dict[str, dict[str, str]], state: str) -> dict[str, dict[str,
 
 async def _models(services: Services, access: Access, request: Request) -> Response:
     """Answer with the models that LiteLLM lists for this client, after ``auto`` and our tiers."""
-    headers, _ = access.upstream_headers([h for h in request.headers.raw if h[0] in KEY_HEADERS])
+    keys = [h for h in request.headers.raw if h[0] in RAW_KEY_HEADERS]
+    headers, _ = access.upstream_headers(keys)
     try:
         status, body = await services.models.ask(headers)
     except (UpstreamError, TimeoutError) as error:

@@ -24,7 +24,7 @@ from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
-from .access import Access, given_key, without_controls
+from .access import Access, without_controls
 from .control_headers import read_cloud
 from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
@@ -33,6 +33,7 @@ LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
 # The ends of paths whose replies a model writes.
 _WRITTEN = ("/completions", "/responses", "/messages")
+_FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 # Paths that use no tokens.
 _FREE = re.compile(
     r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
@@ -118,9 +119,9 @@ class Passthrough:
             self._services.in_force(),
             request.id,
             session_id.identify(request.headers, {}, owner, ()),
-            given_key(request),
+            self._access.key_of(request),
             uses=_uses(request),
-            asks=_asks(request),
+            form=_is_form(request),
             writes=_writes(request),
         )
 
@@ -256,10 +257,10 @@ def _uses(request: Incoming) -> bool:
     return request.method in _CHANGING and _FREE.fullmatch(request.path) is None
 
 
-def _asks(request: Incoming) -> bool:
-    """Whether the body may be JSON that names a model and its parameters."""
+def _is_form(request: Incoming) -> bool:
+    """Whether LiteLLM reads the body as a form, and not as JSON."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return (media_type == "application/json" and _uses(request)) or _writes(request)
+    return media_type in _FORMS
 
 
 def _writes(request: Incoming) -> bool:

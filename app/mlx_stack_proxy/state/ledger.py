@@ -210,13 +210,13 @@ class Ledger:
         now: float,
         expires: float,
         *,
-        partial: bool = False,
+        least: int | None = None,
     ) -> Reserved | Refused:
         """Reserve tokens as ``Store.reserve`` does."""
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
-        minimum = 1 if partial else tokens
+        minimum = tokens if least is None else min(least, tokens)
         for limit in limits:
             if limit.most is None:
                 continue

@@ -171,13 +171,14 @@ class RedisStore:
         now: float,
         expires: float,
         *,
-        partial: bool = False,
+        least: int | None = None,
     ) -> Reserved | Refused:
         arguments: list[str | int] = []
         for limit in limits:
             limit_tokens = "" if limit.most is None else limit.most
             arguments += (limit.scope, limit_tokens, int(limit.rolling))
-        times = (_time(now), self._ttl, ticket, tokens, _time(expires), int(partial))
+        minimum = tokens if least is None else min(least, tokens)
+        times = (_time(now), self._ttl, ticket, tokens, _time(expires), minimum)
         number, *reply = await self._run("reserve", *times, *arguments)
         if number == 0:
             return Reserved(_by_scope(limits, reply))

@@ -84,9 +84,9 @@ class SqliteStore:
         now: float,
         expires: float,
         *,
-        partial: bool = False,
+        least: int | None = None,
     ) -> Reserved | Refused:
-        return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
+        return self._ledger().reserve(ticket, limits, tokens, now, expires, least=least)
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._ledger().breakers)

@@ -221,14 +221,15 @@ class Store(Protocol):
         now: float,
         expires: float,
         *,
-        partial: bool = False,
+        least: int | None = None,
     ) -> Reserved | Refused:
         """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
 
         ``ticket`` names the reservation. A second reservation with the same ticket replaces the
         first, whose tokens don't count against it; if the second is refused, the first stays.
         ``expires``: when the reservation ends by itself, for its process must be dead by then.
-        ``partial``: in a scope where nobody else has set tokens aside, one token left is enough.
+        ``least``: in a scope where nobody else has set tokens aside, this many tokens left are
+        enough; None: all of ``tokens``.
         """
         ...
 

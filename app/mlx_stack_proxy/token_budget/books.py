@@ -138,6 +138,7 @@ class Books:
             limits,
             budgets.most_read(body, window) + budgets.most_written(body),
             tier,
+            least=budgets.least_left(body),
             own=tier_limits,
             seconds=tier_settings.queue_timeout + tier_settings.total_timeout,
             patience=tier_settings.queue_timeout,

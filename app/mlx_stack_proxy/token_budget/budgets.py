@@ -171,7 +171,20 @@ def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
 def most_written(body: Mapping[str, Any]) -> int:
     """Return the tokens of all choices together, if each one reaches its limit."""
     output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    return int(output) * int(body.get("n") or 1)
+    return int(output) * _choices(body)
+
+
+def least_left(body: Mapping[str, Any]) -> int:
+    """Return how many tokens a budget must have left for a call.
+
+    One is enough for one choice: few replies reach their limit, so a budget is used to its end and
+    passed by a reply at most. What several choices may write in all must fit.
+    """
+    return most_written(body) if _choices(body) > 1 else 1
+
+
+def _choices(body: Mapping[str, Any]) -> int:
+    return int(body.get("n") or 1)
 
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:

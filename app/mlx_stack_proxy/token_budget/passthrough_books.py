@@ -7,6 +7,8 @@ Under ``policy: hard_stop`` it reserves tokens before the call, as ``books.py`` 
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -24,6 +26,7 @@ from . import budgets
 from .budgets import Spent
 from .reservation import Reservation
 
+LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
 _NO_TIER = ""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -34,7 +37,8 @@ class PassthroughBooks:
     """The books of one request. Its session is known only if a header names it.
 
     ``key``: the API key that the client sent. ``uses``: the request may use tokens at all.
-    ``asks``: its body may be JSON with a prompt and limits. ``writes``: a model writes the reply.
+    ``form``: its body is a form, which LiteLLM reads as no JSON. ``writes``: a model writes the
+    reply.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class PassthroughBooks:
         key: str,
         *,
         uses: bool,
-        asks: bool,
+        form: bool,
         writes: bool,
     ) -> None:
         self._services = services
@@ -54,7 +58,7 @@ class PassthroughBooks:
         self._limits = budgets.limits_of(self._paying_session, key, self._rules)
         self._most_output = budgets.most_output(key, _NO_TIER, self._rules)
         self._uses_tokens = uses
-        self._body_asks = asks
+        self._is_form = form
         self._model_writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
@@ -73,17 +77,42 @@ class PassthroughBooks:
         """
         if not (self._uses_tokens and self._limits and self._rules.policy == "hard_stop"):
             return
-        tokens = 1
-        if body and self._body_asks:
-            request = _asked(body)
-            tokens = budgets.most_read(request)
-            self._own_limit = _most_written(request, 0)
-            tokens += self._own_limit or _most_written(request, self._most_output)
+        tokens = least = 1
+        if body:
+            if len(body) > LARGE_BODY:
+                request, tokens = await asyncio.to_thread(self._asked, body)
+            else:
+                request, tokens = self._asked(body)
+            replies, output = _replies(request), _output_limit(request)
+            self._own_limit = replies * output
+            written = replies * (output or self._most_output)
+            tokens += written
+            least = written if replies > 1 else 1
         refusal = await self._reservation.admit(
-            self._limits, tokens, _NO_TIER, seconds=SECONDS, patience=PASS_THROUGH.queue_timeout
+            self._limits,
+            tokens,
+            _NO_TIER,
+            least=least,
+            seconds=SECONDS,
+            patience=PASS_THROUGH.queue_timeout,
         )
         if refusal is not None:
             raise refusal.error
+
+    def _asked(self, body: bytes) -> tuple[Mapping[str, Any], int]:
+        """Return a body as an object, and the most tokens that its prompt can cost.
+
+        LiteLLM reads every body as JSON, whatever its content type, unless it is a form. A form
+        has one prompt or file, so it fills one window at most.
+        """
+        if self._is_form:
+            return {}, min(len(body), window_of(None, self._services.settings))
+        try:
+            parsed = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return {}, len(body)
+        request = parsed if isinstance(parsed, dict) else {"prompt": parsed}
+        return request, budgets.most_read(request)
 
     def request_sent(self, size: int) -> None:
         """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
@@ -149,23 +178,15 @@ class PassthroughBooks:
         )
 
 
-def _asked(body: bytes) -> dict[str, Any]:
-    """Return a request's body as an object; a body that is no JSON object becomes the prompt."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = body.decode("utf-8", "replace")
-    return parsed if isinstance(parsed, dict) else {"prompt": parsed}
+def _output_limit(request: Mapping[str, Any]) -> int:
+    """Return the body's own limit on one reply, in tokens; 0: it has none."""
+    return max(count_of(request.get(name)) for name in _LIMITS)
 
 
-def _most_written(request: dict[str, Any], most_output: int) -> int:
-    """Return the tokens of all choices for all prompts, if each one reaches its limit.
-
-    ``most_output``: the limit to take if the body has none.
-    """
-    output = max(count_of(request.get(name)) for name in _LIMITS) or most_output
+def _replies(request: Mapping[str, Any]) -> int:
+    """Return how many replies a body asks for: choices times prompts."""
     prompts = request.get("prompt")
     # A list of numbers is a single prompt, in tokens.
     if not isinstance(prompts, list) or not any(isinstance(item, (str, list)) for item in prompts):
         prompts = [prompts]
-    return output * len(prompts) * max(1, *(count_of(request.get(name)) for name in _CHOICES))
+    return len(prompts) * max(1, *(count_of(request.get(name)) for name in _CHOICES))

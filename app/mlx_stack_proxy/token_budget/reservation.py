@@ -53,6 +53,7 @@ class Reservation:
         tokens: int,
         tier: str,
         *,
+        least: int = 1,
         own: Sequence[Limit] = (),
         seconds: float,
         patience: float,
@@ -62,7 +63,7 @@ class Reservation:
         ``own``: those of the limits that are the tier's own. The rest is as in :meth:`make`.
         """
         try:
-            refused = await self.make(limits, tokens, seconds, partial=True, patience=patience)
+            refused = await self.make(limits, tokens, seconds, least=least, patience=patience)
         except StoreError as error:
             accounts.store_failed(self._services, error)
             message = "the token budgets can't be read now, and policy hard_stop needs them"
@@ -78,19 +79,19 @@ class Reservation:
         tokens: int,
         seconds: float,
         *,
-        partial: bool = False,
+        least: int | None = None,
         patience: float = 0.0,
     ) -> Refused | None:
         """Set tokens aside in all limits, or in none; return the limit that refuses them, if any.
 
         ``seconds``: how long the request may take; the reservation expires a minute later.
-        ``partial``: as in :meth:`Store.reserve`. ``patience``: seconds for which to try again while
+        ``least``: as in :meth:`Store.reserve`. ``patience``: seconds for which to try again while
         only others' reservations are in the way. Raises ``StoreError``.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
         while True:
-            refused = await self._reserve(limits, tokens, seconds + SPARE_SECONDS, partial=partial)
+            refused = await self._reserve(limits, tokens, seconds + SPARE_SECONDS, least)
             remaining = began + patience - clock()
             if refused is None or not refused.waits_for_others or remaining <= 0:
                 return refused
@@ -99,7 +100,7 @@ class Reservation:
             self.waited += clock() - pause
 
     async def _reserve(
-        self, limits: Sequence[Limit], tokens: int, seconds: float, *, partial: bool
+        self, limits: Sequence[Limit], tokens: int, seconds: float, least: int | None
     ) -> Refused | None:
         """Try once; return the limit that refuses the tokens, if any. Raises ``StoreError``."""
         services = self._services
@@ -109,7 +110,7 @@ class Reservation:
         self.held = True
         try:
             refused = await services.store.reserve(
-                self._ticket, limits, tokens, now, now + seconds, partial=partial
+                self._ticket, limits, tokens, now, now + seconds, least=least
             )
         except StoreError as error:
             self.held = False

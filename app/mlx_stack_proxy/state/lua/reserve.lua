@@ -1,11 +1,11 @@
--- ARGV: now, ttl, ticket, tokens, expires, partial ("1" or "0"), then for each limit SCOPE, MOST
+-- ARGV: now, ttl, ticket, tokens, expires, least, then for each limit SCOPE, MOST
 -- or "", ROLLING ("1" or "0")
 -- Returns {0, used, ...} in the order of the limits; or, if a limit refuses, {its number from 1,
 -- used, 1 if the tokens would fit without others' reservations else 0, seconds until there is room
 -- as text}.
 local now, ttl, ticket = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local tokens, expires = tonumber(ARGV[4]), tonumber(ARGV[5])
-local least = ARGV[6] == '1' and 1 or tokens
+local least = tonumber(ARGV[6])
 
 local function resets_in(scope, rolling, excess)
   if not rolling then
