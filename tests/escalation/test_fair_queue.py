@@ -42,6 +42,23 @@ def test_sessions_take_turns_and_within_one_first_come_first_served(
         queue.leave(current)
 
 
+def test_keys_take_turns_before_sessions_do() -> None:
+    """However many sessions a key names, another key waits for one slot of it at most."""
+    queue = FairQueue(1)
+    theirs = [Ticket(f"b{number}", "key-b") for number in range(30)]
+    for ticket in theirs:
+        queue.join(ticket)
+    mine = [Ticket("a", "key-a"), Ticket("a2", "key-a")]
+    for ticket in mine:
+        queue.join(ticket)
+    order = []
+    for _ in range(5):
+        (current,) = (one for one in (*mine, *theirs) if one.granted)
+        order.append(current.session)
+        queue.leave(current)
+    assert order == ["b0", "b1", "a", "b2", "a2"]
+
+
 def test_one_that_leaves_the_line_is_skipped_and_to_leave_twice_changes_nothing() -> None:
     queue = FairQueue(1)
     first, second, third = entered(queue, "a", "b", "c")

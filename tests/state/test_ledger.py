@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.engine import session_id
 from mlx_stack_proxy.state import ledger
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.rolling_hour import RollingHour
@@ -71,6 +72,19 @@ def test_counts_of_sessions_that_never_commit_are_bounded(
         kept.settle("t", {Limit("key:k", None, rolling=False): 1}, NOW)
     assert len(kept.purses) == 5
     assert kept.purses["key:k"].used == {"key:k": 20}  # what is in use stays
+
+
+def test_of_many_budgets_those_go_that_are_used_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "SPARE_PURSES", 8)
+    kept = make_ledger()
+    a, b = (session_id.digest(key, "used up") for key in ("key-a", "key-b"))
+    for session in (a, b):
+        kept.settle("t", {Limit(f"session:{session}", 20, rolling=False): 20}, NOW)
+    for number in range(50):
+        session = session_id.digest("key-b", str(number))
+        kept.settle("t", {Limit(f"session:{session}", 20, rolling=False): 19}, NOW)
+    assert len(kept.purses) == 10
+    assert {f"session:{a}", f"session:{b}"} <= set(kept.purses)
 
 
 def test_reservations_leave_nothing_behind() -> None:

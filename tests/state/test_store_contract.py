@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
     BreakerState,
     Change,
     EventQuery,
     Limit,
+    Refused,
     Reserved,
     SessionState,
     Settlement,
@@ -157,7 +159,23 @@ async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
     assert await store.count_sessions(NOW) == MAX_SESSIONS
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
-    assert (await store.load("s1", NOW + 60)).used == 0
+    assert (await store.load("s1", NOW + 60)).used == 7, "a budget lasts as long as it would"
+
+
+async def test_a_key_pushes_out_none_of_anothers_sessions(store: Store) -> None:
+    theirs = [digest("key-a", name) for name in ("night", "day")]
+    for session in theirs:
+        await spend(store, session_limit(20, session), 20)
+        await commit(store, session, ONE_TURN, NOW)
+    flood = [digest("key-b", str(number)) for number in range(3 * MAX_SESSIONS)]
+    for number, session in enumerate(flood):
+        await commit(store, session, ONE_TURN, NOW + number)
+        await spend(store, session_limit(20, session), 1)
+    listed = {found.session for found in await store.sessions(NOW + 60)}
+    assert listed == {*theirs, *flood[-(MAX_SESSIONS - 2) :]}
+    for session in theirs:
+        found = await store.reserve("t", [session_limit(20, session)], 1, NOW + 60, NOW + 70)
+        assert isinstance(found, Refused)
 
 
 async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:

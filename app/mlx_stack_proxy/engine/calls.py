@@ -118,7 +118,8 @@ class Calls:
         if backoff:
             await asyncio.sleep(backoff)
         queued_at = self.clock()
-        async with services.queues.place(tier, self.exchange.session.hash):
+        request = self.exchange.request
+        async with services.queues.place(tier, request.session.hash, request.owner):
             self.waited = self.clock() - queued_at
             if self.arrived is not None:
                 self.arrived += self.waited

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -37,6 +38,8 @@ _NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
 _LAST_NAME = re.compile(r"(?<![A-Za-z0-9_.:-])[A-Za-z0-9_.:-]++$")
 _MAX_LENGTH = 512
+_KNOWN_KEYS = 256
+DIGITS = 32  # of a session's hash without its key's
 _MAX_USER_ID = 4_096  # characters; a longer user id is not searched for a session
 
 
@@ -91,8 +94,33 @@ def identify(
 
 
 def digest(owner: str, name: str) -> str:
-    """Return the stored form of a session's name: 128 bits as hex."""
-    return blake2b(f"{owner}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    """Return the stored form of a session's name: 128 bits as hex, then 32 bits of its key, if any.
+
+    ``owner``: the API key. Its digits let the store tell the sessions of one key from another's.
+    """
+    data = f"{owner}\0{name}".encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=16).hexdigest() + (_key_digits(owner) if owner else "")
+
+
+@lru_cache(_KNOWN_KEYS)
+def _key_digits(owner: str) -> str:
+    return blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def busiest_key(names: Sequence[str], start: int = 0) -> Sequence[str]:
+    """Return the older half of those names whose API key has the most of them.
+
+    ``names``: sessions' hashes, each after ``start`` other characters, the oldest first. What
+    bounds a number of sessions takes from these, so that no key pushes out another's. If no key has
+    two, return all.
+    """
+    by_key: dict[str, list[str]] = {}
+    for name in names:
+        by_key.setdefault(name[start + DIGITS :], []).append(name)
+    if len(by_key) == len(names):
+        return names
+    busiest = max(by_key.values(), key=len)
+    return busiest[: (len(busiest) + 1) // 2]
 
 
 def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:

@@ -1,7 +1,8 @@
-"""Who gets a tier's next slot: sessions take turns, and within a session first come, first served.
+"""Who gets a tier's next slot: API keys take turns, then a key's sessions, then its requests.
 
-Each :class:`FairQueue` keeps its waiting sessions in the order of their turns. The first session
-gets the next slot for its oldest ticket and moves to the end. Several queues may share a limit
+Each :class:`FairQueue` keeps its waiting keys in the order of their turns, each with its sessions
+in the order of theirs. The first key's first session gets the next slot for its oldest ticket, and
+both move to the end. Several queues may share a limit
 (:class:`SharedLimit`), and then the queues take turns as well. This is bookkeeping only:
 ``tier_queue.py`` does the waiting.
 """
@@ -13,12 +14,13 @@ from collections.abc import Callable
 
 
 class Ticket:
-    """One request's place in a queue."""
+    """One request's place in a queue. ``key``: the client's API key; "" if it has none."""
 
-    __slots__ = ("granted", "on_grant", "session")
+    __slots__ = ("granted", "key", "on_grant", "session")
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, key: str = "") -> None:
         self.session = session
+        self.key = key
         self.granted = False  # whether it holds a slot
         self.on_grant: Callable[[], None] | None = None  # called when a slot is granted
 
@@ -59,15 +61,16 @@ class FairQueue:
         self.shared.add(self)
         self.in_use = 0  # tickets that hold a slot
         self.waiting = 0  # tickets that wait for a slot
-        # Waiting sessions in the order of their turns, each with its tickets as they arrived.
-        self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()
+        # Waiting keys and their sessions in the order of their turns; tickets as they arrived.
+        self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[Ticket, None]]] = OrderedDict()
 
     def join(self, ticket: Ticket) -> None:
         """Grant the ticket a slot if one is free and no ticket waits; else queue it."""
         if self.has_room:
             self._grant(ticket)
             return
-        self._turns.setdefault(ticket.session, OrderedDict())[ticket] = None
+        sessions = self._turns.setdefault(ticket.key, OrderedDict())
+        sessions.setdefault(ticket.session, OrderedDict())[ticket] = None
         self.waiting += 1
 
     def leave(self, ticket: Ticket) -> None:
@@ -95,21 +98,28 @@ class FairQueue:
         return self.in_use < self.slots and bool(self._turns) and not self.shared.is_full
 
     def grant_next(self) -> None:
-        """Grant a slot to the session whose turn it is; call it only while :attr:`could_grant`."""
-        session, tickets = self._turns.popitem(last=False)
+        """Grant a slot to the key whose turn it is; call it only while :attr:`could_grant`."""
+        key, sessions = self._turns.popitem(last=False)
+        session, tickets = sessions.popitem(last=False)
         ticket, _ = tickets.popitem(last=False)
         if tickets:
-            self._turns[session] = tickets  # to the end: all other sessions come first
+            sessions[session] = tickets  # to the end: the key's other sessions come first
+        if sessions:
+            self._turns[key] = sessions  # and so do all other keys
         self.waiting -= 1
         self._grant(ticket)
 
     def _withdraw(self, ticket: Ticket) -> None:
-        tickets = self._turns.get(ticket.session)
-        if tickets is not None and ticket in tickets:
-            del tickets[ticket]
-            self.waiting -= 1
-            if not tickets:
-                del self._turns[ticket.session]
+        sessions = self._turns.get(ticket.key, {})
+        tickets = sessions.get(ticket.session, {})
+        if ticket not in tickets:
+            return
+        del tickets[ticket]
+        self.waiting -= 1
+        if not tickets:
+            del sessions[ticket.session]
+        if not sessions:
+            del self._turns[ticket.key]
 
     def _grant(self, ticket: Ticket) -> None:
         self.in_use += 1

@@ -46,9 +46,9 @@ class TierQueue(FairQueue):
         self._timeout = tier.queue_timeout
         self.set_slots(tier.max_concurrency)
 
-    async def enter(self, session: str) -> Ticket:
+    async def enter(self, session: str, key: str = "") -> Ticket:
         """Wait for a slot, which :meth:`leave` gives back. Raises :class:`QueueTimeout`."""
-        ticket = Ticket(session)
+        ticket = Ticket(session, key)
         self.join(ticket)
         if not ticket.granted:
             try:
@@ -94,7 +94,7 @@ class TierQueues:
         return self._queues.get(tier)
 
     @asynccontextmanager
-    async def place(self, tier: str, session: str) -> AsyncIterator[None]:
+    async def place(self, tier: str, session: str, key: str) -> AsyncIterator[None]:
         """Hold a slot of a tier, after waiting for it. Raises :class:`QueueTimeout`.
 
         A pass-through model has no queue, so that its requests hold nothing and never wait.
@@ -103,7 +103,7 @@ class TierQueues:
         if queue is None:
             yield
             return
-        ticket = await queue.enter(session)
+        ticket = await queue.enter(session, key)
         try:
             yield
         finally:

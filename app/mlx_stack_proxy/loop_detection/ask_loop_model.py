@@ -152,7 +152,7 @@ class _Question:
             await self._reservation.settle(dict.fromkeys(limits, tokens), self._exchange.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
-        async with self._services.queues.place(self._exchange.tier, _IN_QUEUE):
+        async with self._services.queues.place(self._exchange.tier, _IN_QUEUE, _IN_QUEUE):
             return await self._call()
 
     async def _call(self) -> tuple[str | None, str]:

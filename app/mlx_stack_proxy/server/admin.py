@@ -24,8 +24,8 @@ from .exchange_details import exchange_details
 from .report import report_of
 from .status import configuration, status
 
-_HASH = re.compile(r"[0-9a-f]{32}")
-_PREFIX = re.compile(r"[0-9a-f]{12,31}")  # of a hash, as our response header shows it
+_HASH = re.compile(r"[0-9a-f]{32}(?:[0-9a-f]{8})?")
+_PREFIX = re.compile(r"[0-9a-f]{12,39}")  # of a hash, as our response header shows it
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_DAYS = 366  # in a report

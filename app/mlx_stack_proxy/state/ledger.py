@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice, takewhile
 from typing import Any, TypeVar
 
+from ..engine.session_id import busiest_key
 from .hourly import Agents, Counts, HourKey, add
 from .rolling_hour import RollingHour
 from .store import (
@@ -32,6 +34,7 @@ from .store import (
 )
 
 SPARE_PURSES = 1_000  # purses without a session: of parents, of sessions that crashed
+SHARE = 100  # one of so many rows beyond a bound is forgotten at once, as finding them costs
 STEP = 8  # idle sessions that one write forgets, so that no write pays for a whole night
 
 _SESSION = "session:"
@@ -116,7 +119,7 @@ class Ledger:
         """Return a session as ``Store.load`` does."""
         state = self.sessions.get(session)
         if state is not None and now - state.last_seen > self._ttl:
-            self._forget(state)
+            del self.sessions[session]
             state = None
         self._expire(now)
         counts = {limit.scope: self._count(limit, now) for limit in limits}
@@ -149,8 +152,9 @@ class Ledger:
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)
-        while len(self.sessions) > self._sizes.max_sessions:
-            self._forget(next(iter(self.sessions.values())))
+        if (over := len(self.sessions) - self._sizes.max_sessions) > 0:
+            for name in busiest_key([*self.sessions])[: over + self._sizes.max_sessions // SHARE]:
+                del self.sessions[name]
 
     def delete(self, session: str) -> bool:
         """Forget a session with its counts; return whether it was known."""
@@ -177,7 +181,7 @@ class Ledger:
             oldest = next(iter(self.sessions.values()), None)
             if oldest is None or now - oldest.last_seen <= self._ttl:
                 break
-            self._forget(oldest)
+            del self.sessions[oldest.session]
         else:
             return True
         for _ in range(at_most):
@@ -243,18 +247,24 @@ class Ledger:
         for limit, used in amounts.items():
             spend = self._spend_in_hour if limit.rolling else self._spend
             tokens_before[limit.scope] = spend(limit.scope, used, now)
-        while len(self.purses) > self._sizes.max_sessions + SPARE_PURSES:
-            self._drop_purse(next(iter(self.purses)))
+        self._bound_purses()
         return tokens_before
 
     # Internals
 
-    def _forget(self, state: SessionState) -> None:
-        """Forget a session; keep its purse if sub-agents spent from it since the session's use."""
-        purse = self.purses.get(_SESSION + state.session)
-        if purse is not None and purse.touched <= state.last_seen:
-            self._drop_purse(_SESSION + state.session)
-        del self.sessions[state.session]
+    def _bound_purses(self) -> None:
+        """Forget purses beyond their number: the least used of the busiest key's older half.
+
+        So no client begins a used-up budget anew by naming many sessions: it would have to spend as
+        much in each of them.
+        """
+        most = self._sizes.max_sessions + SPARE_PURSES
+        if (over := len(self.purses) - most) <= 0:
+            return
+        old = busiest_key([*self.purses], len(_SESSION))
+        used = {name: max(self.purses[name].used.values(), default=0) for name in old}
+        for name in nsmallest(over + most // SHARE, old, key=used.__getitem__):
+            del self.purses[name]
 
     def _counted(
         self, state: SessionState, now: float, counts: Mapping[str, int] | None = None

@@ -20,6 +20,7 @@ local PREFIX = KEYS[1]
 local DAY = 86400
 local LAG = 1       -- minutes that a replica's clock may lag behind
 local STEP = 8      -- idle sessions that one write forgets
+local SHARE = 100   -- one of so many sessions beyond their number is forgotten at once
 
 local function expire(key, seconds)
   redis.call('EXPIRE', key, math.max(1, math.ceil(seconds)))
@@ -34,15 +35,29 @@ local function purse_key(scope)
   return PREFIX .. ':p:' .. purse_of(scope)
 end
 
--- Forget a session; keep its purse if sub-agents have spent from it since the session's last use.
+-- Forget a session, but not what it has spent: its purse ends by itself.
 local function forget(session)
-  local key, purse = PREFIX .. ':s:' .. session, PREFIX .. ':p:session:' .. session
-  local touched, last = redis.call('HGET', purse, 'touched'), redis.call('HGET', key, 'last')
-  if not touched or not last or tonumber(touched) <= tonumber(last) then
-    redis.call('DEL', purse)
-  end
   redis.call('ZREM', PREFIX .. ':sessions', session)
-  return redis.call('DEL', key)
+  return redis.call('DEL', PREFIX .. ':s:' .. session)
+end
+
+-- `busiest_key` of session_id.py: the older half of the sessions whose API key has the most.
+local function busiest_key(sessions)
+  local by_key, busiest, keys = {}, {}, 0
+  for _, session in ipairs(sessions) do
+    local key = string.sub(session, 33)
+    if not by_key[key] then
+      by_key[key], keys = {}, keys + 1
+    end
+    table.insert(by_key[key], session)
+    if #by_key[key] > #busiest then
+      busiest = by_key[key]
+    end
+  end
+  if keys == #sessions then
+    return sessions, keys
+  end
+  return busiest, math.floor((#busiest + 1) / 2)
 end
 
 local function used_of(scope, now, ttl)

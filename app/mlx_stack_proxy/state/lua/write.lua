@@ -109,8 +109,10 @@ local function add_to_session(session)
   note_use(key, index, session)
   local over = redis.call('ZCARD', index) - change.most_sessions
   if over > 0 then
-    for _, name in ipairs(redis.call('ZRANGE', index, 0, math.min(over, STEP) - 1)) do
-      forget(name)
+    -- Several at once, as finding them costs.
+    local names, most = busiest_key(redis.call('ZRANGE', index, 0, -1))
+    for i = 1, math.min(most, over + math.floor(change.most_sessions / SHARE)) do
+      forget(names[i])
     end
   end
 end
