@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.settings import DEFAULT_TIERS, TierSettings
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load, read
 from tests.settings_problems import (
     at,
@@ -191,3 +191,35 @@ def test_a_key_that_yaml_reads_as_a_switch_is_a_word(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("observability: {notify: {on: [report], url: 'https://h/t'}}")
     assert load(str(file)).observability.notify.on == ("report",)
+
+
+# The cloud as a tier (rows 93 and 94 of the specification)
+
+
+def with_cloud(tiers: dict[str, Any], **fallback: Any) -> Settings:
+    escalation = {"cloud_fallback": {"model": "vendor/large", **fallback}}
+    return from_mapping({"tiers": tiers, "reliability": {"escalation": escalation}})
+
+
+def test_the_cloud_ends_a_chain_that_has_no_tier_there() -> None:
+    found = with_cloud({"fast": {}, "standard": {}})
+    assert found.reliability.escalation.chain == ("fast", "standard", "cloud_fallback")
+    tier = found.tiers["cloud_fallback"]
+    assert (tier.model, tier.local) == ("vendor/large", False)
+    for tiers, more in (
+        ({"fast": {}, "premium": {}}, {}),
+        ({"fast": {}, "big": {"local": False}}, {}),
+        ({"fast": {}, "big": {"local": "false"}}, {}),
+        ({"fast": {}}, {"enabled": False}),
+    ):
+        assert "cloud_fallback" not in with_cloud(tiers, **more).tiers
+
+
+def test_a_provider_has_an_address_or_is_given_one() -> None:
+    fallback = with_cloud({"fast": {}}).reliability.escalation.cloud_fallback
+    assert fallback is not None and fallback.url == "https://openrouter.ai/api/v1"
+    with pytest.raises(SettingsError, match="provider 'openai' needs its base_url"):
+        with_cloud({"fast": {}}, provider="openai", api_key_env="OPENAI_API_KEY")
+    url = "https://api.openai.com/v1"
+    fallback = with_cloud({"fast": {}}, provider="openai", base_url=url).reliability.escalation
+    assert fallback.cloud_fallback is not None and fallback.cloud_fallback.url == url

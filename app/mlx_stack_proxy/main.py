@@ -19,7 +19,7 @@ from . import stages, state
 from .engine.model_list import ModelList
 from .engine.services import Services, Traces, upstream_key
 from .engine.upstream import Upstream
-from .escalation.cloud import Cloud
+from .escalation.cloud import Cloud, cloud_key
 from .escalation.recovery import Recovery
 from .escalation.tier_queue import TierQueues
 from .escalation.tier_states import TierStates
@@ -177,6 +177,12 @@ def _cloud(settings: Settings) -> Cloud | None:
     fallback = settings.reliability.escalation.cloud_fallback
     if fallback is None or not fallback.enabled or not settings.reliability.escalation.cloud:
         return None
+    if cloud_key(fallback) is None:
+        log.get().warning(
+            "cloud_without_key",
+            variable=fallback.api_key_env,
+            effect="no direct calls; tiers in the cloud that LiteLLM lists are asked through it",
+        )
     cap = fallback.max_tokens_per_hour
     log.get().info(
         "cloud", provider=fallback.provider, model=fallback.model, max_tokens_per_hour=cap

@@ -36,6 +36,7 @@ from .setting_types import (
     unknown_name,
     without_v1,
 )
+from .settings_cloud import CloudFallbackSettings
 
 ENV_PREFIX = "MLX_STACK_"
 ENV_DELIMITER = "__"
@@ -203,16 +204,6 @@ class TokenBudgetSettings:
 class DegradeSettings:
     failures: AtLeastOne = 5
     cooldown_seconds: Positive = 30
-
-
-@section
-class CloudFallbackSettings:
-    provider: str = "openrouter"
-    model: str
-    api_key_env: str = "OPENROUTER_API_KEY"
-    base_url: BaseUrl = "https://openrouter.ai/api/v1"
-    max_tokens_per_hour: AtLeastOne = 200_000
-    enabled: bool = True
 
 
 EscalationReason = Literal[

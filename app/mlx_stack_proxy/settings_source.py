@@ -26,6 +26,7 @@ from .frozen import frozen
 from .section import keys_of
 from .setting_types import FORMS, nearest, unknown_name
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
+from .settings_cloud import CLOUD_TIER, end_in_cloud
 from .settings_retired import without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
@@ -154,6 +155,9 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
             for name, tier in tiers.items()
         }
         _follow_tiers(values, list(tiers))
+        if CLOUD_TIER in tiers:
+            problems.append(f"tiers.{CLOUD_TIER}: is the name of the tier that this key makes")
+        end_in_cloud(values)
     try:
         settings = Settings(**values)
     except ValidationError as error:

@@ -52,7 +52,7 @@ async def exchange(store: Store, number: int, tag: str) -> float:
         Limit("hour", 10**12, rolling=True),
     ]
     await store.load(name, now, limits)
-    await store.reserve(tag, limits, 500, now, now + 600, partial=True)
+    await store.reserve(tag, limits, 500, now, now + 600, least=1)
     spent = Settlement(tag, dict.fromkeys(limits, 321))
     await store.write(Change(name, 1, "fast", settlement=spent), now)
     return time.perf_counter() - started

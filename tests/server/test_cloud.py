@@ -14,6 +14,7 @@ from tests.server.climbing import DEAD, asked, by_model
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import until_metric
+from tests.server.test_loops_judge import new_call, turn, with_judge
 from tests.support.replies import data, litellm_error, text_chunks, usage_chunk
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
@@ -247,3 +248,93 @@ async def test_the_log_says_who_may_be_asked(
     assert '"provider":"openrouter"' in said[0]
     assert '"model":"vendor/large"' in said[0]
     assert "sk-of-the-cloud" not in said[0]
+
+
+# As a tier of its own
+
+TWO = {"tiers": {"fast": {"model": "fast"}, "standard": {"model": "standard"}}}
+ESCALATION = "reliability.escalation"
+
+
+async def of_two_tiers(
+    start_proxy: StartProxy, cloud_url: str, *, url: str | None = None, **rules: Any
+) -> RunningProxy:
+    fallback = {
+        "model": "vendor/large", "base_url": f"{cloud_url}/api/v1", "api_key_env": "CLOUD_KEY",
+        "max_tokens_per_hour": MOST,
+    }  # fmt: skip
+    escalation = {"max_retries_before_escalate": 0, "cloud_fallback": fallback, **rules}
+    return await start_proxy({**TWO, ESCALATION: escalation}, url)
+
+
+async def test_where_no_tier_is_in_the_cloud_it_ends_the_chain(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Row 93 of the specification; LiteLLM's list says nothing about it."""
+    upstream.models = (*LOCAL, "vendor/large")
+    upstream.always(DEAD)
+    proxy = await of_two_tiers(start_proxy, cloud.url)
+    for body in ({}, {"stream": True}):
+        response = await ask(proxy, max_tokens=100, **body)
+        assert response.headers["x-mlx-stack-tier"] == "cloud_fallback"
+    assert {call.json()["model"] for call in cloud.calls} == {"vendor/large"}
+    assert {call.header("authorization") for call in cloud.calls} == {"Bearer sk-of-the-cloud"}
+    cloud.calls.clear()
+    checked_error(await ask(proxy, max_tokens=MOST), 502, "all_tiers_failed")
+    off = {"X-MLX-Stack-Cloud": "off"}
+    checked_error(await ask(proxy, off, max_tokens=100), 502, "all_tiers_failed")
+    assert cloud.calls == []
+
+
+@pytest.mark.parametrize("value", [None, "", " "])
+async def test_without_its_key_no_prompt_is_posted(
+    value: str | None,
+    *,
+    upstream: ScriptedServer,
+    cloud: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Row 97 of the specification."""
+    monkeypatch.delenv("CLOUD_KEY")
+    if value is not None:
+        monkeypatch.setenv("CLOUD_KEY", value)
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    for make in (start, of_two_tiers):
+        proxy = await make(start_proxy, cloud.url, url=upstream.url)
+        log = capsys.readouterr().err
+        assert '"event":"cloud_without_key"' in log and '"variable":"CLOUD_KEY"' in log
+        error = checked_error(await ask(proxy), 502, "all_tiers_failed")
+        assert [one["tier"] for one in error["attempts"]] == ["fast", "standard"]
+    named = await ask(proxy, model="cloud_fallback")
+    assert "CLOUD_KEY" in checked_error(named, 400, "invalid_request_error")["message"]
+    assert cloud.connections == set() and cloud.calls == []
+
+
+async def test_the_judge_passes_the_same_gate(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Consent, the cap and the direct way; without consent: `test_loops_judge.py`."""
+    upstream.models = LOCAL
+    upstream.otherwise = with_judge(None, new_call)
+    cloud.always(costing(MOST - 50))
+    judge = {"enabled": True, "tier": "cloud_fallback", "after_turns": 2, "first_interval": 1,
+             "interval_min": 1, "interval_max": 1}  # fmt: skip
+    fallback = {
+        "model": "vendor/large", "base_url": f"{cloud.url}/api/v1", "api_key_env": "CLOUD_KEY",
+        "max_tokens_per_hour": 20_000,
+    }  # fmt: skip
+    rules = {
+        ESCALATION: {"cloud_fallback": fallback},
+        "reliability.loop_detection.judge": judge,
+    }
+    proxy = await start_proxy({**TWO, **rules})
+    await turn(proxy, 3)
+    await until_metric(proxy, "mlx_stack_judge_questions_total", 1, result="no_answer")
+    (question,) = cloud.calls
+    assert question.json()["model"] == "vendor/large"
+    assert question.header("authorization") == "Bearer sk-of-the-cloud"
+    budgets = (await proxy.client.get("/mlx-stack/status")).json()["budgets"]
+    assert {one["scope"]: one["used"] for one in budgets}["cloud"] == MOST - 50

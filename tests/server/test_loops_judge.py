@@ -178,6 +178,7 @@ async def test_its_tokens_are_the_sessions(
 
 OFF = {f"{RULES}.judge.enabled": False}
 CLOUD = {"tiers.standard": {"model": "standard", "local": False}}
+CONSENT = {**CLOUD, "reliability.escalation.cloud_fallback": {"model": "m"}}
 
 
 @pytest.mark.parametrize(
@@ -186,10 +187,18 @@ CLOUD = {"tiers.standard": {"model": "standard", "local": False}}
         (OFF, Level.NORMAL, 8, None),
         ({"reliability.token_budget.per_session": 600}, Level.NORMAL, 8, "no_budget"),
         (CLOUD, Level.NORMAL, 8, "left_out"),
+        (CONSENT, Level.NORMAL, 8, "left_out"),
         ({}, Level.CRITICAL, 8, "left_out"),
         ({}, Level.NORMAL, 0, "left_out"),
     ],
-    ids=["off", "over a budget", "against the client's will", "short of memory", "too many"],
+    ids=[
+        "off",
+        "over a budget",
+        "no consent",
+        "against the client's will",
+        "short of memory",
+        "too many",
+    ],
 )
 async def test_it_is_not_asked(
     changes: Json,
@@ -206,8 +215,9 @@ async def test_it_is_not_asked(
     memory = ForcedMemory()
     proxy = await start_proxy({**ON, **changes}, memory=memory)
     await memory.shows(level)
+    against = {} if changes is CLOUD else {"X-MLX-Stack-Cloud": "off"}
     for turns in (33, 34):
-        assert (await turn(proxy, turns, **{"X-MLX-Stack-Cloud": "off"})).status_code == 200
+        assert (await turn(proxy, turns, **against)).status_code == 200
         if result is not None:
             await until_metric(proxy, QUESTIONS, 1, result=result)
     assert questions(upstream) == []

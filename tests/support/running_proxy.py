@@ -17,7 +17,7 @@ import uvicorn
 from mlx_stack_proxy.engine.services import Services
 from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.server.process import Server
-from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.telemetry import log
 from tests.support.forced_memory import ForcedMemory
 
@@ -101,7 +101,7 @@ async def running_proxy(
     with listening_socket() as listener:
         port = listener.getsockname()[1]
         config = proxy_config(upstream, {"server.port": port, **forced, **(changes or {})})
-        settings = Settings(**config)
+        settings = from_mapping(config)
         log.configure(settings.observability)
         probe = memory.probe if memory else None
         services = build_services(settings, wall_clock=wall_clock, memory=probe)

@@ -128,10 +128,11 @@ class Calls:
             if self.exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
             self.tier_call = services.tier_states.begin(tier)
-            cloud = services.cloud
-            if cloud is not None and self._is_direct:  # LiteLLM doesn't list this tier
-                return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
-            return await self._call(attempt, services.upstream, CHAT_PATH, self.headers)
+            try:
+                way = way_to(services, self.exchange, self.headers)
+            except UpstreamError as error:
+                return _failed(error)
+            return await self._call(attempt, *way)
 
     @property
     def _is_direct(self) -> bool:
@@ -223,6 +224,20 @@ class Calls:
         tier = accounts.tier_label(self.exchange)
         self.services.metrics.first_token.labels(tier).observe(now - began)
         self.first_byte = now
+
+
+def way_to(
+    services: Services, exchange: Exchange, headers: RawHeaders
+) -> tuple[Upstream, str, RawHeaders]:
+    """Return where a call on the exchange's tier goes, with its path and headers.
+
+    ``headers``: those for LiteLLM; a cloud that is called directly gets none of them. Raises
+    ``UpstreamError`` if there is no key for that cloud.
+    """
+    cloud = services.cloud
+    if cloud is not None and exchange.tier in exchange.route.direct:  # LiteLLM doesn't list it
+        return cloud.upstream, DIRECT_PATH, cloud.headers()
+    return services.upstream, CHAT_PATH, headers
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:

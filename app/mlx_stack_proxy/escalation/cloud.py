@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 
 from ..engine.headers import RawHeaders
-from ..engine.upstream import CHAT_HEADERS, Upstream
-from ..settings import CloudFallbackSettings, UpstreamSettings
+from ..engine.upstream import CHAT_HEADERS, Upstream, UpstreamError
+from ..settings import UpstreamSettings
+from ..settings_cloud import CloudFallbackSettings
 from ..state.store import Limit
 
 CHAT_PATH = "/chat/completions"
@@ -25,11 +26,16 @@ class Cloud:
         self._settings = settings
         # The hourly cap; it holds for calls through LiteLLM, too.
         self.limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
-        self.upstream = Upstream(UpstreamSettings(base_url=settings.base_url))
+        self.upstream = Upstream(UpstreamSettings(base_url=settings.url))
 
     def headers(self) -> RawHeaders:
-        """Return a call's headers, with the key from the environment variable in the settings."""
-        headers = [*CHAT_HEADERS]
-        if key := os.environ.get(self._settings.api_key_env):
-            headers.append((b"authorization", f"Bearer {key}".encode()))
-        return headers
+        """Return a call's headers, with the key. Raises ``UpstreamError`` without a key."""
+        key = cloud_key(self._settings)
+        if key is None:
+            raise UpstreamError(f"${self._settings.api_key_env} is not set", unreachable=True)
+        return [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
+
+
+def cloud_key(settings: CloudFallbackSettings) -> str | None:
+    """Return the cloud's key from the environment variable in the settings; None: it isn't set."""
+    return os.environ.get(settings.api_key_env, "").strip() or None

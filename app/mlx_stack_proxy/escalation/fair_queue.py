@@ -110,9 +110,9 @@ class FairQueue:
         self._grant(ticket)
 
     def _withdraw(self, ticket: Ticket) -> None:
-        sessions = self._turns.get(ticket.key, {})
-        tickets = sessions.get(ticket.session, {})
-        if ticket not in tickets:
+        sessions = self._turns.get(ticket.key)
+        tickets = sessions.get(ticket.session) if sessions is not None else None
+        if sessions is None or tickets is None or ticket not in tickets:
             return
         del tickets[ticket]
         self.waiting -= 1

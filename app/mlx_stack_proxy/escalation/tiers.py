@@ -15,6 +15,8 @@ from functools import lru_cache, partial
 
 from ..engine.request import Route
 from ..settings import Settings
+from ..settings_cloud import CLOUD_TIER
+from .cloud import cloud_key
 
 AUTO = "auto"
 _KNOWN = 256  # routes that are remembered
@@ -115,18 +117,20 @@ def _forward(
         raise NoSuchTier(
             f"tier {start!r} is not on this machine, and only local ones may be", param
         )
-    consent = settings.reliability.escalation.cloud_fallback
-    may_enter_cloud = allowed and consent is not None and consent.enabled
+    consents = may_enter_cloud(cloud, settings)
     start_tiers = [start] if allowed or settings.tiers[start].local else []
-    tiers = start_tiers + [name for name in later if settings.tiers[name].local or may_enter_cloud]
+    tiers = start_tiers + [name for name in later if settings.tiers[name].local or consents]
     listed_tiers = [
-        tier for tier in tiers if listed is None or is_listed(settings.tiers[tier].model, listed)
-    ]
-    direct = {
         tier
         for tier in tiers
-        if may_enter_cloud and tier not in listed_tiers and not settings.tiers[tier].local
-    }
+        if tier != CLOUD_TIER and (listed is None or is_listed(settings.tiers[tier].model, listed))
+    ]
+    unlisted_cloud = {t for t in tiers if t not in listed_tiers and not settings.tiers[t].local}
+    fallback = settings.reliability.escalation.cloud_fallback
+    callable_directly = consents and fallback is not None and cloud_key(fallback) is not None
+    direct = unlisted_cloud if callable_directly else set()
+    if start == CLOUD_TIER and start not in direct and fallback is not None:
+        raise NoSuchTier(f"tier {start!r} is closed: ${fallback.api_key_env} is not set", param)
     if not (listed_tiers or tiers):
         raise NoSuchTier("no tier of this machine is left for this request", param)
     reachable = [tier for tier in tiers if tier in listed_tiers or tier in direct]
@@ -152,6 +156,16 @@ def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> 
 def cloud_allowed(client_allows: bool, settings: Settings) -> bool:
     """Whether a request may leave this machine: the client and the operator must allow it."""
     return client_allows and settings.reliability.escalation.cloud
+
+
+def may_enter_cloud(client_allows: bool, settings: Settings) -> bool:
+    """Whether the proxy may choose a tier that isn't local: the operator has to consent, too.
+
+    This is the one gate: escalation, memory pressure and the judge ask it. The cap on what they use
+    there is ``Cloud.limits``.
+    """
+    consent = settings.reliability.escalation.cloud_fallback
+    return cloud_allowed(client_allows, settings) and consent is not None and consent.enabled
 
 
 def is_local_model(model: str, settings: Settings) -> bool:

@@ -15,16 +15,18 @@ import orjson
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
+from ..engine.calls import way_to
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
 from ..engine.services import Services
-from ..engine.upstream import CHAT_PATH, Response, UpstreamError
+from ..engine.upstream import Response, UpstreamError
 from ..escalation.tier_queue import QueueTimeout
-from ..escalation.tiers import cloud_allowed
+from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
-from ..state.store import StoreError
+from ..settings_cloud import CLOUD_TIER
+from ..state.store import Limit, StoreError
 from ..telemetry import accounts, log
 from ..token_budget import budgets
 from ..token_budget.budgets import Spent
@@ -64,7 +66,7 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
             size=size,
             id=f"{exchange.id}:judge",
             session=exchange.session,
-            route=Route((tier,)),
+            route=Route((tier,), direct=exchange.route.direct & {tier}),
             controls=exchange.controls,
             owner=exchange.request.owner,
             started=asyncio.get_running_loop().time(),
@@ -78,8 +80,10 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
     if settings.tiers[tier].local:
         if services.memory.pressure.level is Level.CRITICAL:
             return False  # the memory that is left is for the clients' requests
-    elif not cloud_allowed(exchange.controls.cloud, settings):
+    elif not may_enter_cloud(exchange.controls.cloud, settings):
         return False
+    elif tier == CLOUD_TIER and tier not in exchange.route.direct:
+        return False  # there is no key for it
     return tier not in services.tier_states.view().passed_over
 
 
@@ -101,6 +105,9 @@ class _Question:
         rules = settings.reliability.token_budget
         tier_limits = budgets.tier_limits(exchange, exchange.tier, rules)
         self._limits = budgets.limits_for(exchange, rules) + tier_limits
+        self._capped: tuple[Limit, ...] = ()  # the cloud's cap, if the call leaves this machine
+        if services.cloud is not None and not settings.tiers[exchange.tier].local:
+            self._capped = services.cloud.limits
         self._reservation = Reservation(
             services, exchange.id, exchange.session.hash, exchange.request.agent
         )
@@ -111,6 +118,7 @@ class _Question:
             lambda stage, error: None,  # there are no stages
         )
         self._spent: Spent | None = None
+        self._billed = 0  # tokens with cached ones, which a cloud bills too
 
     async def run(self) -> None:
         """Ask the model, hand its answer to the stage, and count the result."""
@@ -136,11 +144,12 @@ class _Question:
         Tokens are reserved under every budget policy, so that the proxy's own question never takes
         a session over its budget.
         """
-        if not self._limits:
+        reserved = self._limits + self._capped
+        if not reserved:
             return await self._in_turn()
         request = self._exchange.request
         tokens = request.prompt_tokens + budgets.most_written(request.body)
-        if await self._reservation.make(self._limits, tokens, SECONDS) is not None:
+        if await self._reservation.make(reserved, tokens, SECONDS) is not None:
             return None, "no_budget"
         try:
             return await self._in_turn()
@@ -148,8 +157,9 @@ class _Question:
             limits, spent = self._limits, self._spent
             if spent is not None and spent.estimated:
                 limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
-            tokens = spent.total if spent is not None else 0
-            await self._reservation.settle(dict.fromkeys(limits, tokens), self._exchange.tier)
+            amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)
+            amounts |= dict.fromkeys(self._capped, self._billed)
+            await self._reservation.settle(amounts, self._exchange.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
         async with self._services.queues.place(self._exchange.tier, _IN_QUEUE, _IN_QUEUE):
@@ -158,9 +168,10 @@ class _Question:
     async def _call(self) -> tuple[str | None, str]:
         attempt = self._attempt
         content = orjson.dumps(attempt.request.body)
-        response = await self._services.upstream.send(
-            "POST", CHAT_PATH, self._headers, content, call_id=self._exchange.id
-        )
+        upstream, path, headers = way_to(self._services, self._exchange, self._headers)
+        # The call id is LiteLLM's own; a cloud that is called directly doesn't get it.
+        call_id = self._exchange.id if upstream is self._services.upstream else None
+        response = await upstream.send("POST", path, headers, content, call_id=call_id)
         async with aclosing(response):
             if response.status >= 400:
                 return None, "failed"
@@ -174,11 +185,10 @@ class _Question:
         return choice.text, "answered"
 
     def _count_tokens(self) -> None:
-        services = self._services
+        services, request, reply = self._services, self._exchange.request, self._attempt.reply
         count_cached = services.settings.reliability.token_budget.count_cached_prompt
-        spent = budgets.spent_by(
-            self._exchange.request, self._attempt.reply, count_cached=count_cached
-        )
+        spent = budgets.spent_by(request, reply, count_cached=count_cached)
+        self._billed = budgets.spent_by(request, reply, count_cached=True).total
         accounts.count_tokens(services, self._exchange.tier, spent)
         self._spent = spent
 
