@@ -63,7 +63,12 @@ def test_what_model_servers_know_is_none_of_it(name: str) -> None:
         ({"extra_body": {"model": "premium"}, "additional_drop_params": ["stream"]}, {}),
         ({"vector_store_ids": ["v"], "tools": [FUNCTION, MCP]}, {"tools": [FUNCTION]}),
         ({"tools": [MCP, {"type": "file_search"}], "tool_choice": "required"}, {}),
-        ({"metadata": "text", "litellm_metadata": {"tags": []}}, {"metadata": "text"}),
+        ({"metadata": "text", "litellm_metadata": {"tags": []}}, {}),
+        ({"metadata": '{"tags": ["cloud"], "user_id": "u"}'}, {"metadata": {"user_id": "u"}}),
+        ({"metadata": '{"user_id": "u"}'}, {"metadata": {"user_id": "u"}}),
+        ({"metadata": '{"tags": ["cloud"], "x": NaN}'}, {}),
+        ({"metadata": '"{\\"tags\\": []}"'}, {}),
+        ({"metadata": "\ud800"}, {}),
     ],
 )
 def test_it_is_taken_out(body: dict[str, Any], kept: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ the operator may set those (in LiteLLM's own configuration, or in a tier's ``par
 
 The names are LiteLLM 1.106.2's: ``all_litellm_params`` (``litellm/types/utils.py``), what its proxy
 refuses in a body (``_BANNED_REQUEST_BODY_PARAMS`` in ``litellm/proxy/auth/auth_utils.py``), and
-what its router takes out of a call (``litellm/router.py``). ``metadata`` may hold the same names.
+what its router takes out of a call (``litellm/router.py``). ``metadata`` may hold the same names, also
+as a text of JSON, which becomes an object; any other text there is dropped.
 Where that LiteLLM is installed, a test holds this table to it.
 """
 
@@ -16,6 +17,8 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 _HEADERS = (b"x-litellm-", b"litellm-")
 TIMEOUT_HEADER = "x-litellm-timeout"
@@ -212,6 +215,11 @@ def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the body without what steers LiteLLM; the same object if nothing does."""
     kept = _kept(body)
     metadata, tools = body.get("metadata"), body.get("tools")
+    if isinstance(metadata, str):  # LiteLLM reads JSON in it
+        metadata = _object_in(metadata)
+        kept = {**kept, "metadata": metadata}
+        if metadata is None:
+            del kept["metadata"]
     if isinstance(metadata, dict) and (kept_metadata := _kept(metadata)) is not metadata:
         kept = {**kept, "metadata": kept_metadata}
     if isinstance(tools, list) and any(map(_is_run_by_litellm, tools)):
@@ -219,6 +227,15 @@ def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
         if not kept["tools"]:  # servers refuse an empty list, and a tool_choice without tools
             kept = {name: kept[name] for name in kept if name not in ("tools", "tool_choice")}
     return kept
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Return the object that a text of JSON has; None if it has none."""
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _is_run_by_litellm(tool: Any) -> bool:
