@@ -6,9 +6,9 @@ the operator may set those (in LiteLLM's own configuration, or in a tier's ``par
 
 The names are LiteLLM 1.106.2's: ``all_litellm_params`` (``litellm/types/utils.py``), what its proxy
 refuses in a body (``_BANNED_REQUEST_BODY_PARAMS`` in ``litellm/proxy/auth/auth_utils.py``), and
-what its router takes out of a call (``litellm/router.py``). ``metadata`` may hold the same names, also
-as a text of JSON, which becomes an object; any other text there is dropped.
-Where that LiteLLM is installed, a test holds this table to it.
+what its router takes out of a call (``litellm/router.py``). Where that LiteLLM is installed, a test
+holds this table to it. ``metadata`` may hold the same names, also as a text of JSON, which becomes
+an object; any other text there is dropped.
 """
 
 from __future__ import annotations

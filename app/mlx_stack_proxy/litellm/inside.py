@@ -1,9 +1,9 @@
 """The reliability layer in LiteLLM's process: the proxy's own app before LiteLLM's routes.
 
 LiteLLM's app is an ASGI app: middlewares, and below them the router. ``Layer`` takes the router's
-place. Requests that the proxy would judge go to the proxy's own app; their attempts are calls of
-LiteLLM's router in this process (``in_process.py``). All other requests go straight to the router.
-Attempts call the router below the layer, so that none can come back to the layer.
+place. Requests that ask a model (``routes.py``) go to the proxy's own app; their attempts are calls
+of LiteLLM's router in this process (``in_process.py``). All other requests go straight to the
+router. Attempts call the router below the layer, so that none can come back to the layer.
 
 LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
 reply, a stream or a success (measured: docs/inside-litellm.md). ``Reliability`` is a callback only
@@ -23,18 +23,16 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy import proxy_server
 
 from .. import main
-from ..engine import passthrough_paths
 from ..engine.downstream import Send
 from ..engine.watch import Receive
 from ..reload import Reloader
-from ..server.edge import is_guarded, is_model_query
-from ..server.incoming import in_time
+from ..server.edge import is_guarded
+from ..server.incoming import MODEL_OF_PATH, PASSED_ON, in_time
 from ..telemetry import log
+from . import routes
 from .in_process import App, InProcess, Scope, client_scope
 from .settings_origin import OriginInside, origin_beside
 
-_OURS = "/mlx-stack/"
-_METRICS = f"{_OURS}metrics"  # at /metrics LiteLLM serves its own metrics
 _NO_WEBSOCKET = {"type": "websocket.http.response.start", "status": 426, "headers": []}
 
 
@@ -43,24 +41,25 @@ class Reliability(CustomLogger):  # type: ignore[misc]
 
 
 class Layer:
-    """The ASGI app that takes the place of ``routes``, LiteLLM's router."""
+    """The ASGI app that takes the place of ``router``, LiteLLM's router."""
 
-    def __init__(self, source: OriginInside, routes: App) -> None:
+    def __init__(self, source: OriginInside, router: App) -> None:
         settings = source.read()
         log.configure(settings.observability, libraries=False)  # LiteLLM sets these up
-        services = main.build_services(settings, upstream=InProcess(settings.upstream, routes))
+        services = main.build_services(settings, upstream=InProcess(settings.upstream, router))
         self._reloader = Reloader(source, settings, functools.partial(main.change, services))
         self._services = services
-        self._routes = routes
+        self._routes = router
         self._app = main.build_app(services)
         self._open = AsyncExitStack()  # the services' context, closed at the end
         self._opening: asyncio.Task[None] | None = None  # requests wait for this task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
-        if scope["type"] == "http" and _is_judged(scope["method"], path):
-            await self._judge({**scope, "path": path}, receive, send)
-        elif scope["type"] == "websocket" and is_guarded(path):
+        way = routes.way_of(scope["method"], path) if scope["type"] == "http" else None
+        if way is not None:
+            await self._judge(_at(way, path, scope), receive, send)
+        elif scope["type"] == "websocket" and (is_guarded(path) or self._must_count(path)):
             await _refuse_websocket(scope, send)
         else:
             await self._routes(scope, receive, send)
@@ -70,11 +69,15 @@ class Layer:
             await asyncio.shield(self._opening)
         token = client_scope.set(scope)
         try:
-            if scope["path"] == _METRICS:
-                scope = {**scope, "path": "/metrics"}
             await self._app(scope, in_time(receive), send)
         finally:
             client_scope.reset(token)
+
+    def _must_count(self, path: str) -> bool:
+        """Whether a WebSocket would evade a budget's hard stop or the rule for the cloud."""
+        rules = self._services.settings.reliability
+        strict = rules.token_budget.enabled and rules.token_budget.policy == "hard_stop"
+        return (strict or not rules.escalation.cloud) and routes.asks_model(path)
 
     def open(self) -> None:
         """Begin to open the services; requests wait until they are open."""
@@ -101,6 +104,17 @@ class Layer:
         await self._open.aclose()
 
 
+def _at(way: routes.Way, path: str, scope: Scope) -> Scope:
+    """Return the client's request at the layer's own path for it."""
+    moved = {**scope, "path": way.path, MODEL_OF_PATH: way.model}
+    if routes.is_counted(scope["method"], way.path):
+        moved[PASSED_ON] = True
+    if way.path != path:
+        target = scope.get("root_path", "") + way.path
+        moved |= {"raw_path": target.encode(), "query_string": b""}
+    return moved
+
+
 async def _refuse_websocket(scope: Scope, send: Send) -> None:
     """Refuse a WebSocket: Codex tries one before HTTP, and LiteLLM would answer it without us."""
     if "websocket.http.response" not in scope.get("extensions", {}):
@@ -108,16 +122,6 @@ async def _refuse_websocket(scope: Scope, send: Send) -> None:
         return
     await send(_NO_WEBSOCKET)
     await send({"type": "websocket.http.response.body", "body": b""})
-
-
-def _is_judged(method: str, path: str) -> bool:
-    """Whether the proxy's edge answers; LiteLLM's administration is among the other paths."""
-    return (
-        is_guarded(path)
-        or path.startswith(_OURS)
-        or is_model_query(method, path)
-        or passthrough_paths.serves_models(method, path)
-    )
 
 
 @functools.cache

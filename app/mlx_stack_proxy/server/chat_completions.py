@@ -155,6 +155,8 @@ class ChatCompletions:
     ) -> Request | None:
         """Read the request; return None if it is in a dialect and its model belongs to no tier."""
         client_body = await _aside(body, client_request.read, body)
+        if request.model:
+            client_body = {**client_body, "model": request.model}
         route, translated = None, Translated(client_body)
         if dialect is not None:
             route = await self._route(services, client_body, controls, request)

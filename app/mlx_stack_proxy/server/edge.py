@@ -27,7 +27,7 @@ from ..wire.dialect import Dialect, ErrorReply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .chat_completions import CHAT_PATHS
-from .incoming import BodyRefused, ClientGone, Incoming, read_incoming
+from .incoming import PASSED_ON, BodyRefused, ClientGone, Incoming, read_incoming
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -92,7 +92,7 @@ class Edge:
         else:
             path = _tidy(scope["path"])
             endpoint = self.endpoints.get(path)
-            if endpoint is None and path.startswith("/v1/"):
+            if endpoint is None and (path.startswith("/v1/") or PASSED_ON in scope):
                 is_query = is_model_query(scope["method"], path)
                 endpoint = None if is_query else self.passed_on
             await (endpoint or self._ask_others)(scope, receive, send)

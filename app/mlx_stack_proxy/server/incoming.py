@@ -27,6 +27,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Headers that may come only once: if one came twice, two servers might each believe another value.
 _SINGLE = frozenset({"host", "content-length", "content-type", "transfer-encoding", *KEY_HEADERS})
 _OURS = "x-mlx-stack-"
+# In a scope, inside LiteLLM: the model that the path names, and whether the request passes through
+# though its path isn't under /v1/.
+MODEL_OF_PATH, PASSED_ON = "mlx_stack.model", "mlx_stack.passed_on"
 RETRY_SECONDS = 5
 CHUNKED = "chunked"  # the only transfer coding that we accept
 
@@ -86,6 +89,7 @@ class Incoming:
     headers: dict[str, str]  # names in lower case; of several with one name, the last
     raw_headers: list[tuple[bytes, bytes]]  # all of them
     id: str  # the client's `x-request-id`, or a new one
+    model: str = ""  # the model that the path names; "": the body names it
 
     @property
     def id_headers(self) -> list[tuple[bytes, bytes]]:
@@ -118,7 +122,8 @@ def read_incoming(scope: Any) -> Incoming:
     query = scope.get("query_string") or b""
     if query:
         target += "?" + query.decode("latin-1")
-    return Incoming(scope["method"], scope["path"], target, headers, raw, request_id)
+    model = scope.get(MODEL_OF_PATH, "")
+    return Incoming(scope["method"], scope["path"], target, headers, raw, request_id, model)
 
 
 def _check_repeated(raw: list[tuple[bytes, bytes]]) -> None:

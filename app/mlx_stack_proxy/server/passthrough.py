@@ -31,11 +31,14 @@ from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 # Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
-# The ends of paths whose replies a model writes.
-_WRITTEN = ("/completions", "/responses", "/messages")
+# The ends of paths whose replies a model writes; those of the last line only inside LiteLLM.
+_WRITTEN = (
+    *("/completions", "/responses", "/messages", "/compact"),
+    *("/interactions", ":generateContent", ":streamGenerateContent"),
+)
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 # Paths that use no tokens.
-_FREE = re.compile(
+FREE = re.compile(
     r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
 )
@@ -254,7 +257,7 @@ def _may_leave(why: str) -> ProxyError:
 
 def _uses(request: Incoming) -> bool:
     """Whether a request may use tokens."""
-    return request.method in _CHANGING and _FREE.fullmatch(request.path) is None
+    return request.method in _CHANGING and FREE.fullmatch(request.path) is None
 
 
 def _is_form(request: Incoming) -> bool:

@@ -1,0 +1,90 @@
+"""Says what the layer does with each of LiteLLM's routes: guard it, count it, or leave it alone.
+
+LiteLLM's own table says which of its routes are for models (``RouteChecks.is_llm_api_route``, by
+which it decides what a virtual key may ask). Of those, the spellings of what the proxy judges are
+guarded, under the proxy's own path. All others pass through with their tokens counted, in budgets
+and under the rule for the cloud. What asks no model, such as LiteLLM's administration and its MCP
+gateway, is left to LiteLLM. Where LiteLLM is installed, a test holds this to its routes.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from litellm.proxy._types import LiteLLMRoutes
+from litellm.proxy.auth.route_checks import RouteChecks
+
+from ..engine import passthrough_paths
+from ..engine.upstream import CHAT_PATH
+from ..frozen import frozen
+from ..server.edge import is_guarded, is_model_query
+from ..server.passthrough import FREE
+
+_OURS = "/mlx-stack/"
+_METRICS = f"{_OURS}metrics"  # at /metrics LiteLLM serves its own metrics
+_CHANGING = frozenset({"POST", "PUT", "PATCH"})
+# Other spellings of paths that the proxy judges. The first one's path names the model.
+_CHAT_OF_MODEL = re.compile(r"/(?:engines|openai/deployments)/(.+)/chat/completions")
+_SPELLINGS = {"/queue/chat/completions": CHAT_PATH, "/openai/v1/responses": "/v1/responses"}
+# Routes that ask a model although LiteLLM's table lacks them.
+_ALSO_MODELS = frozenset({"/prompts/test", "/usage/ai/chat"})
+# Of LiteLLM's table, the routes that ask no model.
+_NO_MODEL = [
+    *LiteLLMRoutes.mcp_inference_routes.value,
+    *(route for route in LiteLLMRoutes.litellm_native_routes.value if "/rag/" not in route),
+    *LiteLLMRoutes.model_info_routes.value,
+    "/utils/token_counter",
+    "/utils/transform_request",
+]
+_LONGEST = 256  # characters of a path whose answer is kept
+
+
+@frozen
+class Way:
+    """Where the layer answers a request."""
+
+    path: str  # the proxy's own path for it
+    model: str = ""  # the model that the client's path names; "": the body names it
+
+
+def way_of(method: str, path: str) -> Way | None:
+    """Return the layer's way for a request; None: LiteLLM answers it alone."""
+    if path == _METRICS:
+        return Way("/metrics")
+    if is_guarded(path) or path.startswith(_OURS) or is_model_query(method, path):
+        return Way(path)
+    tidy = path.rstrip("/")
+    if method == "POST" and (named := _CHAT_OF_MODEL.fullmatch(tidy)):
+        return Way(CHAT_PATH, named[1])
+    if method == "POST" and tidy in _SPELLINGS:
+        return Way(_SPELLINGS[tidy])
+    if passthrough_paths.serves_models(method, f"/v1{path}"):
+        return Way(f"/v1{path}")
+    return Way(path) if is_counted(method, path) else None
+
+
+def is_counted(method: str, path: str) -> bool:
+    """Whether a request passes through with its tokens counted."""
+    if passthrough_paths.serves_models(method, path):
+        return True
+    return method in _CHANGING and asks_model(path)
+
+
+def asks_model(path: str) -> bool:
+    """Whether a request, or a WebSocket, at a path may make a model work."""
+    return _asks_model(path) if len(path) > _LONGEST else _known(path)
+
+
+def _asks_model(path: str) -> bool:
+    if path in _ALSO_MODELS:
+        return True
+    versioned = path if path.startswith("/v1/") else f"/v1{path}"
+    if FREE.fullmatch(versioned) is not None:
+        return False
+    if RouteChecks.check_route_access(route=path, allowed_routes=_NO_MODEL):
+        return False
+    return bool(RouteChecks.is_llm_api_route(route=path))
+
+
+_known = lru_cache(1024)(_asks_model)
