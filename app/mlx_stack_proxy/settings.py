@@ -172,7 +172,7 @@ class ToolValidationSettings:
 
 @section
 class ToolCallTokenSettings:
-    apply: Literal["auto", "always", "never"] = "auto"
+    apply: Literal["auto", "always", "never", "enforce"] = "auto"
     default_max_tokens: AtLeastOne = 2048
     max_tokens: AtLeastOne = 4096
 

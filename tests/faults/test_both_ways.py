@@ -225,3 +225,30 @@ class TestInside:
                 },
             )
         assert response.status_code == 426
+
+    async def test_no_route_that_asks_a_model_evades_a_hard_stop(
+        self, front: Front, fast: ScriptedServer
+    ) -> None:
+        used = {**USAGE, "completion_tokens": PER_SESSION}
+        chunks = [data(one) for one in text_chunks(ANSWER)]
+        fast.always(Reply.sse(*chunks, data(usage_chunk(used)), DONE))
+        chat = {"messages": QUESTION, "max_tokens": 10}
+        headers = {"X-MLX-Stack-Session": uuid.uuid4().hex}
+        named = "/engines/fast/chat/completions"
+        assert (await front.client.post(named, json=chat, headers=headers)).status_code == 200
+        text = {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}
+        for path, body in (
+            (named, chat),
+            ("/openai/deployments/fast/chat/completions", chat),
+            ("/openai/v1/responses", {"model": "fast", "input": "x"}),
+            ("/completions", {"model": "fast", "prompt": "x"}),
+            ("/openai/deployments/fast/completions", {"prompt": "x"}),
+            ("/embeddings", {"model": "fast", "input": "x"}),
+            ("/v1beta/models/fast:generateContent", text),
+            ("/v1/responses/compact", {"model": "fast", "input": "x"}),
+            ("/interactions", {"model": "fast", "input": "x"}),
+            ("/cursor/chat/completions", {"model": "fast", **chat}),
+        ):
+            response = await front.client.post(path, json=body, headers=headers)
+            assert response.status_code == 429, path
+        assert len(fast.calls) == 1

@@ -6,8 +6,9 @@ import pytest
 
 from tests.server.asking import WITH_USAGE, ask, payloads, text_of, without_notes
 from tests.server.calling import finishes, note_of
-from tests.server.counting import AGENT, session_of
-from tests.support.replies import DONE, ROLE, chunk, data
+from tests.server.conftest import StartProxy
+from tests.server.counting import AGENT, budget, session_of
+from tests.support.replies import DONE, ROLE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
@@ -41,3 +42,50 @@ async def test_a_limit_that_upstream_ignores_is_kept(
     session = await session_of(proxy)
     assert session["used"] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert session["estimated"] == (0 if counts_along else session["used"])
+
+
+async def test_a_client_whose_limit_is_lowered_is_told_and_so_is_the_log(
+    upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row 15 of the specification."""
+    upstream.always(text_stream())
+    for streams in (False, True):
+        response = await ask(proxy, max_tokens=100_000, stream=streams)
+        assert response.headers["x-mlx-stack-max-tokens"] == "16384;asked=100000"
+    assert {call.json()["max_tokens"] for call in upstream.calls} == {16_384}
+    for given in ({"max_tokens": 8000}, {}):
+        assert "x-mlx-stack-max-tokens" not in (await ask(proxy, **given)).headers
+    log = capsys.readouterr().err
+    assert log.count('"event":"max_tokens_lowered"') == 1
+    assert '"asked":100000,"sent":16384' in log
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"), [({}, 2048), ({"max_tokens": 8000}, 4096), ({"max_tokens": 1000}, 1000)]
+)
+async def test_enforced_limits_for_tool_calls_are_sent(
+    asked: dict[str, int], sent: int, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Rows 11 and 12 of the specification."""
+    upstream.always(text_stream())
+    proxy = await start_proxy(budget(tool_calls={"apply": "enforce"}))
+    response = await ask(proxy, **asked)
+    assert upstream.calls[0].json()["max_tokens"] == sent
+    lowered = response.headers.get("x-mlx-stack-max-tokens")
+    assert lowered == ("4096;asked=8000" if sent == 4096 else None)
+
+
+async def test_a_budget_that_is_off_sends_and_counts_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Row 72 of the specification."""
+    upstream.always(text_stream())
+    off = budget(enabled=False, max_output_tokens=50, tool_calls={"apply": "enforce"})
+    proxy = await start_proxy(off)
+    for given in ({}, {"max_tokens": 100}, {"max_completion_tokens": 100}):
+        response = await ask(proxy, AGENT, **given)
+        assert "x-mlx-stack-max-tokens" not in response.headers
+        sent = upstream.calls.pop().json()
+        names = ("max_tokens", "max_completion_tokens")
+        assert {name: sent[name] for name in names if name in sent} == given
+    assert (await session_of(proxy))["used"] == 0

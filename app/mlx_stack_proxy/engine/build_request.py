@@ -42,9 +42,10 @@ def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
     else:
         body.pop("stream_options", None)
     if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
-        # Even if the budget stage is off: mlx-lm's own limit of 512 tokens would cut files in two.
-        limit = settings.reliability.token_budget.max_output_tokens
-        body["max_tokens"] = fitting(limit, tier, exchange.request)
+        # Also where the client bypasses budgets: mlx-lm's own 512 tokens cut files in two.
+        rules = settings.reliability.token_budget
+        if rules.enabled:
+            body["max_tokens"] = fitting(rules.max_output_tokens, tier, exchange.request)
     if exchange.tier not in exchange.route.direct:
         # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0

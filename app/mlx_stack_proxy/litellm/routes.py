@@ -28,7 +28,9 @@ _CHANGING = frozenset({"POST", "PUT", "PATCH"})
 _CHAT_OF_MODEL = re.compile(r"/(?:engines|openai/deployments)/(.+)/chat/completions")
 _SPELLINGS = {"/queue/chat/completions": CHAT_PATH, "/openai/v1/responses": "/v1/responses"}
 # Routes that ask a model although LiteLLM's table lacks them.
-_ALSO_MODELS = frozenset({"/prompts/test", "/usage/ai/chat"})
+_ALSO_MODELS = re.compile(
+    r"/prompts/test|/usage/ai/chat|(?:/v1)?/evals(?:/.+)?|/[^/]+/v1/batches(?:/.+)?"
+)
 # Of LiteLLM's table, the routes that ask no model.
 _NO_MODEL = [
     *LiteLLMRoutes.mcp_inference_routes.value,
@@ -77,7 +79,7 @@ def asks_model(path: str) -> bool:
 
 
 def _asks_model(path: str) -> bool:
-    if path in _ALSO_MODELS:
+    if _ALSO_MODELS.fullmatch(path) is not None:
         return True
     versioned = path if path.startswith("/v1/") else f"/v1{path}"
     if FREE.fullmatch(versioned) is not None:

@@ -20,6 +20,7 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
+from ..token_budget.stage import LOWERED
 from . import log
 from .exchange_counts import INCIDENTS, RECOVERED, amount_of, counts_of, way_of
 from .metrics import OTHER
@@ -78,6 +79,12 @@ def count_attempt(
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.labels(tier, outcome.reason or "ok").inc()
+    lowered = outcome.remarks.reply_notes.get(LOWERED)
+    if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
+        sent, _, asked = lowered.partition(";asked=")
+        log.get().warning(
+            "max_tokens_lowered", tier=tier, asked=int(asked), sent=int(sent), said="once a minute"
+        )
     if spent is not None:
         count_tokens(services, tier, spent)
         now = asyncio.get_running_loop().time()

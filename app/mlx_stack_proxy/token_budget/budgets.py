@@ -146,6 +146,9 @@ def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int
     """Return the limit on one reply, in tokens: the operator's, or the client's if smaller."""
     client_limit = exchange.request.max_tokens
     limit = most_output(exchange.request.owner, tier, rules)
+    if rules.enabled and rules.tool_calls.apply == "enforce":
+        hard = rules.tool_calls
+        limit = min(limit, hard.max_tokens if client_limit else hard.default_max_tokens)
     return min(client_limit, limit) if client_limit else limit
 
 

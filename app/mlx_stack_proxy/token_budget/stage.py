@@ -3,8 +3,8 @@
 mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
 write until its window is full. If upstream ignores the limit, the stage counts the pieces of the
 reply as they come, each for a token, cuts the reply and shortens its text. The limits for tool
-calls are not sent, for they would cut a call in the midst; beyond them loop detection's own limits
-are stricter.
+calls are sent only with ``apply: enforce``, for they may cut a call in the midst; otherwise loop
+detection's own limits are stricter beyond them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCa
 from ..wire.reply import Reply
 from .budgets import fitting, most_asked
 
+LOWERED = "Max-Tokens"  # the note that a client's own limit went upstream as a smaller one
 SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
 _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
@@ -162,6 +163,9 @@ class _State(StageState):
 
     def on_request(self, request: UpstreamRequest) -> None:
         limit = self._sent_limit = self._stage.limit(self._exchange, request.tier)
+        asked = self._exchange.request.max_tokens
+        if asked is not None and limit < asked:
+            self.remarks.reply_notes[LOWERED] = f"{limit};asked={asked}"
         client_body = self._exchange.request.body
         newly_spelt = client_body.get("max_completion_tokens") is not None
         if not newly_spelt or client_body.get("max_tokens") is not None:
