@@ -225,3 +225,63 @@ async def test_a_tier_that_does_not_answer_is_a_failure(
             "→     read LiteLLM's log and the model server's; is that server running?",
         )
     ]
+
+
+# The cloud (rows 97 and 98 of the specification)
+
+FALLBACK = (
+    "reliability: {{escalation: {{cloud_fallback: {{model: vendor/large, api_key_env: CLOUD_KEY, "
+    "base_url: '{}/api/v1'}}}}}}"
+)
+SPECIFIED = "tiers: {fast: , standard: , premium: }\n"
+THREE = "tiers: {fast: , standard: }\n"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "tier"), [(SPECIFIED, "premium"), (THREE, "cloud_fallback")], ids=["named", "its own"]
+)
+async def test_the_direct_way_into_the_cloud(
+    tiers: str, tier: str, typed: Typed, litellm: ScriptedServer
+) -> None:
+    typed.monkeypatch.setenv("CLOUD_KEY", "sk-of-the-cloud")
+    litellm.always(WhenWhole(answers))
+    async with ScriptedServer() as cloud:
+        cloud.always(WhenWhole(answers))
+        config(typed, litellm.url, tiers + FALLBACK.format(cloud.url))
+        code, lines = await checked(typed, litellm.url)
+        direct = f"ok    tier {tier}: model 'vendor/large', asked directly at {cloud.url}/api/v1"
+        assert (code, lines[-1]) == (0, direct)
+        assert cloud.calls == []
+        code, lines = await checked(typed, litellm.url, "--cloud")
+        assert (code, lines[-1]) == (0, f"ok    tier {tier}: calls tools")
+        assert {call.json()["model"] for call in cloud.calls} == {"vendor/large"}
+        assert {call.header("authorization") for call in cloud.calls} == {"Bearer sk-of-the-cloud"}
+        assert "num_retries" not in cloud.calls[0].json()
+    assert "vendor/large" not in {call.json()["model"] for call in litellm.calls}
+
+
+@pytest.mark.parametrize(
+    ("tiers", "tier"), [(SPECIFIED, "premium"), (THREE, "cloud_fallback")], ids=["named", "its own"]
+)
+async def test_a_direct_way_without_a_key(
+    tiers: str, tier: str, typed: Typed, litellm: ScriptedServer
+) -> None:
+    typed.monkeypatch.delenv("CLOUD_KEY", raising=False)
+    litellm.always(WhenWhole(answers))
+    config(typed, litellm.url, tiers + FALLBACK.format("http://127.0.0.1:9"))
+    for words in ((), ("--cloud",)):
+        code, lines = await checked(typed, litellm.url, *words)
+        assert code == 1
+        assert f"FAIL  tier {tier}: $CLOUD_KEY is not set, so it is never asked" in lines
+    assert "→     export CLOUD_KEY=… with openrouter's key" in lines
+
+
+async def test_a_cloud_that_litellm_serves_needs_no_key_of_ours(typed: Typed) -> None:
+    typed.monkeypatch.delenv("CLOUD_KEY", raising=False)
+    async with ScriptedServer(models=("fast", "standard", "premium")) as litellm:
+        config(typed, litellm.url, SPECIFIED + FALLBACK.format("http://127.0.0.1:9"))
+        code, lines = await checked(typed, litellm.url)
+    assert (code, lines[-1]) == (
+        0,
+        "note  cloud_fallback: $CLOUD_KEY is not set; the cloud is asked through LiteLLM alone",
+    )

@@ -12,20 +12,22 @@ import argparse
 import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from ..engine.model_list import names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
-from ..escalation.tiers import is_listed
+from ..escalation.cloud import Cloud, cloud_key
+from ..escalation.tiers import is_listed, may_enter_cloud
 from ..local_address import local_url
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..printable import printable, wrapped
 from ..server import workers
 from ..settings import Settings
+from ..settings_cloud import CLOUD_TIER
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
 from .litellm_probe import RIGHT_ADDRESS, Mark, NoModels, Probe, is_litellm, list_models
@@ -74,6 +76,8 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
         return 1
     settings, sources = loaded
     _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
+    for key in sources.retired():
+        _say(("note", f"{key}: has no effect any more; take it out"))
     return asyncio.run(_run(settings, probe=probe, cloud=cloud))
 
 
@@ -123,16 +127,13 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
         names, litellm_lines = await _litellm(settings, upstream)
         for line in litellm_lines:
             yield line
-        tier_probe = Probe(settings, upstream)
+        direct = _direct_tiers(settings, names)
+        for line in _cloud_lines(settings, direct):
+            yield line
         listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
-        for name in listed if probe else ():
-            if settings.tiers[name].local or cloud:
-                async for mark, text in tier_probe.tier(name):
-                    yield mark, f"tier {name}: {text}"
-                    if mark in _ABOUT_TIERS:
-                        yield NEXT, _ABOUT_TIERS[mark].format(name=name)
-            else:
-                yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+        asked = [n for n in settings.tiers if n in direct or n in listed] if probe else []
+        async for line in _tiers(settings, upstream, asked, direct, cloud=cloud):
+            yield line
     finally:
         await upstream.aclose()
     rules = settings.reliability.memory_pressure
@@ -141,6 +142,62 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
         yield line
         if line[0] == "FAIL":
             yield NEXT, "run `mlx-stack-proxy pressure --serve` on that machine"
+
+
+async def _tiers(
+    settings: Settings, upstream: Upstream, names: list[str], direct: list[str], *, cloud: bool
+) -> AsyncIterator[Line]:
+    """Ask the tiers of these names; those in ``direct`` in the cloud itself."""
+    fallback = settings.reliability.escalation.cloud_fallback
+    connection = Cloud(fallback) if fallback is not None and direct else None
+    try:
+        for name in names:
+            if not (settings.tiers[name].local or cloud):
+                yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+                continue
+            if name in direct and (fallback is None or cloud_key(fallback) is None):
+                continue  # a line has said so
+            probe = Probe(settings, upstream, connection if name in direct else None)
+            async for mark, text in probe.tier(name):
+                yield mark, f"tier {name}: {text}"
+                if mark in _ABOUT_TIERS:
+                    yield NEXT, _ABOUT_TIERS[mark].format(name=name)
+    finally:
+        if connection is not None:
+            await connection.upstream.aclose()
+
+
+def _direct_tiers(settings: Settings, names: frozenset[str] | None) -> list[str]:
+    """Return the tiers that the cloud serves directly. ``names``: LiteLLM's models, if known."""
+    if not may_enter_cloud(client_allows=True, settings=settings):
+        return []
+    return [
+        name
+        for name in settings.reliability.escalation.chain
+        if not settings.tiers[name].local
+        and (
+            name == CLOUD_TIER
+            or (names is not None and not is_listed(settings.tiers[name].model, names))
+        )
+    ]
+
+
+def _cloud_lines(settings: Settings, direct: list[str]) -> Iterator[Line]:
+    """Yield the lines about the direct way into the cloud, and about its key."""
+    fallback = settings.reliability.escalation.cloud_fallback
+    if fallback is None or not may_enter_cloud(client_allows=True, settings=settings):
+        return
+    has_key = cloud_key(fallback) is not None
+    url = _without_credentials(fallback.url)
+    for name in direct:
+        if has_key:
+            yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}"
+        else:
+            yield "FAIL", f"tier {name}: ${fallback.api_key_env} is not set, so it is never asked"
+            yield NEXT, f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
+    if not direct and not has_key:
+        only = "the cloud is asked through LiteLLM alone"
+        yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
 
 
 def _say(line: Line) -> None:
@@ -165,7 +222,10 @@ async def _litellm(
         why = f"it lists {_some(names)}, but is no LiteLLM; a model server?"
         return names, [("FAIL", f"{subject}: {why}"), (NEXT, RIGHT_ADDRESS)]
     lines: list[Line] = [("ok", f"{subject}: reachable, key right, {len(names)} models")]
+    direct = _direct_tiers(settings, names)
     for name, tier in settings.tiers.items():
+        if name in direct:
+            continue
         is_known = is_listed(tier.model, names)
         state = "known to LiteLLM" if is_known else f"not among LiteLLM's: {_some(names)}"
         lines.append(

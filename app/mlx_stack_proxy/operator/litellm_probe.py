@@ -19,6 +19,8 @@ from ..engine.services import upstream_key
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import UpstreamFailed
+from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
+from ..escalation.cloud import Cloud
 from ..settings import Settings
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
@@ -26,6 +28,7 @@ Mark = Literal["ok", "note", "FAIL"]
 MOST_SECONDS = 180.0  # limit for one answer: the server may have to load the model first
 _TOOL_TOKENS, _REASONING_TOKENS = 256, 4096
 _STREAM_TOKENS = 24
+_OF_LITELLM = {"num_retries": 0, "disable_fallbacks": True}
 _COUNT, _USE_TOOL = "Count from 1 to 9.", "What is the weather in Lima? Use the tool."
 _TOOL = {
     "type": "function",
@@ -104,13 +107,19 @@ class _Failed(Exception):
 
 
 class Probe:
-    """Asks the models of a configuration's tiers, through LiteLLM."""
+    """Asks the models of a configuration's tiers, through LiteLLM.
 
-    def __init__(self, settings: Settings, upstream: Upstream) -> None:
+    ``cloud``: ask the model of ``cloud_fallback`` there directly instead, whatever the tier.
+    """
+
+    def __init__(self, settings: Settings, upstream: Upstream, cloud: Cloud | None = None) -> None:
         self._settings = settings
-        self._upstream = upstream
-        self._headers = [*CHAT_HEADERS]
-        if key := upstream_key(settings):
+        self._upstream = upstream if cloud is None else cloud.upstream
+        self._path = CHAT_PATH if cloud is None else DIRECT_PATH
+        self._headers = [*CHAT_HEADERS] if cloud is None else cloud.headers()
+        fallback = settings.reliability.escalation.cloud_fallback
+        self._model = None if cloud is None or fallback is None else fallback.model
+        if cloud is None and (key := upstream_key(settings)):
             self._headers.append((b"authorization", f"Bearer {key}".encode()))
 
     async def tier(self, name: str) -> AsyncIterator[tuple[Mark, str]]:
@@ -161,14 +170,9 @@ class Probe:
 
     def _body(self, name: str, question: str, **parameters: Any) -> dict[str, Any]:
         tier = self._settings.tiers[name]
-        return {
-            "messages": [{"role": "user", "content": question}],
-            **tier.params,
-            "model": tier.model,
-            "num_retries": 0,
-            "disable_fallbacks": True,
-            **parameters,
-        }
+        own = {"model": self._model} if self._model else {"model": tier.model, **_OF_LITELLM}
+        messages = [{"role": "user", "content": question}]
+        return {"messages": messages, **tier.params, **own, **parameters}
 
     async def _ask(self, name: str, subject: str, question: str, **parameters: Any) -> bytes:
         """Ask one question; ``subject`` names it in errors. Raises :class:`_Failed`."""
@@ -176,7 +180,7 @@ class Probe:
         body = orjson.dumps(self._body(name, question, **parameters))
         try:
             async with asyncio.timeout(seconds):
-                status, answer = await self._upstream.fetch("POST", CHAT_PATH, self._headers, body)
+                status, answer = await self._upstream.fetch("POST", self._path, self._headers, body)
         except UpstreamError as error:
             raise _Failed(f"{subject}: {error}") from None
         except TimeoutError:
