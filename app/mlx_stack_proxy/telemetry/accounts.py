@@ -20,7 +20,6 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
-from ..token_budget.stage import LOWERED
 from . import log
 from .exchange_counts import INCIDENTS, RECOVERED, amount_of, counts_of, way_of
 from .metrics import OTHER
@@ -79,7 +78,7 @@ def count_attempt(
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.labels(tier, outcome.reason or "ok").inc()
-    lowered = outcome.remarks.reply_notes.get(LOWERED)
+    lowered = outcome.remarks.reply_notes.get("Max-Tokens")
     if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
         sent, _, asked = lowered.partition(";asked=")
         log.get().warning(

@@ -21,7 +21,6 @@ from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCa
 from ..wire.reply import Reply
 from .budgets import fitting, most_asked
 
-LOWERED = "Max-Tokens"  # the note that a client's own limit went upstream as a smaller one
 SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
 _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
@@ -165,7 +164,7 @@ class _State(StageState):
         limit = self._sent_limit = self._stage.limit(self._exchange, request.tier)
         asked = self._exchange.request.max_tokens
         if asked is not None and limit < asked:
-            self.remarks.reply_notes[LOWERED] = f"{limit};asked={asked}"
+            self.remarks.reply_notes["Max-Tokens"] = f"{limit};asked={asked}"
         client_body = self._exchange.request.body
         newly_spelt = client_body.get("max_completion_tokens") is not None
         if not newly_spelt or client_body.get("max_tokens") is not None:
