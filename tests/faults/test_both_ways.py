@@ -229,13 +229,15 @@ class TestInside:
     async def test_no_route_that_asks_a_model_evades_a_hard_stop(
         self, front: Front, fast: ScriptedServer
     ) -> None:
-        used = {**USAGE, "completion_tokens": PER_SESSION}
+        used = {**USAGE, "completion_tokens": PER_SESSION // 5}
         chunks = [data(one) for one in text_chunks(ANSWER)]
         fast.always(Reply.sse(*chunks, data(usage_chunk(used)), DONE))
-        chat = {"messages": QUESTION, "max_tokens": 10}
+        chat = {"messages": QUESTION}
         headers = {"X-MLX-Stack-Session": uuid.uuid4().hex}
         named = "/engines/fast/chat/completions"
-        assert (await front.client.post(named, json=chat, headers=headers)).status_code == 200
+        for _ in range(5):
+            response = await front.client.post(named, json=chat, headers=headers)
+            assert response.status_code == 200
         text = {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}
         for path, body in (
             (named, chat),
@@ -251,4 +253,4 @@ class TestInside:
         ):
             response = await front.client.post(path, json=body, headers=headers)
             assert response.status_code == 429, path
-        assert len(fast.calls) == 1
+        assert len(fast.calls) == 5
