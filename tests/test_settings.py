@@ -221,5 +221,5 @@ def test_a_provider_has_an_address_or_is_given_one() -> None:
     with pytest.raises(SettingsError, match="provider 'openai' needs its base_url"):
         with_cloud({"fast": {}}, provider="openai", api_key_env="OPENAI_API_KEY")
     url = "https://api.openai.com/v1"
-    fallback = with_cloud({"fast": {}}, provider="openai", base_url=url).reliability.escalation
-    assert fallback.cloud_fallback is not None and fallback.cloud_fallback.url == url
+    given = with_cloud({"fast": {}}, provider="openai", base_url=url).reliability.escalation
+    assert given.cloud_fallback is not None and given.cloud_fallback.url == url

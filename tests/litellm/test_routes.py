@@ -15,8 +15,8 @@ pytest.importorskip("litellm.proxy.proxy_server")
 from litellm.proxy import proxy_server
 from litellm.proxy._lazy_features import LAZY_FEATURES
 
-from mlx_stack_proxy.litellm import routes
 from mlx_stack_proxy.litellm.routes import Way, is_counted, way_of
+from mlx_stack_proxy.server.passthrough import FREE
 
 CHAT = "/v1/chat/completions"
 # How a handler of LiteLLM's asks a model, or has something done that does.
@@ -65,7 +65,7 @@ def test_each_route_that_asks_a_model_is_guarded_or_counted() -> None:
 
 
 def _free(path: str) -> bool:
-    return routes.FREE.fullmatch(path if path.startswith("/v1/") else f"/v1{path}") is not None
+    return FREE.fullmatch(path if path.startswith("/v1/") else f"/v1{path}") is not None
 
 
 @pytest.mark.parametrize(
