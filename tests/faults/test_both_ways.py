@@ -213,10 +213,11 @@ class TestInside:
         assert response.status_code >= 400
         assert not fast.calls
 
-    async def test_no_websocket_goes_around_it(self, front: Front) -> None:
+    @pytest.mark.parametrize("path", ["/v1/responses", "/v1/realtime?model=fast"])
+    async def test_no_websocket_goes_around_it(self, path: str, front: Front) -> None:
         async with httpx.AsyncClient(base_url=front.client.base_url) as client:
             response = await client.get(
-                "/v1/responses",
+                path,
                 headers={
                     "Connection": "Upgrade",
                     "Upgrade": "websocket",
