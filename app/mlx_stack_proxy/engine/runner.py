@@ -160,7 +160,11 @@ class Run:
         if verdict is not None:
             return verdict
         verdict = await self._calls.make(attempt, backoff)
-        return attempt.settle() if verdict is None or isinstance(verdict, Cut) else verdict
+        if verdict is not None and not isinstance(verdict, Cut):
+            return verdict
+        if (work := attempt.slow_work()) is not None:
+            await asyncio.to_thread(work)
+        return attempt.settle()
 
     def _note_outcome(self, verdict: Verdict | None) -> None:
         """Append the outcome of the attempt that ended; update the breaker, metrics and events."""

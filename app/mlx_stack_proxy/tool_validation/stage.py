@@ -9,7 +9,7 @@ valid reply if a call has an odd value, or if the text may hold a call that no f
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,7 @@ from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import Checked, Options, check_call, check_response_format
 from .client_history import is_readable, readable
+from .compile_ahead import slow_compiling
 from .conversation import Conversation
 from .doubts import Valid, call_doubts
 from .formats.base import json_object
@@ -111,6 +112,9 @@ class _State(StageState):
 
     def text_hold(self) -> TextHold | None:
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
+
+    def slow_work(self, reply: Reply) -> Callable[[], object] | None:
+        return slow_compiling(reply, self._tool_set, self._response_format, in_text=self._rescues)
 
     def mend(self, reply: Reply) -> None:
         mended_choices = {
