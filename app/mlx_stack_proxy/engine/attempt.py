@@ -23,7 +23,7 @@ from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, rea
 from ..wire.client_view import ClientView
 from ..wire.completion import CompletionBuilder, apply_mended
 from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamErrorEvent, Usage
-from ..wire.reply import Reply
+from ..wire.reply import MAX_CALLS, Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
 from .exchange import Exchange
@@ -37,6 +37,7 @@ from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
 _DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
+_TOO_MANY = Cut("too_many_calls", "tool_calls")
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})  # fields that other chunks don't share
 
 
@@ -180,8 +181,10 @@ class Attempt:
                 for event in chunk.events:
                     verdict = self._show_event(event)
                     # The model has written all already. The stages' mending does what a cut would.
-                    if not isinstance(verdict, Cut):
+                    if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
                         self.verdict = self.verdict or verdict
+                    if self.reply.overfull:
+                        break
                 self._keep_chunk(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
@@ -216,6 +219,8 @@ class Attempt:
             self._keep_usage()
         self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
+        if self.verdict is _TOO_MANY:
+            self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
@@ -264,6 +269,8 @@ class Attempt:
     def _show_event(self, event: Event) -> Verdict | None:
         """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
         self.reply.apply(event)
+        if self.reply.overfull:
+            return _TOO_MANY
         verdict = self._pipeline.on_event(event) if self._watches_events else None
         if isinstance(event, UpstreamErrorEvent):
             # A chat template refuses our words before the reply begins, never later.

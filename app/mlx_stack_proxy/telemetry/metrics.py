@@ -51,7 +51,7 @@ class Metrics:
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
         self.unchecked_tool_calls = self._counter(
-            "unchecked_tool_calls", "Calls and replies taken as they are: checking all of them costs too much"
+            "unchecked_tool_calls", "Calls and replies taken as they are: checking costs too much"
         )
         self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
         self.judge_questions = self._counter(

@@ -23,7 +23,7 @@ from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
-from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import Checked, Options, check_call, check_response_format
@@ -42,7 +42,6 @@ MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
-MAX_CALLS = 128  # in one reply; OpenAI allows as many tools in a request
 
 
 def call_id() -> str:
@@ -253,7 +252,7 @@ class _State(StageState):
 
     def _check_calls(self, index: int, mended: _Mended) -> None:
         if len(mended.calls) > MAX_CALLS:
-            error = f"{len(mended.calls)} calls in one response; at most {MAX_CALLS} are allowed"
+            error = f"more than {MAX_CALLS} calls in one response"
             mended.failures.append(CallFailure("", "too_many_calls", error, index))
             return
         if self._body.get("parallel_tool_calls") is False and len(mended.calls) > 1:
