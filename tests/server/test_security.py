@@ -14,13 +14,14 @@ import re
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.telemetry import log
-from mlx_stack_proxy.tool_validation import schemas
+from mlx_stack_proxy.tool_validation import conversation, schemas
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
@@ -326,6 +327,32 @@ async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
     assert (await ask(proxy, response_format=wanted)).status_code == 200
     assert len(upstream.calls) == 4, "each was asked again"
     assert len(threads) == 2, "once as the tool's, once as the reply's"
+    assert threading.get_ident() not in threads
+
+
+async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
+    threads: list[int] = []
+    stands = conversation.stands
+
+    def noted(*args: Any) -> bool:
+        threads.append(threading.get_ident())
+        return stands(*args)
+
+    monkeypatch.setattr(conversation, "stands", noted)
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "read_file", "parameters": schema}}]
+    function = {"name": "read_file", "arguments": '{"path": "your_path"}'}
+    piece = {"index": 0, "id": "c", "type": "function", "function": function}
+    called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
+    written = text_stream(f"<tool_call>{json.dumps(function)}</tool_call>".replace('"{', "{"))
+    for reply in (called, written):
+        upstream.will(reply, text_stream("No call."))
+        talk = [{"role": "user", "content": "a long talk " * 20_000}]
+        assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
+    assert len(threads) == 2, "each is searched once"
     assert threading.get_ident() not in threads
 
 
