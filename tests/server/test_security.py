@@ -347,7 +347,8 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
     function = {"name": "read_file", "arguments": '{"path": "your_path"}'}
     piece = {"index": 0, "id": "c", "type": "function", "function": function}
     called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
-    written = text_stream(f"<tool_call>{json.dumps(function)}</tool_call>".replace('"{', "{"))
+    call = {"name": "read_file", "arguments": {"path": "your_path"}}
+    written = text_stream(f"<tool_call>{json.dumps(call)}</tool_call>")
     for reply in (called, written):
         upstream.will(reply, text_stream("No call."))
         talk = [{"role": "user", "content": "a long talk " * 20_000}]
