@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine import attempt as attempt_module
+from mlx_stack_proxy.engine import gate as gate_module
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.reply import MAX_CALLS
@@ -203,3 +205,23 @@ def test_as_many_calls_as_are_allowed_pass() -> None:
     one.take_completion(whole)
     assert one.settle() is None
     assert one.completion() == whole
+
+
+def test_a_stream_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "MAX_STREAM", 100_000)
+    one = attempt()
+    fed = 0
+    while not one.over:
+        fed += len(data(chunk({"content": "a"})))
+        one.feed(data(chunk({"content": "a"})))
+    assert 100_000 < fed < 101_000
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.final
+
+
+def test_a_reply_of_which_too_much_is_held_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "MAX_HELD", 100_000)
+    one = attempt(hold_whole=True)
+    for _ in range(1_000):
+        one.feed(data(chunk({"content": "a"})))
+    assert isinstance(one.verdict, UpstreamFailed)

@@ -19,7 +19,15 @@ from ..errors import invalid
 from ..token_budget.budgets import spent_by
 from ..wire import sse
 from ..wire.chunk_form import ChunkForm
-from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
+from ..wire.chunks import (
+    NOTHING,
+    Chunk,
+    MalformedChunk,
+    check_depth,
+    chunks_of_completion,
+    made,
+    read_frame,
+)
 from ..wire.client_view import ClientView
 from ..wire.completion import CompletionBuilder, apply_mended
 from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamErrorEvent, Usage
@@ -36,7 +44,10 @@ from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
-_DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
+MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
+_TOO_LONG = UpstreamFailed(
+    "server_error", "upstream sent more than any reply needs", status=200, final=True
+)
 _TOO_MANY = Cut("too_many_calls", "tool_calls")
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})  # fields that other chunks don't share
 
@@ -77,6 +88,7 @@ class Attempt:
         self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = self._new_gate(report, exchange)
         self._reader = sse.FrameReader()
+        self._fed = 0  # bytes of upstream's stream
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(
@@ -161,6 +173,9 @@ class Attempt:
     def feed(self, data: bytes) -> bytes:
         """Take bytes of upstream's event stream; return the bytes that may go out now."""
         out: list[bytes] = []
+        self._fed += len(data)
+        if self._fed > MAX_STREAM:
+            self.verdict = _TOO_LONG
         try:
             for frame in self._reader.feed(data):
                 if self.done or self.verdict is not None:
@@ -231,7 +246,9 @@ class Attempt:
         """
         held = self._final_chunks()
         if metadata is not None:
-            _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
+            shown = [chunk for chunk in held if self._view.shows(chunk)]
+            for chunk in shown[-1:]:
+                chunk.add(mlx_stack=metadata)
         frames = [self._view.frame(chunk) for chunk in held]
         return b"".join([*frames, note, self._view.end(self._done_frame)])
 
@@ -249,6 +266,8 @@ class Attempt:
         return read_frame(frame, self._form)
 
     def _take_chunk(self, chunk: Chunk, out: list[bytes]) -> None:
+        if chunk is NOTHING:
+            return
         if chunk.done:
             self._end_of_stream()
             self._done_frame = chunk.raw
@@ -265,6 +284,8 @@ class Attempt:
         released = self._gate.push(chunk)
         if released:
             self._let_out(released, out)
+        elif self._gate.overfull:
+            self.verdict = _TOO_LONG
 
     def _show_event(self, event: Event) -> Verdict | None:
         """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
@@ -287,11 +308,9 @@ class Attempt:
         if builder is None:
             self._gate.hold(chunk)
             return
-        payload = chunk.payload
-        if payload is not None:
-            if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:
-                _check_depth(payload)
-            builder.add(payload)
+        if chunk.payload is not None:
+            check_depth(chunk)
+            builder.add(chunk.payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
@@ -376,24 +395,5 @@ class Attempt:
             self.verdict = _broken("before the reply began")
 
 
-def _brackets(raw: bytes) -> int:
-    return raw.count(b"{") + raw.count(b"[")
-
-
-def _check_depth(payload: dict[str, Any]) -> None:
-    """Raise :class:`MalformedChunk` if orjson could read the payload but can't write it."""
-    try:
-        orjson.dumps(payload)
-    except orjson.JSONEncodeError:
-        raise MalformedChunk("an event that is nested too deeply") from None
-
-
 def _broken(place: str) -> UpstreamFailed:
     return UpstreamFailed("server_error", f"the stream broke off {place}", status=200)
-
-
-def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:
-    if held and held[-1].payload is not None:
-        last = held[-1]
-        last.payload = {**held[-1].payload, "mlx_stack": metadata}
-        last.raw = render(last.payload)

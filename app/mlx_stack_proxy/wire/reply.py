@@ -177,7 +177,7 @@ class Reply:
     overfull: bool = False  # a choice has more than MAX_CALLS calls
     cut: bool = False  # we ended the call, so its usage never came
     generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
-    pieces: int = 0  # pieces of text, reasoning, calls and refusals that came
+    pieces: int = 0  # pieces of text, reasoning, calls and other content that came
     counted: int = 0  # pieces that had come when `usage` did
     flowed: int = 0  # characters of the (only) choice's text that the client has
     _unfinished: set[int] = field(default_factory=set)
@@ -249,6 +249,7 @@ class Reply:
             self.error = event
         elif isinstance(event, OtherDelta):
             self.choice(event.choice).has_other = True
+            self.pieces += 1
 
 
 def is_object(arguments: str) -> bool:
