@@ -25,7 +25,7 @@ from mlx_stack_proxy.tool_validation import conversation, schemas
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
-from tests.support.replies import stream, text_stream, with_role
+from tests.support.replies import litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
@@ -355,6 +355,20 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
         assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
     assert len(threads) == 2, "each is searched once"
     assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("said", ["100", "3", "2000", "100000"])
+async def test_an_error_that_quotes_one_client_closes_no_tier_to_others(
+    said: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = f"1 validation error: input_value='maximum context length is {said} tokens'"
+    upstream.will(litellm_error(400, words))
+    assert (await ask(proxy, user="maximum context length")).status_code == 400
+    upstream.always(text_stream("Hello"))
+    long = [{"role": "user", "content": "The quokka sat. " * 5_000}]
+    answer = await ask(proxy, messages=long)
+    assert (answer.status_code, answer.headers["x-mlx-stack-tier"]) == (200, "fast")
 
 
 # --- the document ------------------------------------------------------------------------------

@@ -178,7 +178,9 @@ class Run:
     def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
         """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
         services, exchange = self._services, self._exchange
-        event = services.tier_states.note(call, verdict, exchange.request)
+        body = self._attempt.request.body if self._attempt is not None else {}
+        output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+        event = services.tier_states.note(call, verdict, exchange.request, output)
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
         elif exchange.hint_in_tool_result:

@@ -120,6 +120,8 @@ class UpstreamFailed:
     silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
     lacks: str = ""  # the ability (of `ladder.ABILITIES`) that the tier says it lacks
     window: int | None = None  # the context window in tokens that upstream's error names
+    # What upstream's error says in a field of its own; its words may quote a client.
+    in_field: Literal["window", "overflow", ""] = ""
 
 
 @frozen
