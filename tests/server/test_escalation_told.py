@@ -43,7 +43,11 @@ LONG = [{"role": "user", "content": "The quokka sat. " * 500}]
 @pytest.mark.parametrize(
     ("error", "asking", "reason"),
     [
-        (litellm_error(400, "This model does not support tools."), {"tools": TOOLS}, "server_error"),
+        (
+            litellm_error(400, "This model does not support tools."),
+            {"tools": TOOLS},
+            "server_error",
+        ),
         (
             Reply.json({"error": {"code": "context_length_exceeded"}}, status=400),
             {"messages": LONG},
