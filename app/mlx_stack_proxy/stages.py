@@ -36,7 +36,9 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
         stages.append(BrokenReplies(settings))
     for stage, former in product(stages, replaced):
         match stage, former:
-            case (LoopDetection(), LoopDetection()) | (BrokenReplies(), BrokenReplies()):
+            case LoopDetection(), LoopDetection():
+                stage.continue_from(former)
+            case BrokenReplies(), BrokenReplies():
                 stage.continue_from(former)
     return stages
 
