@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,8 +54,13 @@ def test_answers_are_remembered_and_questions_bounded(monkeypatch: pytest.Monkey
 
 def test_earlier_calls_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
-    loads = module.orjson.loads
-    monkeypatch.setattr(module.orjson, "loads", lambda text: (parsed.append(text), loads(text))[1])
+    loads = orjson.loads
+
+    def noted(text: str) -> Any:
+        parsed.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(orjson, "loads", noted)
     calls = [{"function": {"name": "f", "arguments": f'{{"a": "{i}", "b": ""}}'}} for i in range(9)]
     conversation = Conversation([{"role": "assistant", "tool_calls": [one]} for one in calls])
     assert not conversation.had_empty("f", ["a"])

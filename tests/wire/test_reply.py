@@ -148,7 +148,12 @@ def test_whatever_the_pieces_are_the_arguments_are_parsed_once(
 ) -> None:
     """A server that names the tool in each piece has the proxy ask whether the call is complete."""
     parsed: list[str] = []
-    monkeypatch.setattr(reply_module, "is_object", lambda text: bool(parsed.append(text)))
+
+    def is_object(text: str) -> bool:
+        parsed.append(text)
+        return False
+
+    monkeypatch.setattr(reply_module, "is_object", is_object)
     choice = ChoiceReply()
     choice.add_call(piece(text, "f"))
     for _ in range(100):
