@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from .engine.pipeline import Stage
 from .escalation.stage import BrokenReplies
@@ -15,8 +16,8 @@ from .tool_validation.stage import ToolValidation
 def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]:
     """Make the stages that the settings turn on, in order.
 
-    ``replaced``: the stages of the earlier settings, if they change; the new loop detection takes
-    over the sessions of the old.
+    ``replaced``: the stages of the earlier settings, if they change; the new ones take over what
+    the old have seen.
     """
     # The pipeline calls the stages in this order, and each sees what the earlier ones changed:
     # - Loop detection cuts a repetition before tool validation looks for calls in the text, and
@@ -26,17 +27,19 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
     # - BrokenReplies only judges, after all stages have mended the reply.
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
-        loop_detection = LoopDetection(settings)
-        for former in replaced:
-            if isinstance(former, LoopDetection):
-                loop_detection.continue_from(former)
-        stages.append(loop_detection)
+        stages.append(LoopDetection(settings))
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
         stages.append(ReplyLength(settings))
     if settings.reliability.escalation.enabled:
         stages.append(BrokenReplies(settings))
+    for stage, former in product(stages, replaced):
+        match stage, former:
+            case LoopDetection(), LoopDetection():
+                stage.continue_from(former)
+            case BrokenReplies(), BrokenReplies():
+                stage.continue_from(former)
     return stages
 
 

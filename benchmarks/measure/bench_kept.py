@@ -16,7 +16,6 @@ from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes
-from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.tool_validation.calls import parameters, tool
@@ -25,6 +24,7 @@ SESSIONS = 10_000
 HISTORIES = 100
 WINDOW = 10  # turns: the default window_size
 TOOLS = 8  # of one request
+SCHEMAS = 1_000
 
 
 def sessions(*, window: bool) -> object:
@@ -53,7 +53,7 @@ def histories() -> object:
 
 
 def schemas() -> object:
-    for number in range(MAX_SCHEMAS // TOOLS):
+    for number in range(SCHEMAS // TOOLS):
         names = [f"tool_{number}_{each}" for each in range(TOOLS)]
         offered = [tool(n, parameters("path", path="string", **{n: "integer"})) for n in names]
         found = tool_set(offered)
@@ -66,7 +66,7 @@ THINGS: dict[str, tuple[Callable[[], object], int]] = {
     "a session that sends its transcript": (lambda: sessions(window=False), SESSIONS),
     f"a session with a window of {WINDOW} turns": (lambda: sessions(window=True), SESSIONS),
     f"what {MESSAGES} messages came to": (histories, HISTORIES),
-    "a tool's compiled schema": (schemas, MAX_SCHEMAS),
+    "a tool's compiled schema": (schemas, SCHEMAS),
 }
 
 

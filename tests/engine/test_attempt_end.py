@@ -7,10 +7,24 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine import attempt as attempt_module
+from mlx_stack_proxy.engine import gate as gate_module
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.reply import MAX_CALLS
 from tests.engine.exchanges import attempt, client_request, completion_of, exchange, relayed
-from tests.support.replies import DONE, KINDS, USAGE, chunk, completion, stream_bytes, usage_chunk
+from tests.support.replies import (
+    DONE,
+    KINDS,
+    USAGE,
+    chunk,
+    completion,
+    data,
+    stream_bytes,
+    usage_chunk,
+    with_role,
+)
+from tests.tool_validation.tool_replies import TOOLS, stage
 
 Json = dict[str, Any]
 
@@ -146,3 +160,68 @@ def test_a_choice_that_finishes_twice(
         deltas = [choice["message"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == text
     assert sum(len(delta.get("tool_calls") or ()) for delta in deltas) == calls
+
+
+# Calls without end
+
+
+def calls(count: int) -> list[Json]:
+    return [
+        {"id": f"c{at}", "type": "function", "function": {"name": "list_files", "arguments": "{}"}}
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_calls_without_end_are_cut_as_soon_as_there_are_too_many(streams: bool) -> None:
+    asked = exchange(client_request(stream=streams, tools=TOOLS))
+    one = attempt(asked, stages=[stage()])
+    many = calls(MAX_CALLS + 50)
+    taken = 0
+    for piece in with_role(*({"tool_calls": [{"index": i, **c}]} for i, c in enumerate(many))):
+        if one.over:
+            break
+        one.feed(data(piece))
+        taken += 1
+    assert taken == 1 + MAX_CALLS + 1, "the rest is not read"
+    verdict = one.settle()
+    assert isinstance(verdict, InvalidToolCall)
+    assert [failure.kind for failure in verdict.failures] == ["too_many_calls"]
+
+
+@pytest.mark.parametrize("stages", [[stage()], []], ids=["checked", "unchecked"])
+def test_too_many_calls_of_a_whole_reply(stages: list[Any]) -> None:
+    one = attempt(exchange(client_request(stream=False, tools=TOOLS)), stages=stages)
+    one.take_completion(completion({"tool_calls": calls(10 * MAX_CALLS)}, "tool_calls"))
+    assert len(one.reply.choices[0].tool_calls) == MAX_CALLS + 1, "the rest is not read"
+    verdict = one.settle()
+    assert isinstance(verdict, InvalidToolCall if stages else UpstreamFailed)
+    assert isinstance(verdict, InvalidToolCall) or "128 calls" in verdict.message
+
+
+def test_as_many_calls_as_are_allowed_pass() -> None:
+    one = attempt(exchange(client_request(stream=False, tools=TOOLS)), stages=[stage()])
+    whole = completion({"content": None, "tool_calls": calls(MAX_CALLS)}, "tool_calls")
+    one.take_completion(whole)
+    assert one.settle() is None
+    assert one.completion() == whole
+
+
+def test_a_stream_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "MAX_STREAM", 100_000)
+    one = attempt()
+    fed = 0
+    while not one.over:
+        fed += len(data(chunk({"content": "a"})))
+        one.feed(data(chunk({"content": "a"})))
+    assert 100_000 < fed < 101_000
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.final
+
+
+def test_a_reply_of_which_too_much_is_held_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "MAX_HELD", 100_000)
+    one = attempt(hold_whole=True)
+    for _ in range(1_000):
+        one.feed(data(chunk({"content": "a"})))
+    assert isinstance(one.verdict, UpstreamFailed)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.engine import gate as gate_module
 from mlx_stack_proxy.engine.gate import Gate
 from mlx_stack_proxy.wire.chunks import Chunk, read_events
 from mlx_stack_proxy.wire.events import TextDelta
@@ -163,3 +164,30 @@ def test_the_order_is_kept_and_nothing_is_lost(payloads: list[Json | bytes], who
     went += gate.release()
     assert len(went) == len(came)
     assert all(a is b for a, b in zip(came, went, strict=True))
+
+
+def test_chunks_that_say_nothing_are_not_held_without_end() -> None:
+    gate = Gate()
+    for _ in range(5_000):
+        assert gate.push(made({"choices": []})) == []
+    assert len(gate.push(made(TEXT))) < 300, "further ones are dropped"
+
+
+def test_a_gate_that_holds_more_than_any_reply_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "MAX_HELD", 100_000)
+    for first in (CALL, TEXT):
+        gate = Gate(text_hold=Held() if first is TEXT else None)
+        assert not gate.overfull
+        gate.push(made(chunk({"content": "<"}) if first is TEXT else CALL))
+        for _ in range(100):
+            assert gate.push(made(first)) == []
+        assert gate.overfull
+
+
+def test_what_has_gone_out_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "MAX_HELD", 10_000)
+    gate = Gate()
+    gate.push(made(ROLE))
+    for _ in range(100):
+        assert gate.push(made(TEXT))
+    assert not gate.overfull

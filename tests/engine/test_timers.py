@@ -141,3 +141,66 @@ async def test_a_second_opinion_has_its_time() -> None:
     assert (await timed.tick(20.0)).blameless
     timed.timers.end()
     assert await timed.tick(21.0) is None
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+EMPTY = [
+    ROLE,
+    chunk({}),
+    chunk({"content": ""}, index=-1),
+    {"choices": []},
+    {"usage": {"prompt_tokens": 1}, "choices": []},
+]
+
+
+@pytest.mark.parametrize("empty", [*EMPTY, b": still here\n\n"], ids=str)
+async def test_only_content_counts_as_heard(empty: Any) -> None:
+    """Whatever else a server sends without end, it is silent."""
+
+    def drip(timed: Timed, now: float) -> None:
+        timed.hear(now, *([] if isinstance(empty, bytes) else [empty]))
+        if isinstance(empty, bytes):
+            timed.attempt.feed(empty)
+
+    waits = Timed()
+    for now in range(1, 30):
+        drip(waits, now)
+        assert await waits.tick(now) is None
+    drip(waits, 30)
+    assert "nothing came within 30 s" in (await waits.tick(30.0)).message
+    writes = Timed()
+    writes.hear(5.0, TEXT)
+    for now in range(5, 15):
+        drip(writes, now)
+        assert await writes.tick(now) is None
+    assert "nothing more came for 10 s" in (await writes.tick(15.0)).message
+    ends = Timed(idle_timeout=60)
+    ends.hear(5.0, TEXT)
+    await ends.tick(5.0)
+    ends.hear(10.0, FINISH)
+    for now in range(10, 20):
+        drip(ends, now)
+        assert await ends.tick(now) is None
+    assert await ends.tick(20.0) == LeftOpen()
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "a"},
+        {"reasoning": "a"},
+        {"refusal": "a"},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "a"}}]},
+        {"audio": {"data": "a"}},
+    ],
+    ids=str,
+)
+async def test_each_piece_of_content_ends_a_silence(delta: Any) -> None:
+    timed = Timed()
+    for now in range(5, 200, 5):
+        timed.hear(now, chunk(delta))
+        assert timed.timers._deadlines is not None
+        await timed.tick(now)
+        assert timed.timers._deadlines.check(now + 9.9) is None
+    assert timed.timers._deadlines is not None
+    assert timed.timers._deadlines.check(now + 10.0) is not None

@@ -241,9 +241,27 @@ def test_no_overflow(text: str) -> None:
 @pytest.mark.parametrize("status", [400, 413, 500])
 def test_it_is_a_failure_of_its_own(status: int) -> None:
     found = failed(status, body(WORDINGS[0][0]))
-    assert (found.reason, found.window) == ("context_overflow", 8192)
+    assert (found.reason, found.window, found.in_field) == ("context_overflow", 8192, "")
     limited = body("exceeds the maximum number of tokens allowed per minute")
     assert failed(429, limited).reason == "server_error", "a rate limit is none"
+
+
+@pytest.mark.parametrize(
+    ("error", "window", "in_field"),
+    [
+        ({"message": "too long", "type": "exceed_context_size_error", "n_ctx": 512}, 512, "window"),
+        ({"message": "too long", "code": "context_length_exceeded"}, None, "overflow"),
+        ({"message": "maximum context length is 100 tokens", "n_ctx": "7"}, None, ""),
+        ({"message": 'input_value={"n_ctx": 300}, context_length_exceeded'}, 300, ""),
+    ],
+)
+def test_what_an_error_says_in_its_fields(
+    error: dict[str, Any], window: int | None, in_field: str
+) -> None:
+    found = failed(400, json.dumps({"error": error}).encode())
+    assert found.reason == "context_overflow"
+    assert found.in_field == in_field
+    assert found.window == (window or window_in(error["message"]))
 
 
 @pytest.mark.parametrize(

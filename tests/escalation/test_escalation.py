@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
 from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, BrokenReplies
 from mlx_stack_proxy.settings_source import from_mapping
@@ -139,3 +142,24 @@ def test_a_server_that_changes_its_ways_is_believed_again() -> None:
     half = reply({"content": "Good."}, usage=LITELLMS)
     verdicts = [judged(half, stage) for _ in range(LONGEST_RUN + 5)]
     assert verdicts[LONGEST_RUN:] == [None] * 5
+
+
+def test_a_reload_hands_over_what_was_seen_of_each_model() -> None:
+    """Otherwise ten good replies are needed before a server's death is noticed again."""
+    tiers: Json = {"fast": {"model": "m"}, "standard": {"model": "n"}}
+    settings = from_mapping({"tiers": tiers})
+    old = stages.build(settings)
+    for tier in tiers:
+        for _ in range(MIN_OWN):
+            judged(reply({"content": "a"}, usage=OWN), _broken_replies(old), tier)
+    tiers["standard"]["model"] = "another"
+    new = stages.build(from_mapping({"tiers": tiers, "stream": {"metadata": True}}), old)
+    died = reply({"content": "a"}, usage=LITELLMS)
+    assert isinstance(judged(died, _broken_replies(new), "fast"), UpstreamFailed)
+    assert judged(died, _broken_replies(new), "standard") is None, "another server"
+    assert isinstance(judged(died, _broken_replies(stages.build(settings, new))), UpstreamFailed)
+
+
+def _broken_replies(built: Sequence[Stage]) -> BrokenReplies:
+    (stage,) = (stage for stage in built if isinstance(stage, BrokenReplies))
+    return stage

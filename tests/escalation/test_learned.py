@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
+from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from tests.engine.exchanges import client_request
 
 REQUEST = client_request(messages=[{"role": "user", "content": "The quokka sat. " * 500}])
+SHORT = client_request()
 TOKENS = estimate_prompt_tokens(REQUEST.body)
 
 
-def overflow(window: int | None) -> UpstreamFailed:
-    return UpstreamFailed("context_overflow", "too long", status=400, window=window)
+def overflow(
+    window: int | None, in_field: Literal["window", "overflow", ""] = "", body: bytes = b""
+) -> UpstreamFailed:
+    return UpstreamFailed(
+        "context_overflow", "too long", status=400, body=body, window=window, in_field=in_field
+    )
 
 
 def lacking(ability: str, status: int) -> UpstreamFailed:
@@ -23,13 +31,47 @@ def lacking(ability: str, status: int) -> UpstreamFailed:
 
 @pytest.mark.parametrize(
     ("windows", "expected"),
-    [([4096], 4096), ([None], TOKENS - 1), ([8192, 4096], 4096), ([4096, 8192], 4096)],
+    [([1500], 1500), ([2000, 1500], 1500), ([1500, 2000], 1500)],
 )
 def test_a_window(windows: list[int | None], expected: int) -> None:
     learnt = LearnedLimits()
     for window in windows:
         learnt.take("fast", overflow(window), REQUEST, 100.0)
     assert learnt.windows(100.0) == {"fast": expected}
+
+
+SAID = b"maximum context length is 8192 tokens. However, you requested 10200 tokens"
+
+
+@pytest.mark.parametrize(
+    ("failure", "request_", "output", "expected"),
+    [
+        # A number in words counts if it fits the request.
+        (overflow(1024), REQUEST, 0, 1024),
+        (overflow(1023), REQUEST, 0, None),
+        (overflow(100), REQUEST, 0, None),
+        (overflow(2 * TOKENS), REQUEST, 0, 2 * TOKENS),
+        (overflow(2 * TOKENS + 1), REQUEST, 0, None),
+        (overflow(1024), SHORT, 0, None),
+        (overflow(1024), SHORT, 8192, None),
+        # … or what the error says was asked for: the prompt and its reply.
+        (overflow(8192, body=SAID), REQUEST, 8192, 8192),
+        (overflow(8192, body=SAID), REQUEST, 100_000, None),
+        (overflow(8192, body=SAID), SHORT, 8192, None),
+        # A field of the error is the server's own.
+        (overflow(100, "window"), SHORT, 0, 100),
+        (overflow(None, "overflow"), REQUEST, 0, TOKENS - 1),
+        (overflow(None, "overflow"), SHORT, 0, None),
+        (overflow(100, "overflow"), REQUEST, 0, None),
+        (overflow(None), REQUEST, 0, None),
+    ],
+)
+def test_no_clients_words_close_a_tier_to_others(
+    failure: UpstreamFailed, request_: Request, output: int, expected: int | None
+) -> None:
+    learnt = LearnedLimits()
+    learnt.take("fast", failure, request_, 100.0, output)
+    assert learnt.windows(100.0) == ({} if expected is None else {"fast": expected})
 
 
 @pytest.mark.parametrize(
@@ -52,19 +94,19 @@ def test_several() -> None:
 
 def test_it_is_forgotten() -> None:
     learnt = LearnedLimits()
-    learnt.take("fast", overflow(4096), REQUEST, 100.0)
+    learnt.take("fast", overflow(1500), REQUEST, 100.0)
     learnt.take("fast", lacking("tools", 400), REQUEST, 100.0)
     learnt.take("standard", lacking("tools", 400), REQUEST, 101.0)
     now = 100.0 + FORGET_SECONDS
     assert learnt.windows(now) == {}
     assert learnt.lacks(now) == {"standard": frozenset({"tools"})}
-    learnt.take("fast", overflow(8192), REQUEST, now)
-    assert learnt.windows(now) == {"fast": 8192}, "what was forgotten bounds nothing"
+    learnt.take("fast", overflow(2000), REQUEST, now)
+    assert learnt.windows(now) == {"fast": 2000}, "what was forgotten bounds nothing"
 
 
 def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
     learnt = LearnedLimits()
-    learnt.take("fast", overflow(4096), REQUEST, 1_000_000.0)
+    learnt.take("fast", overflow(1500), REQUEST, 1_000_000.0)
     learnt.take("fast", lacking("tools", 400), REQUEST, 1_000_000.0)
     assert learnt.windows(1_000_000.0) and learnt.lacks(1_000_000.0)
     assert (learnt.windows(996_400.0), learnt.lacks(996_400.0)) == ({}, {})

@@ -62,7 +62,7 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
         ([None], TierView(proven=frozenset({"fast"})), 0),  # what is well is not written again
         ([FAILS, None], TierView(proven=frozenset({"fast"})), 2),
         (
-            [UpstreamFailed("context_overflow", "too long", status=400, window=4096)],
+            [UpstreamFailed("context_overflow", "too long", window=4096, in_field="window")],
             TierView(windows={"fast": 4096}),
             0,
         ),

@@ -43,20 +43,28 @@ LONG = [{"role": "user", "content": "The quokka sat. " * 500}]
 @pytest.mark.parametrize(
     ("error", "asking", "reason"),
     [
-        ("This model does not support tools.", {"tools": TOOLS}, "server_error"),
-        ("context_length_exceeded", {"messages": LONG}, "context_overflow"),
+        (
+            litellm_error(400, "This model does not support tools."),
+            {"tools": TOOLS},
+            "server_error",
+        ),
+        (
+            Reply.json({"error": {"code": "context_length_exceeded"}}, status=400),
+            {"messages": LONG},
+            "context_overflow",
+        ),
     ],
     ids=["no tools", "a window that the error does not name"],
 )
 async def test_what_an_error_teaches_holds_for_such_requests_from_then_on(
-    error: str,
+    error: Reply,
     asking: dict[str, Any],
     reason: str,
     upstream: ScriptedServer,
     start_proxy: StartProxy,
 ) -> None:
     proxy = await three_tiers(upstream, start_proxy, sticky_seconds=0)
-    upstream.always(by_model(fast=litellm_error(400, error)))
+    upstream.always(by_model(fast=error))
     first = await ask(proxy, **asking)
     assert first.headers["x-mlx-stack-tier"] == "standard"
     assert first.headers["x-mlx-stack-escalation-reason"] == reason

@@ -11,18 +11,21 @@ import io
 import itertools
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.telemetry import log
+from mlx_stack_proxy.tool_validation import conversation, schemas
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
-from tests.support.replies import text_stream
+from tests.support.replies import litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
@@ -296,6 +299,77 @@ async def test_patterns_and_schemas_without_end_hold_nobody_up(
             tools = [{"type": "function", "function": {"name": "t", "parameters": one}}]
             assert (await ask(proxy, tools=tools)).status_code in (200, 400, 422)
             assert (await proxy.client.get("/health")).status_code == 200
+
+
+async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
+    threads: list[int] = []
+
+    class Compiled(schemas.CompiledSchema):
+        def __init__(self, raw: object, *, whole_object: bool = True) -> None:
+            threads.append(threading.get_ident())
+            super().__init__(raw, whole_object=whole_object)
+
+    monkeypatch.setattr(schemas, "CompiledSchema", Compiled)
+    schemas.clear_caches()
+    properties = {f"p{i}": {"type": "string", "pattern": rf"\p{{L}}{{20}}{i}"} for i in range(280)}
+    schema = {"type": "object", "properties": properties}
+    tools = [{"type": "function", "function": {"name": "t", "parameters": schema}}]
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    function = {"name": "t", "arguments": '{"p0": 5}'}
+    piece = {"index": 0, "id": "c", "type": "function", "function": function}
+    bad_call = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
+    upstream.will(bad_call, text_stream("No call."))
+    assert (await ask(proxy, tools=tools)).status_code == 200
+    upstream.will(text_stream('{"p0": 5}'), text_stream('{"p1": "' + "a" * 20 + '1"}'))
+    assert (await ask(proxy, response_format=wanted)).status_code == 200
+    assert len(upstream.calls) == 4, "each was asked again"
+    assert len(threads) == 2, "once as the tool's, once as the reply's"
+    assert threading.get_ident() not in threads
+
+
+async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
+    threads: list[int] = []
+    stands = conversation.stands
+
+    def noted(*args: Any) -> bool:
+        threads.append(threading.get_ident())
+        return stands(*args)
+
+    monkeypatch.setattr(conversation, "stands", noted)
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "read_file", "parameters": schema}}]
+    function = {"name": "read_file", "arguments": '{"path": "your_path"}'}
+    piece = {"index": 0, "id": "c", "type": "function", "function": function}
+    called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
+    call = {"name": "read_file", "arguments": {"path": "your_path"}}
+    written = text_stream(f"<tool_call>{json.dumps(call)}</tool_call>")
+    for reply in (called, written):
+        upstream.will(reply, text_stream("No call."))
+        talk = [{"role": "user", "content": "a long talk " * 20_000}]
+        assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
+    assert len(threads) == 2, "each is searched once"
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("said", ["100", "3", "2000", "100000"])
+async def test_an_error_that_quotes_one_client_closes_no_tier_to_others(
+    said: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    changes = {"tiers.fast.context_window": 100_000, "tiers.standard.context_window": 200_000}
+    proxy = await start_proxy({**changes, "reliability.escalation.chain": ["fast", "standard"]})
+    words = f"1 validation error: input_value='maximum context length is {said} tokens'"
+    upstream.will(litellm_error(400, words))
+    upstream.always(text_stream("Hello"))
+    await ask(proxy, user=f"maximum context length is {said} tokens")
+    long = [{"role": "user", "content": "The quokka sat. " * 5_000}]
+    answer = await ask(proxy, messages=long)
+    assert (answer.status_code, answer.headers["x-mlx-stack-tier"]) == (200, "fast")
 
 
 # --- the document ------------------------------------------------------------------------------

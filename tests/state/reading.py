@@ -15,7 +15,7 @@ def contents(path: Path) -> Contents | None:
         return None
     connection = sqlite3.connect(path)
     try:
-        return rows.contents(connection.execute("SELECT name, kind, content FROM entries"))
+        return rows.contents(connection.execute("SELECT name, kind, content FROM entries"))[0]
     except sqlite3.OperationalError:
         return None
     finally:

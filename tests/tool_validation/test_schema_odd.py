@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.tool_validation import schemas
+from mlx_stack_proxy.tool_validation.check import check_call
 from mlx_stack_proxy.tool_validation.clean_schema import (
     MAX_DEPTH,
-    _compiles,
+    PATTERN_BYTES,
+    Patterns,
     clean,
-    pattern_compiles,
 )
 from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, compile_schema
 from tests.tool_validation.calls import check, kinds, one, parameters, tool, tool_set
@@ -133,9 +134,32 @@ def test_a_pattern_cannot_hang() -> None:
 
 
 def test_patterns_that_cost_too_much_are_not_compiled() -> None:
-    assert not pattern_compiles("(a{1000}){1000}")
-    assert not pattern_compiles("a" * 5_000)
-    assert pattern_compiles(r"^[\w.-]+/\d{1,3}$")
+    assert not Patterns().take("(a{1000}){1000}")
+    assert not Patterns().take("a" * 5_000)
+    assert Patterns().take(r"^[\w.-]+/\d{1,3}$")
+
+
+def test_all_patterns_of_a_schema_share_one_budget() -> None:
+    costly = {f"p{i}": {"type": "string", "pattern": rf"\p{{L}}{{20}}{i}"} for i in range(300)}
+    compiled = compile_schema(props(plain={"type": "integer"}, **costly))
+    kept = [name for name, sub in compiled.properties.items() if "pattern" in sub]
+    assert kept == ["p0", "p1"], "each takes 1 MB"
+    assert (compiled.accepts({"p299": "9"}), compiled.accepts({"p0": "9"})) == (True, False)
+    assert not compiled.accepts({"plain": "x"}), "all else is checked"
+    checked = check_call("f", '{"p299": "9"}', one(props(**costly)))
+    assert (checked.unchecked, checked.failures) == (True, ()), "and it is counted"
+
+
+def test_patterns_that_the_engine_does_not_know_take_nothing_of_the_budget() -> None:
+    patterns = Patterns()
+    assert not any(patterns.take(rf"(?={i})") for i in range(100))
+    assert (patterns.left, patterns.skipped) == (PATTERN_BYTES, False)
+
+
+def test_usual_patterns_fit_the_budget_by_the_hundred() -> None:
+    patterns = Patterns()
+    usual = r"^[\w.%+-]+@[a-z0-9.-]+\.[a-z]{2,}$"
+    assert all(patterns.take(usual.replace("@", str(i))) for i in range(400))
 
 
 def test_a_schema_that_is_nested_without_end() -> None:
@@ -167,17 +191,48 @@ def test_tools_that_no_json_can_hold() -> None:
     assert kinds("{}", tools, "g") == []
 
 
-def test_the_cache_is_bounded() -> None:
+def test_the_cache_is_bounded_by_the_bytes_it_holds() -> None:
     schemas.clear_caches()
-    large = props(a={"description": "x" * schemas.MAX_CACHED})
-    assert compile_schema(large) is not compile_schema(large)
-    for number in range(schemas.MAX_SCHEMAS + 50):
-        compile_schema(props(**{f"a{number}": {"type": "string"}}))
-    assert schemas._compiled.cache_info().currsize == schemas.MAX_SCHEMAS
-    before = _compiles.cache_info().currsize
-    assert not pattern_compiles("a" * 100_000)
-    assert _compiles.cache_info().currsize == before, "no long pattern stays in one"
+    for number in range(60):
+        costly = {f"a{i}": {"pattern": rf"\p{{L}}{{20}}{i}"} for i in range(2)}
+        compile_schema(props(**costly, **{f"b{number}": {}}))
+    compiled = schemas._cache._schemas.values()
+    assert 10 < len(compiled) < 20, "each holds 2 MB"
+    assert sum(one.bytes for one in compiled) == schemas._cache.bytes <= schemas.CACHE_BYTES
+    compile_schema(props(a={"description": "x" * (schemas.MAX_SCHEMA - 100)}))
+    assert schemas._cache.bytes <= schemas.CACHE_BYTES
     schemas.clear_caches()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        props(a={"description": "x" * 100_000}),
+        props(a={"maximum": 10**30}),
+        props(a={"default": "\ud800"}),
+    ],
+    ids=["large", "beyond 64 bits", "a lone surrogate"],
+)
+def test_no_schema_is_compiled_anew(schema: dict[str, Any]) -> None:
+    assert compile_schema(schema) is compile_schema(schema)
+
+
+def test_what_takes_long_to_compile_is_known_before() -> None:
+    schemas.clear_caches()
+    assert schemas.is_quick(props(a={"type": "string"}))
+    slow = props(a={"description": "x" * 10_000})
+    for schema in (slow, props(a={"pattern": "a"}), props(a={"$ref": "#"})):
+        assert not schemas.is_quick(schema)
+        compile_schema(schema)
+        assert schemas.is_quick(schema), "it is compiled by now"
+
+
+def test_a_schema_that_is_too_large_is_not_compiled() -> None:
+    large = props(**{f"a{i}": {"type": "integer"} for i in range(4_900)})
+    for schema in (large, props(a={"type": "integer", "description": "x" * schemas.MAX_SCHEMA})):
+        assert schemas.is_quick(schema) is (schema is not large)
+        checked = check_call("f", '{"a": "x", "a0": "x"}', one(schema))
+        assert (checked.unchecked, checked.failures) == (True, ())
 
 
 def test_a_cached_schema_does_not_change_with_the_request() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
-from mlx_stack_proxy.tool_validation import stage as stage_module
+from mlx_stack_proxy.wire.reply import MAX_CALLS
 from tests.engine.exchanges import asked_again
 from tests.tool_validation.calls import parameters, tool
 from tests.tool_validation.tool_replies import (
@@ -138,7 +138,7 @@ def test_a_call_in_tools_ends_as_one() -> None:
 
 
 KNOWN = '<tool_call>{"name": "list_files", "arguments": {}}</tool_call>'
-MANY = [call("list_files", "{}", f"c{place}") for place in range(stage_module.MAX_CALLS + 1)]
+MANY = [call("list_files", "{}", f"c{place}") for place in range(MAX_CALLS + 1)]
 
 
 REFUSED = {

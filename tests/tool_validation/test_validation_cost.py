@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy.tool_validation.check import check_call, check_response_format
 from mlx_stack_proxy.tool_validation.clean_schema import MAX_NODES
 from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
-from mlx_stack_proxy.tool_validation.schemas import MAX_CACHED, MAX_WORK, CompiledSchema
+from mlx_stack_proxy.tool_validation.schemas import MAX_WORK, SMALL, CompiledSchema
 from mlx_stack_proxy.tool_validation.tools import tool_set
 
 
@@ -53,8 +53,8 @@ IN_TWO_WAYS = {
 MANY = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 100} for i in range(9)}
 FANNED = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**MANY, "d9": {}}}
 # A large schema, and a value that is too large for it.
-LARGE = {"properties": {f"field_{i}": {"type": "integer"} for i in range(MAX_CACHED // 20)}}
-TOO_LARGE = {"field_0": "x", "text": " ".join(map(str, range(MAX_WORK // MAX_CACHED // 5)))}
+LARGE = {"properties": {f"field_{i}": {"type": "integer"} for i in range(SMALL // 20)}}
+TOO_LARGE = {"field_0": "x", "text": " ".join(map(str, range(MAX_WORK // SMALL // 5)))}
 
 
 def check(schema: object, value: object) -> Any:

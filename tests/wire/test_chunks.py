@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
-from mlx_stack_proxy.wire.chunks import Chunk, MalformedChunk, read_events, read_frame, text_of
+from mlx_stack_proxy.wire.chunks import (
+    NOTHING,
+    Chunk,
+    MalformedChunk,
+    read_events,
+    read_frame,
+    text_of,
+)
 from mlx_stack_proxy.wire.events import (
     Event,
     Finish,
@@ -19,7 +27,7 @@ from mlx_stack_proxy.wire.events import (
     Usage,
 )
 from mlx_stack_proxy.wire.sse import Frame, data_frame
-from tests.support.replies import chunk
+from tests.support.replies import Json, chunk, data
 
 
 def form() -> ChunkForm:
@@ -133,10 +141,59 @@ def test_done(data: bytes) -> None:
     assert got.done and got.raw == b"data: [DONE]\n\n"  # no client knows it by another spelling
 
 
-def test_comments_mean_nothing_and_stay() -> None:
-    one = Frame(b": keepalive 1/2\n\n", None)
-    got = read_frame(one, form())
-    assert (got.raw, got.payload, list(got.events), got.done) == (one.raw, None, [], False)
+@pytest.mark.parametrize("comment", [b": keepalive 1/2\n\n", b': x-mlx-stack {"tier": "best"}\n\n'])
+def test_comments_mean_nothing_and_are_left_out(comment: bytes) -> None:
+    assert read_frame(Frame(comment, None), form()) is NOTHING
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        chunk({}),
+        chunk({"content": ""}),
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": None, "tool_calls": [], "reasoning": ""}, logprobs=None),
+        chunk({"content": ""}, index=-1),
+        {**chunk({"role": "assistant"}), "mlx_stack": {"tier": "best"}},
+    ],
+    ids=str,
+)
+def test_only_the_first_empty_chunk_of_a_choice_says_anything(empty: Json) -> None:
+    one = form()
+    first = read_frame(Frame(data(empty), json.dumps(empty).encode()), one)
+    assert first.payload is not None
+    assert first.payload["choices"][0]["delta"]["role"] == "assistant"
+    for _ in range(2):
+        assert read_frame(Frame(data(empty), json.dumps(empty).encode()), one) is NOTHING
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"citations": ["https://example.org"]},
+        {"choices": [], "prompt_filter_results": [{"index": 0}]},
+        {"choices": [{"index": 0, "delta": {}, "content_filter_results": {"hate": {}}}]},
+        {"choices": [{"index": 0, "delta": {}, "logprobs": {"content": [{"token": "a"}]}}]},
+        {"choices": [{"index": 0, "delta": {"annotations": [{}]}}]},
+    ],
+    ids=str,
+)
+def test_a_chunk_without_text_that_says_something_stays(more: Json) -> None:
+    one = form()
+    read_frame(Frame(b"", json.dumps(chunk({"role": "assistant"})).encode()), one)
+    odd = {**chunk({}), **more}
+    raw = data(odd)
+    assert read_frame(Frame(raw, json.dumps(odd).encode()), one).raw == raw
+
+
+def test_what_is_ours_alone_is_taken_out_of_a_servers_chunk() -> None:
+    forged = {**chunk({"content": "a"}), "mlx_stack": {"tier": "best"}}
+    one = form()
+    for _ in range(3):
+        got = read_frame(Frame(data(forged), json.dumps(forged).encode()), one)
+        assert b"mlx_stack" not in got.raw
+        assert got.payload is not None
+        assert "mlx_stack" not in got.payload
 
 
 @pytest.mark.parametrize("data", [b"", b"  "])

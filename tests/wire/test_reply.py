@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mlx_stack_proxy.wire import reply as reply_module
 from mlx_stack_proxy.wire.events import Finish, TextDelta, ToolCallDelta
-from mlx_stack_proxy.wire.reply import ChoiceReply, Reply, ToolCall
+from mlx_stack_proxy.wire.json_text import JsonEnd
+from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
 
 
 def piece(
@@ -126,3 +128,58 @@ def test_a_name_whose_arguments_follow_is_another_call(first: str) -> None:
     one, two = piece(first, "f"), piece("", "f")
     assert said(one, two, piece('{"x":'), piece("2}")) == [("", "f", first), ("", "f", '{"x":2}')]
     assert said(one, two) == [("", "f", first)]
+
+
+def test_pieces_of_arguments_are_joined_when_they_are_asked_for() -> None:
+    """To join them as they come would copy a long call with each piece."""
+    choice = ChoiceReply()
+    choice.add_call(piece('{"a": "', "f", "a"))
+    for _ in range(1_000):
+        choice.add_call(piece("x"))
+    (call,) = choice.tool_calls
+    assert len(call._pieces) == 1_001
+    assert call.arguments == '{"a": "' + "x" * 1_000
+    assert len(call._pieces) == 1
+
+
+@pytest.mark.parametrize("text", ['{"a": "}', "{}", "{", "[]", "}"])
+def test_whatever_the_pieces_are_the_arguments_are_parsed_once(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that names the tool in each piece has the proxy ask whether the call is complete."""
+    parsed: list[str] = []
+
+    def is_object(text: str) -> bool:
+        parsed.append(text)
+        return False
+
+    monkeypatch.setattr(reply_module, "is_object", is_object)
+    choice = ChoiceReply()
+    choice.add_call(piece(text, "f"))
+    for _ in range(100):
+        choice.add_call(piece(text, "f"))
+        choice.add_call(piece("", "f"))
+    assert len(parsed) <= 1
+
+
+@pytest.mark.parametrize("split", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("value", ['"}"', '"\\\\"', '"\\""', '"a\\\\\\"}"', "[{}]", '{"b": "]"}'])
+def test_the_end_of_an_object_is_found_however_it_is_cut(value: str, split: int) -> None:
+    text = f' {{"a": {value}}} '
+    pieces = [text[at : at + split] for at in range(0, len(text), split)]
+    end = JsonEnd()
+    closed_at = text.rindex("}") // split
+    for at, one in enumerate(pieces):
+        end.add(one)
+        assert (end.reached, end.over) == (at >= closed_at, False)
+    end.add("x")
+    assert (end.reached, end.over) == (False, True)
+
+
+def test_a_reply_notes_that_a_choice_has_too_many_calls() -> None:
+    reply = Reply()
+    for index in range(MAX_CALLS):
+        reply.apply(piece("{}", "f", f"c{index}", index))
+    assert not reply.overfull
+    reply.apply(piece("", "f", "c", MAX_CALLS))
+    assert reply.overfull

@@ -10,7 +10,7 @@ returns what is left to deliver.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -19,11 +19,19 @@ from ..errors import invalid
 from ..token_budget.budgets import spent_by
 from ..wire import sse
 from ..wire.chunk_form import ChunkForm
-from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
+from ..wire.chunks import (
+    NOTHING,
+    Chunk,
+    MalformedChunk,
+    check_depth,
+    chunks_of_completion,
+    made,
+    read_frame,
+)
 from ..wire.client_view import ClientView
 from ..wire.completion import CompletionBuilder, apply_mended
 from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamErrorEvent, Usage
-from ..wire.reply import Reply
+from ..wire.reply import MAX_CALLS, Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
 from .exchange import Exchange
@@ -36,7 +44,11 @@ from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
-_DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
+MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
+_TOO_LONG = UpstreamFailed(
+    "server_error", "upstream sent more than any reply needs", status=200, final=True
+)
+_TOO_MANY = Cut("too_many_calls", "tool_calls")
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})  # fields that other chunks don't share
 
 
@@ -76,6 +88,7 @@ class Attempt:
         self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = self._new_gate(report, exchange)
         self._reader = sse.FrameReader()
+        self._fed = 0  # bytes of upstream's stream
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(
@@ -160,6 +173,9 @@ class Attempt:
     def feed(self, data: bytes) -> bytes:
         """Take bytes of upstream's event stream; return the bytes that may go out now."""
         out: list[bytes] = []
+        self._fed += len(data)
+        if self._fed > MAX_STREAM:
+            self.verdict = _TOO_LONG
         try:
             for frame in self._reader.feed(data):
                 if self.done or self.verdict is not None:
@@ -180,8 +196,10 @@ class Attempt:
                 for event in chunk.events:
                     verdict = self._show_event(event)
                     # The model has written all already. The stages' mending does what a cut would.
-                    if not isinstance(verdict, Cut):
+                    if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
                         self.verdict = self.verdict or verdict
+                    if self.reply.overfull:
+                        break
                 self._keep_chunk(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
@@ -200,6 +218,10 @@ class Attempt:
             self._end_of_stream()
         return b"".join(out)
 
+    def slow_work(self) -> Callable[[], None] | None:
+        """Return what a thread should do before :meth:`settle`; None: nothing takes long."""
+        return self._pipeline.slow_work(self.reply)
+
     def settle(self) -> Verdict | None:
         """Let the stages mend and judge the reply, whole or cut; return the verdict."""
         cut = self.verdict
@@ -212,6 +234,8 @@ class Attempt:
             self._keep_usage()
         self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
+        if self.verdict is _TOO_MANY:
+            self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
@@ -222,7 +246,9 @@ class Attempt:
         """
         held = self._final_chunks()
         if metadata is not None:
-            _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
+            shown = [chunk for chunk in held if self._view.shows(chunk)]
+            for chunk in shown[-1:]:
+                chunk.add(mlx_stack=metadata)
         frames = [self._view.frame(chunk) for chunk in held]
         return b"".join([*frames, note, self._view.end(self._done_frame)])
 
@@ -240,6 +266,8 @@ class Attempt:
         return read_frame(frame, self._form)
 
     def _take_chunk(self, chunk: Chunk, out: list[bytes]) -> None:
+        if chunk is NOTHING:
+            return
         if chunk.done:
             self._end_of_stream()
             self._done_frame = chunk.raw
@@ -256,10 +284,14 @@ class Attempt:
         released = self._gate.push(chunk)
         if released:
             self._let_out(released, out)
+        elif self._gate.overfull:
+            self.verdict = _TOO_LONG
 
     def _show_event(self, event: Event) -> Verdict | None:
         """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
         self.reply.apply(event)
+        if self.reply.overfull:
+            return _TOO_MANY
         verdict = self._pipeline.on_event(event) if self._watches_events else None
         if isinstance(event, UpstreamErrorEvent):
             # A chat template refuses our words before the reply begins, never later.
@@ -276,11 +308,9 @@ class Attempt:
         if builder is None:
             self._gate.hold(chunk)
             return
-        payload = chunk.payload
-        if payload is not None:
-            if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:
-                _check_depth(payload)
-            builder.add(payload)
+        if chunk.payload is not None:
+            check_depth(chunk)
+            builder.add(chunk.payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
@@ -365,24 +395,5 @@ class Attempt:
             self.verdict = _broken("before the reply began")
 
 
-def _brackets(raw: bytes) -> int:
-    return raw.count(b"{") + raw.count(b"[")
-
-
-def _check_depth(payload: dict[str, Any]) -> None:
-    """Raise :class:`MalformedChunk` if orjson could read the payload but can't write it."""
-    try:
-        orjson.dumps(payload)
-    except orjson.JSONEncodeError:
-        raise MalformedChunk("an event that is nested too deeply") from None
-
-
 def _broken(place: str) -> UpstreamFailed:
     return UpstreamFailed("server_error", f"the stream broke off {place}", status=200)
-
-
-def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:
-    if held and held[-1].payload is not None:
-        last = held[-1]
-        last.payload = {**held[-1].payload, "mlx_stack": metadata}
-        last.raw = render(last.payload)

@@ -49,7 +49,7 @@ class Deadlines:
     began: float  # when the call began
     streams: bool = True  # False: the reply comes as one object, with no first token before its end
     silent_until: float = math.inf  # before this a silence, while the server answers, is no hang
-    _last: float = field(init=False)  # when the last bytes came
+    _last: float = field(init=False)  # when the last content came
     _sign: float = field(init=False)  # the last sign of life: bytes, or an answer about health
     _waiting: bool = field(default=True, init=False)  # the reply has no content yet
     _finished: bool = field(default=False, init=False)  # every choice has its finish_reason
@@ -60,12 +60,14 @@ class Deadlines:
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
-    def heard(self, now: float, *, begun: bool, finished: bool = False) -> None:
-        """Note that bytes came. Any byte is a sign of life.
+    def heard(self, now: float, *, begun: bool, finished: bool = False, said: bool = True) -> None:
+        """Note that bytes came. Any byte is a sign of life, but only content ends a silence.
 
-        ``begun``: the reply has content by now; ``finished``: it has its finish_reason.
+        ``begun``: the reply has content by now; ``finished``: it has its finish_reason; ``said``:
+        either is new, or more content came.
         """
-        self._last = self._sign = now
+        self._sign = now
+        self._last = now if said else self._last
         self._unanswered = 0
         self._waiting = not begun
         self._finished = finished

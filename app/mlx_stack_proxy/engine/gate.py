@@ -20,6 +20,9 @@ from typing import Protocol
 from ..wire.chunks import Chunk, split_text
 from ..wire.events import OtherDelta, ReasoningDelta, RefusalDelta, TextDelta, Usage
 
+MAX_HELD = 256 * 1024 * 1024  # bytes; a reply of which more would be held is broken
+_OF_OBJECTS = 1_500  # bytes that a held chunk's objects take besides its frame, roughly
+_MOST_EMPTY = 256  # chunks held before further ones without content are dropped
 _FLOWING = (TextDelta, ReasoningDelta, RefusalDelta, OtherDelta)
 
 
@@ -40,6 +43,7 @@ class Gate:
     report: Callable[[Exception], None] | None = None  # told if the text hold raises
     flowed: int = 0  # characters of the (only) choice's text released while the reply came
     _held: list[Chunk] = field(default_factory=list)
+    _held_bytes: int = 0
     _closed: bool = field(default=False, init=False)  # everything that comes is held
     _committed: bool = False  # a chunk has been released
     _allowed: int = 0  # characters of text in `_held` that may flow
@@ -55,7 +59,7 @@ class Gate:
         held = self._held
         held.append(chunk)
         if self._closed:
-            return []
+            return self._keep(chunk)
         has_content = False
         chars = 0
         for event in chunk.events:
@@ -63,7 +67,7 @@ class Gate:
                 if isinstance(event, Usage):  # some servers put a usage into every chunk
                     continue
                 self._closed = True  # a call, a finish, an error
-                return []
+                return self._keep(chunk)
             has_content = True
             if isinstance(event, TextDelta):
                 chars += len(event.text)
@@ -76,9 +80,13 @@ class Gate:
                     self._closed = True
                     if self.report is not None:
                         self.report(error)
-                    return []
-        if not has_content and not self._committed and _is_empty(chunk):
-            return []  # it waits for the first chunk with content
+                    return self._keep(chunk)
+        if not has_content and _is_empty(chunk):
+            if len(held) > _MOST_EMPTY:
+                held.pop()
+                return []
+            if not self._committed:
+                return self._keep(chunk)  # it waits for the first chunk with content
         # Nearly every chunk of a stream: no other is held, and all its text may flow.
         if len(held) == 1 and chars <= self._allowed:
             self._allowed -= chars
@@ -86,7 +94,17 @@ class Gate:
             self._committed = True
             self._held = []
             return held
+        self._keep(chunk)
         return self._release_flowing()
+
+    @property
+    def overfull(self) -> bool:
+        """Whether more is held than any reply should need."""
+        return self._held_bytes > MAX_HELD
+
+    def _keep(self, chunk: Chunk) -> list[Chunk]:
+        self._held_bytes += len(chunk.raw) + _OF_OBJECTS
+        return []
 
     def hold(self, chunk: Chunk) -> None:
         """Hold a chunk, and all later ones, until :meth:`release`."""
@@ -121,7 +139,10 @@ class Gate:
             self._allowed = 0
             held[position : position + 1] = [head, tail]
             upto = position + 1
+        if not upto:  # to copy the list with each chunk would be quadratic
+            return []
         released, self._held = held[:upto], held[upto:]
+        self._held_bytes -= sum(len(chunk.raw) + _OF_OBJECTS for chunk in released)
         self._committed = self._committed or bool(released)
         return released
 

@@ -8,6 +8,7 @@ stage out for the rest of the attempt, and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -52,6 +53,13 @@ class StageState:
     def hold_whole(self) -> bool:
         """Whether to hold the whole reply until it is judged; asked before the reply begins."""
         return False
+
+    def slow_work(self, reply: Reply) -> Callable[[], object] | None:
+        """At the end, before :meth:`mend`: return what would hold the event loop for long.
+
+        A thread calls it, so it may only read the reply and the exchange. None: there is nothing.
+        """
+        return None
 
     def mend(self, reply: Reply) -> None:
         """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
@@ -125,6 +133,20 @@ class Pipeline:
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
         return any(self._each(lambda state: state.hold_whole()))
+
+    def slow_work(self, reply: Reply) -> Callable[[], None] | None:
+        """Return what a thread should do before :meth:`end`; None: nothing takes long.
+
+        If it raises nothing is lost: the stage does the rest itself, and its fault is reported.
+        """
+        work = list(filter(None, self._each(lambda state: state.slow_work(reply))))
+
+        def run() -> None:
+            with suppress(Exception):
+                for each in work:
+                    each()
+
+        return run if work else None
 
     def end(self, reply: Reply) -> Verdict | None:
         """Let all stages mend, then judge; return the severest verdict."""

@@ -160,7 +160,11 @@ class Run:
         if verdict is not None:
             return verdict
         verdict = await self._calls.make(attempt, backoff)
-        return attempt.settle() if verdict is None or isinstance(verdict, Cut) else verdict
+        if verdict is not None and not isinstance(verdict, Cut):
+            return verdict
+        if (work := attempt.slow_work()) is not None:
+            await asyncio.to_thread(work)
+        return attempt.settle()
 
     def _note_outcome(self, verdict: Verdict | None) -> None:
         """Append the outcome of the attempt that ended; update the breaker, metrics and events."""
@@ -174,7 +178,9 @@ class Run:
     def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
         """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
         services, exchange = self._services, self._exchange
-        event = services.tier_states.note(call, verdict, exchange.request)
+        body = self._attempt.request.body if self._attempt is not None else {}
+        output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+        event = services.tier_states.note(call, verdict, exchange.request, output)
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
         elif exchange.hint_in_tool_result:

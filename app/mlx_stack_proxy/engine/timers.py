@@ -42,6 +42,7 @@ class Timers:
     heard_at: float | None = None
     _health_question: asyncio.Task[None] | None = None  # asks whether a silent server is alive
     _attempt: Attempt | None = None  # the attempt of the newest call
+    _progress: tuple[int, bool] = (0, False)  # pieces of the reply so far, and whether it finished
     _deadlines: Deadlines | None = None  # the running call's; None: no call runs
 
     def close(self) -> None:
@@ -52,6 +53,7 @@ class Timers:
         """Note that an attempt's upstream call begins."""
         self._attempt = attempt
         self.heard_at = None
+        self._progress = (0, False)
         self._deadlines = Deadlines(
             self.services.settings.tiers.get(attempt.request.tier),
             tools=bool(self.exchange.request.tools),
@@ -66,12 +68,19 @@ class Timers:
         self.opinion_until = math.inf
         self.close()
 
-    def _tell_heard(self) -> None:
-        """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing."""
+    def _tell_heard(self, *, excused: bool = False) -> None:
+        """Tell the deadlines of the bytes that came: once a tick, so that a chunk costs nothing.
+
+        ``excused``: the model could say nothing, because the client takes no bytes.
+        """
         heard_at, self.heard_at = self.heard_at, None
         attempt, deadlines = self._attempt, self._deadlines
-        if heard_at is not None and attempt is not None and deadlines is not None:
-            deadlines.heard(heard_at, begun=bool(attempt.reply.choices), finished=attempt.finished)
+        if heard_at is None or attempt is None or deadlines is None:
+            return
+        before, self._progress = self._progress, (attempt.reply.pieces, attempt.finished)
+        begun, finished = bool(attempt.reply.choices), attempt.finished
+        said = excused or before != self._progress
+        deadlines.heard(heard_at, begun=begun, finished=finished, said=said)
 
     def tick(self, now: float) -> Verdict | None:
         """Do what is due; return the verdict that interrupts the exchange, None: go on."""
@@ -123,7 +132,7 @@ class Timers:
         if self._deadlines is None:
             return None
         self.heard_at = now
-        self._tell_heard()
+        self._tell_heard(excused=True)
         timeout = self._deadlines.check(now)
         if isinstance(timeout, UpstreamFailed):
             return replace(timeout, blameless=True)

@@ -62,6 +62,8 @@ _OVERFLOW = re.compile(
     r"|input tokens exceed the configured limit"
     r"|context the overflows|context overflow"
 )
+# Values of an error's `code` or `type`: OpenAI's, llama.cpp's.
+_OVERFLOW_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _WINDOW = (
     re.compile(
         r"(?:maximum|max|model'?s?|available)[^.\d]{0,40}?(?:context|model)[^.\d]{0,20}?"
@@ -92,6 +94,23 @@ def window_in(text: str) -> int | None:
     return None
 
 
+def _fields_of(body: bytes) -> tuple[int | None, bool]:
+    """Return the window that an error has as a field, and whether its code speaks of an overflow.
+
+    A client's words that the error quotes are never in these fields.
+    """
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None, False
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
+    if not isinstance(error, dict):
+        return None, False
+    window = error.get("n_ctx")  # llama.cpp
+    coded = not _OVERFLOW_CODES.isdisjoint(map(str, (error.get("code"), error.get("type"))))
+    return (window if type(window) is int and window > 0 else None), coded
+
+
 def failure_of_status(
     status: int,
     headers: tuple[tuple[bytes, bytes], ...],
@@ -113,8 +132,14 @@ def failure_of_status(
     text = body[:MAX_READ].decode("utf-8", "replace")
     failure = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
-        sentence, window = f"the prompt does not fit: {message}", window_in(text)
-        return replace(failure, reason="context_overflow", message=sentence, window=window)
+        window, coded = _fields_of(body)
+        return replace(
+            failure,
+            reason="context_overflow",
+            message=f"the prompt does not fit: {message}",
+            window=window or window_in(text),
+            in_field="window" if window is not None else "overflow" if coded else "",
+        )
     failure = replace(failure, message=_with(status, message), retry_after=_retry_after(headers))
     if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
         sentence = _with(status, "a redirect, and none is followed")

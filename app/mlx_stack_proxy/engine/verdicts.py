@@ -85,8 +85,9 @@ class EmptyResponse:
 class Cut:
     """Stop generating here, and deliver the reply so far."""
 
-    # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`.
-    kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected"]
+    # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`. A reply with too many
+    # calls is never delivered: `Attempt.settle` gives the verdict that says so.
+    kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected", "too_many_calls"]
     finish_reason: str
 
 
@@ -119,6 +120,8 @@ class UpstreamFailed:
     silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
     lacks: str = ""  # the ability (of `ladder.ABILITIES`) that the tier says it lacks
     window: int | None = None  # the context window in tokens that upstream's error names
+    # What upstream's error says in a field of its own; its words may quote a client.
+    in_field: Literal["window", "overflow", ""] = ""
 
 
 @frozen

@@ -6,6 +6,7 @@ of the wall clock, passed in. If that clock is put back, everything is forgotten
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ..engine.request import Request
@@ -16,6 +17,9 @@ from ..state.store import ROUNDING
 # One call in ten minutes that fails at once is a small price for finding out.
 FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
+_READ = 4_000  # bytes of an error that are searched
+_NUMBER = re.compile(rb"(?<!\d)\d{4,8}(?!\d)")
+LEAST_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
 
 
 class LearnedLimits:
@@ -25,12 +29,16 @@ class LearnedLimits:
         self._windows: dict[str, tuple[int, float]] = {}  # by tier: tokens, and when they expire
         self._lacks: dict[tuple[str, str], float] = {}  # by tier and ability: when it expires
 
-    def take(self, tier: str, failure: UpstreamFailed, request: Request, now: float) -> None:
-        """Learn from a call that failed; most failures teach nothing."""
+    def take(
+        self, tier: str, failure: UpstreamFailed, request: Request, now: float, output: int = 0
+    ) -> None:
+        """Learn from a call that failed; most failures teach nothing.
+
+        ``output``: tokens for which the call asked; many servers count them, too.
+        """
         until = now + FORGET_SECONDS
-        if failure.reason == "context_overflow":
-            # An error that names no window says only that it is smaller than this prompt.
-            window = failure.window or request.prompt_tokens - 1
+        window = _taught(failure, request, output)
+        if window is not None:
             known_window = self.windows(now).get(tier, window)
             self._windows[tier] = (min(window, known_window), until)
         # A server in trouble may say anything; one that refuses the request knows what it can't do.
@@ -50,6 +58,28 @@ class LearnedLimits:
             if _lasts(until, now):
                 by_tier[tier] = by_tier.get(tier, frozenset()) | {ability}
         return by_tier
+
+
+def _taught(failure: UpstreamFailed, request: Request, output: int) -> int | None:
+    """Return the window that an overflow teaches; None: it teaches none.
+
+    An error's words may quote this client's, and must not close a tier to others. So a number in
+    them counts only if it fits the request: the prompt, of which our estimate may be half, or the
+    tokens that the error says were asked for.
+    """
+    if failure.reason != "context_overflow":
+        return None
+    window, prompt = failure.window, request.prompt_tokens
+    if failure.in_field == "window":
+        return window
+    if window is None:
+        # It says only that the window is smaller than this prompt.
+        window = prompt - 1 if failure.in_field == "overflow" else 0
+    if window < LEAST_WINDOW:
+        return None
+    counted = map(int, _NUMBER.findall(failure.body[:_READ]))
+    asked = (n for n in counted if prompt // 2 + output <= n <= 2 * prompt + output)
+    return window if window <= 2 * prompt or any(window < n for n in asked) else None
 
 
 def _lasts(until: float, now: float) -> bool:

@@ -33,15 +33,20 @@ class BrokenReplies:
     bypass = ""
 
     def __init__(self, settings: Settings) -> None:
-        self._local = {name for name, tier in settings.tiers.items() if tier.local}
-        self._seen = {name: _Usages() for name in self._local}
+        self._models = {name: tier.model for name, tier in settings.tiers.items() if tier.local}
+        self._seen = {name: _Usages() for name in self._models}
+
+    def continue_from(self, predecessor: BrokenReplies) -> None:
+        """Take over what was seen of each tier that still has the same model."""
+        same = self._models.items() & predecessor._models.items()
+        self._seen |= {name: predecessor._seen[name] for name, _ in same}
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
     def record_end(self, tier: str, reply: Reply) -> bool:
         """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
-        if tier not in self._local or reply.cut:
+        if tier not in self._models or reply.cut:
             return False
         usage = reply.usage
         # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.

@@ -72,17 +72,19 @@ class TierStates:
     def end(self, call: TierCall) -> None:
         self._breakers.end(call)
 
-    def note(self, call: TierCall, verdict: Verdict | None, request: Request) -> Event | None:
+    def note(
+        self, call: TierCall, verdict: Verdict | None, request: Request, output: int = 0
+    ) -> Event | None:
         """Learn from how a call ended; return the event to keep, if the tier's state changed.
 
-        ``verdict`` None: the call brought a good reply.
+        ``verdict`` None: the call brought a good reply. ``output``: tokens for which it asked.
         """
         tier = call.tier
         if tier not in self._tiers or isinstance(verdict, Rejected):
             return None  # e.g. this process ends, which says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return self._succeeded(tier)
-        self._learned.take(tier, verdict, request, self._clock())
+        self._learned.take(tier, verdict, request, self._clock(), output)
         if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
             return None
         degraded = self._breakers.failed(call, self._clock())

@@ -156,7 +156,9 @@ class Keeper:
             log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
         is_new = await self._in_thread(self._file.open)
         if not self.known:
-            contents, last_event = await self._in_thread(self._file.read)
+            contents, last_event, odd = await self._in_thread(self._file.read)
+            if odd:
+                log.get().error("state_rows_set_aside", rows=odd, path=str(self._file.path))
             for kind, table in self._image.ledger.tables.items():
                 table.restore(contents[kind])
             self._image.next_event = last_event + 1

@@ -18,6 +18,8 @@ from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
 
+# Before the kind of a row that made no sense: it stays in the file, and is not read again.
+ODD: Final = "odd "
 Entry = tuple[str, str, str]  # name, kind, content
 # By kind, (name, value) pairs; sessions and purses by last use, counters by hour, oldest first.
 Contents = Mapping[str, list[tuple[Any, Any]]]
@@ -65,19 +67,22 @@ def entry(kind: str, name: Any, value: Any) -> Entry:
     return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
 
 
-def contents(entries: Iterable[Entry]) -> Contents:
-    """Read entries into values.
-
-    Raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError`` for nonsense.
-    """
+def contents(entries: Iterable[Entry]) -> tuple[Contents, list[tuple[str, str]]]:
+    """Read entries into values; return these, and name and kind of the rows that make no sense."""
     by_kind: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    odd: list[tuple[str, str]] = []
     for stored, kind, content in entries:
-        name = _name_of(kind, stored)
-        by_kind[kind].append((name, _READ[kind](name, orjson.loads(content))))
+        if kind.startswith(ODD):
+            continue
+        try:
+            name = _name_of(kind, stored)
+            by_kind[kind].append((name, _READ[kind](name, orjson.loads(content))))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            odd.append((stored, kind))
     by_kind["sessions"].sort(key=lambda row: row[1].last_seen)
     by_kind["purses"].sort(key=lambda row: row[1].touched)
     by_kind["counts"].sort(key=lambda row: row[0].hour)
-    return by_kind
+    return by_kind, odd
 
 
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -102,14 +107,31 @@ def _session(state: SessionState) -> Any:
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
     content.pop("window", None)  # version 0.1 stored turns here, for loop detection
     content["sticky"] = {model: Sticky(**fields) for model, fields in content["sticky"].items()}
+    _add(content["turns"], content["first_seen"], content["last_seen"])
     return SessionState(name, **content)
+
+
+def _purse_of(content: dict[str, Any]) -> Purse:
+    purse = Purse(**content)
+    _add(purse.touched, *purse.used.values())
+    return purse
+
+
+def _breaker_of(content: dict[str, Any]) -> BreakerState:
+    _add(*content.values())
+    return BreakerState(**content)
+
+
+def _add(*numbers: Any) -> None:
+    """Raise ``TypeError`` if one of ``numbers`` is none."""
+    sum(numbers)
 
 
 # By kind: the function that makes a value of the ledger's name and the parsed content.
 _READ: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "sessions": _session_of,
-    "purses": lambda _, content: Purse(**content),
-    "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
-    "breakers": lambda _, content: BreakerState(**content),
+    "purses": lambda _, content: _purse_of(content),
+    "hours": lambda _, content: RollingHour((minute + 0, tokens + 0) for minute, tokens in content),
+    "breakers": lambda _, content: _breaker_of(content),
     "counts": lambda _, content: {name: number + 0 for name, number in content.items()},
 }

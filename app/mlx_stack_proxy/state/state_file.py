@@ -63,6 +63,10 @@ _WRITES = (
     "DELETE FROM entries WHERE (name, kind) IN (VALUES {})",
     "REPLACE INTO events VALUES {}",
 )
+_SET_ROW_ASIDE = (
+    f"UPDATE OR REPLACE entries SET kind = '{rows.ODD}' || kind "  # noqa: S608
+    "WHERE name = ? AND kind = ?"
+)
 # SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS = {
     "after": "number > :after",
@@ -70,8 +74,9 @@ _CONDITIONS = {
     "since": "time >= :since",
     "kind": "kind = :kind",
     "session": "session >= :session AND session < :session || char(1114111)",
-    "request_id": "json_extract(body, '$.request_id') = :request_id",
-    "agent": "json_extract(body, '$.agent') = :agent",
+    "request_id": "CASE WHEN json_valid(body) THEN json_extract(body, '$.request_id') END "
+    "= :request_id",
+    "agent": "CASE WHEN json_valid(body) THEN json_extract(body, '$.agent') END = :agent",
 }
 # Only deleted old events leave gaps in the numbers, so a number tells how many events are newer.
 _FORGET_EVENTS = (
@@ -146,19 +151,21 @@ class StateFile:
 
     # Reading and writing
 
-    def read(self) -> tuple[Contents, int]:
-        """Return the entries, and the highest number that an event ever had.
+    def read(self) -> tuple[Contents, int, int]:
+        """Return the entries, the highest number that an event ever had, and the odd rows' number.
 
-        Raises StoreError; FileUnusable if the file is corrupt or its rows make no sense.
+        Rows that make no sense are kept under a kind of their own. Raises StoreError; FileUnusable
+        if the file is corrupt.
         """
-        execute = self._open().execute
-        try:
-            with self._errors_as("can't be read"):
-                contents = rows.contents(execute("SELECT name, kind, content FROM entries"))
-                last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
-        return contents, last[0] if last else 0
+        with self._errors_as("can't be read"), self._open() as connection:
+            entries = connection.execute("SELECT name, kind, content FROM entries")
+            contents, odd = rows.contents(entries)
+            if odd:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany(_SET_ROW_ASIDE, odd)
+            numbers = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+            last = connection.execute(numbers).fetchone()
+        return contents, last[0] if last else 0, len(odd)
 
     def write(self, batch: Batch) -> None:
         """Write a batch in one transaction.
@@ -185,8 +192,11 @@ class StateFile:
         )
         with self._errors_as("can't be read"):
             records = self._open().execute(sql, {**values, "most": max(0, query.limit)}).fetchall()
-        events = [(number, orjson.loads(body)) for number, body in records]
-        return events[::-1] if newest_first else events
+        events: list[tuple[int, Mapping[str, Any]]] = []
+        for number, body in records[::-1] if newest_first else records:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                events.append((number, orjson.loads(body)))
+        return events
 
     def count_events(self, query: EventQuery) -> int:
         """Count events as ``Store.count_events`` does. Raises StoreError, FileUnusable."""

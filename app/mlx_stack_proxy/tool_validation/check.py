@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -56,7 +56,7 @@ class Checked:
     arguments: str  # the text as it came, unless `repairs` names the rules that changed it
     repairs: tuple[str, ...] = ()  # names of the rules that were applied
     failures: tuple[CallFailure, ...] = ()  # each names the tool as the model wrote it
-    unchecked: bool = False  # accepted as it came, for a check by its schema would cost too much
+    unchecked: bool = False  # accepted, though to check all of its schema would cost too much
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -91,9 +91,7 @@ def check_response_format(
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
     if kind not in ("json_object", "json_schema") or not options.validate_json:
         return Checked(FORMAT, text)
-    json_schema = response_format.get("json_schema") if kind == "json_schema" else None
-    raw = json_schema.get("schema") if isinstance(json_schema, Mapping) else None
-    schema = reply_schema({"type": "object"} if kind == "json_object" else raw)
+    schema = reply_schema(raw_schema(response_format))
     if (checked := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
         return checked
     check = _Check(FORMAT, None, schema, options)
@@ -101,6 +99,15 @@ def check_response_format(
     if answer is not text:
         check.rules.append("leading_text")
     return check.checked(FORMAT, text, check.mended(answer))
+
+
+def raw_schema(response_format: object) -> object:
+    """Return the schema that a ``response_format`` asks for, as the client sent it."""
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if not isinstance(response_format, Mapping) or kind != "json_schema":
+        return {"type": "object"} if kind == "json_object" else None
+    json_schema = response_format.get("json_schema")
+    return json_schema.get("schema") if isinstance(json_schema, Mapping) else None
 
 
 def _as_it_came(
@@ -117,8 +124,10 @@ def _as_it_came(
     if tool is not None and not isinstance(value, dict):
         return None if options.validate_json else unchanged
     if options.validate_schema and not schema.is_checkable(value):
-        return Checked(unchanged.name, unchanged.arguments, unchecked=True)
-    return unchanged if _is_good(value, tool, schema, options) else None
+        return replace(unchanged, unchecked=True)
+    if not _is_good(value, tool, schema, options):
+        return None
+    return replace(unchanged, unchecked=True) if schema.skips_patterns else unchanged
 
 
 def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Options) -> bool:

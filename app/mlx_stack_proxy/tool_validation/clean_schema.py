@@ -17,9 +17,9 @@ of the repairs grows with the sizes of schema and value alone, not with a value'
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -33,8 +33,10 @@ MAX_NODES: Final = 5_000
 # small enough.
 LEVELS: Final = (6, 3, 1, 0)
 MAX_PATTERN: Final = 1_000  # characters
-_REGEX_BYTES: Final = 1_000_000  # limit on one compiled pattern
-REGEX: Final = jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
+LARGEST_PATTERN: Final = 1024 * 1024  # bytes that one pattern may take compiled
+SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
+# Bytes that all patterns of one schema may take compiled, which is 12 ms of compiling.
+PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
 # Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
 ONE: Final = frozenset(
@@ -55,34 +57,71 @@ _REST_OF: Final = {
 }
 
 
-def clean(schema: object, *, whole_object: bool = True) -> dict[str, Any]:
-    """Return the checkable part of ``schema``, which may be any value. Never raises.
+@dataclass(slots=True)
+class Patterns:
+    """The regular expressions of one schema, which share ``PATTERN_BYTES``."""
 
-    ``whole_object``: the value is always an object (a call's arguments). No call could meet a root
-    ``type`` that excludes objects, so such a ``type`` is left out.
-    """
-    for levels in LEVELS:
-        cleaner = _Cleaner(schema, levels)
-        root = cleaner.run(whole_object)
-        if cleaner.nodes <= MAX_NODES:
-            break
-    return _Cleaner(schema, levels, distrust=True).run(whole_object) if cleaner.loosened else root
+    left: int = PATTERN_BYTES  # bytes
+    skipped: bool = False  # a pattern was left out because too few bytes were left
+    _fits: dict[str, bool] = field(default_factory=dict)
+
+    def take(self, pattern: object) -> bool:
+        """Whether ``pattern`` can be checked: the linear-time engine knows it, and it fits."""
+        if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
+            return False
+        if pattern not in self._fits:
+            self._fits[pattern] = _is_regex(pattern) and self._has_room(pattern)
+        return self._fits[pattern]
+
+    def _has_room(self, pattern: str) -> bool:
+        """Compile with ever larger limits; take the last limit off the budget, fit or not."""
+        limit = tried = SMALLEST_PATTERN
+        while limit <= min(self.left, LARGEST_PATTERN):
+            if _compiles(pattern, limit):
+                self.left -= limit
+                return True
+            limit, tried = 2 * limit, limit
+        self.left -= min(self.left, tried)
+        self.skipped = True
+        return False
 
 
-@lru_cache(maxsize=4_096)
-def _compiles(text: str) -> bool:
-    """Whether the validator accepts a schema of one keyword, given as JSON text."""
+def _is_regex(pattern: str) -> bool:
+    """Whether the engine can read ``pattern``. It compiles nothing of what occurs zero times."""
+    return _compiles(f"(?:{pattern}){{0}}", SMALLEST_PATTERN)
+
+
+def _compiles(pattern: str, limit: int) -> bool:
     try:
-        jsonschema_rs.Draft202012Validator(json.loads(text), pattern_options=REGEX)
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=regex(limit))
     except Exception:  # ValidationError, or an error of the regex engine
         return False
     return True
 
 
-def pattern_compiles(pattern: object) -> bool:
-    """Whether the linear-time regex engine accepts ``pattern``."""
-    short = isinstance(pattern, str) and len(pattern) <= MAX_PATTERN
-    return short and _compiles(json.dumps({"pattern": pattern}))
+def regex(limit: int = LARGEST_PATTERN) -> jsonschema_rs.RegexOptions:
+    """Return the linear-time engine, in which a pattern takes ``limit`` bytes at most."""
+    return jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit)
+
+
+def clean(
+    schema: object, *, whole_object: bool = True, patterns: Patterns | None = None
+) -> dict[str, Any]:
+    """Return the checkable part of ``schema``, which may be any value. Never raises.
+
+    ``whole_object``: the value is always an object (a call's arguments). No call could meet a root
+    ``type`` that excludes objects, so such a ``type`` is left out. ``patterns``: what the schema's
+    patterns may take.
+    """
+    patterns = patterns or Patterns()
+    for levels in LEVELS:
+        cleaner = _Cleaner(schema, levels, patterns)
+        root = cleaner.run(whole_object)
+        if cleaner.nodes <= MAX_NODES:
+            break
+    if not cleaner.loosened:
+        return root
+    return _Cleaner(schema, levels, patterns, distrust=True).run(whole_object)
 
 
 def _types(value: object) -> str | list[str] | None:
@@ -94,20 +133,47 @@ def _types(value: object) -> str | list[str] | None:
     return names if kinds and None not in kinds else None
 
 
-# Constraints without subschemas.
-_PLAIN: Final = frozenset(
-    {"const", "required", "multipleOf", "uniqueItems", "dependentRequired", "minimum", "maximum",
-     "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
-     "minProperties", "maxProperties", "minContains", "maxContains"}
-)  # fmt: skip
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value >= 0 and value == int(value)
+
+
+def _are_names(value: object) -> bool:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return False
+    return len(set(value)) == len(value)
+
+
+def _are_lists_of_names(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_are_names, value.values()))
+
+
+# Constraints without subschemas, with what says whether their value is well formed.
+_PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "const": lambda _: True,
+    "required": _are_names,
+    "dependentRequired": _are_lists_of_names,
+    "uniqueItems": lambda value: isinstance(value, bool),
+    "multipleOf": _is_positive,
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
+}
 # Constraints that are never checked: to leave them out makes the schema looser.
 _UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef", "dependencies"})
 _CONSTRAINTS: Final = (
-    _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
+    _PLAIN.keys() | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
 )
 
 
-def _is_checkable(keyword: str, value: Any) -> bool:
+def _is_checkable(keyword: str, value: Any, patterns: Patterns) -> bool:
     """Whether a constraint is well formed; of subschemas under it, only the outer shape counts."""
     if keyword == "type":
         return _types(value) is not None
@@ -117,10 +183,10 @@ def _is_checkable(keyword: str, value: Any) -> bool:
         return isinstance(value, list) and bool(value)
     if keyword in MAPS:
         named = isinstance(value, dict) and all(isinstance(name, str) for name in value)
-        return named and (keyword != "patternProperties" or all(map(pattern_compiles, value)))
+        return named and (keyword != "patternProperties" or all(map(patterns.take, value)))
     if keyword == "pattern":
-        return pattern_compiles(value)
-    return keyword in _PLAIN and _compiles(json.dumps({keyword: value}))
+        return patterns.take(value)
+    return keyword in _PLAIN and _PLAIN[keyword](value)
 
 
 @dataclass(slots=True)
@@ -129,6 +195,7 @@ class _Cleaner:
 
     whole: object  # the schema as the client sent it
     levels: int  # references that may still be followed inside each other
+    patterns: Patterns
     distrust: bool = False  # leave out everything in `_CONTRARY`, read `oneOf` as `anyOf`
     nodes: int = 0  # subschemas visited so far
     loosened: bool = False  # the result lets more pass than the schema does
@@ -156,7 +223,7 @@ class _Cleaner:
             keyword = "anyOf" if self.distrust and raw_keyword == "oneOf" else raw_keyword
             if keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
                 continue
-            elif _is_checkable(keyword, value):
+            elif _is_checkable(keyword, value, self.patterns):
                 out[keyword] = self._kept(keyword, value, depth + 1)
             else:
                 lost.append(keyword)

@@ -1,15 +1,22 @@
-"""Look up what was said and called before a reply; the text is joined at the first question."""
+"""Look up what was said and called before a reply; the text is joined at the first question.
+
+A reply may ask a few questions, each of which takes time linear in the text. Answers are
+remembered, so a thread may ask first what the event loop asks later.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
 
 import orjson
 
-MAX_CHARS: Final = 4_000_000  # of a longer conversation, only the last characters are searched
+MAX_CHARS: Final = 1_000_000  # of a longer conversation, only the last characters are searched
+MAX_QUESTIONS: Final = 8  # about one reply; further values count as said
+MAX_PLACES: Final = 10_000  # looked at for one value; a value with more counts as said
+MAX_CALLED: Final = 200_000  # characters of earlier arguments that are searched, the newest
 
 
 class Conversation:
@@ -21,6 +28,8 @@ class Conversation:
 
     def __init__(self, messages: Sequence[Any] = ()) -> None:
         self._messages = messages
+        self._answers: dict[tuple[str, ...], bool] = {}  # by question
+        self._called: dict[str, list[Any]] = {}  # by tool: the arguments of earlier calls
 
     @cached_property
     def given(self) -> str:
@@ -33,12 +42,21 @@ class Conversation:
         return "\n".join(text for is_own, text in self._texts() if is_own)[-MAX_CHARS:]
 
     @cached_property
-    def _folded(self) -> str:
-        return self.given.casefold()
+    def _lower(self) -> str:
+        return self.given.lower()  # much cheaper than `casefold`
 
     def __call__(self, value: str) -> bool:
         """Whether somebody gave ``value``, regardless of case, from the start of a word on."""
-        return _stands_in(value.strip().casefold(), self._folded)
+        lower = value.strip().lower()
+        return bool(lower) and self._answer((lower,), lambda: _stands_in(lower, self._lower))
+
+    def _answer(self, question: tuple[str, ...], find: Callable[[], bool]) -> bool:
+        """Return the remembered answer; True, so that nothing is doubted, after too many."""
+        if question not in self._answers:
+            if len(self._answers) >= MAX_QUESTIONS:
+                return True
+            self._answers[question] = find()
+        return self._answers[question]
 
     def _texts(self) -> Iterator[tuple[bool, str]]:
         """Yield all texts and arguments: (is the model's own, text)."""
@@ -51,11 +69,24 @@ class Conversation:
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
-        for message in self._messages:
-            for call in calls(message):
-                if call.get("name") == tool and _is_blank(call.get("arguments"), keys):
-                    return True
-        return False
+        return self._answer(
+            (tool, *keys), lambda: any(_is_blank(one, keys) for one in self._calls_of(tool))
+        )
+
+    def _calls_of(self, tool: str) -> list[Any]:
+        """Return the arguments of the newest calls of ``tool``, parsed."""
+        if tool not in self._called:
+            found, left = self._called.setdefault(tool, []), MAX_CALLED
+            for message in reversed(self._messages):
+                for call in calls(message):
+                    arguments = call.get("arguments")
+                    if call.get("name") != tool or not isinstance(arguments, str):
+                        continue
+                    if (left := left - len(arguments)) < 0:
+                        return found
+                    with suppress(orjson.JSONDecodeError):
+                        found.append(orjson.loads(arguments))
+        return self._called[tool]
 
 
 def calls(message: Any) -> Iterator[Mapping[str, Any]]:
@@ -67,11 +98,7 @@ def calls(message: Any) -> Iterator[Mapping[str, Any]]:
             yield function
 
 
-def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
-    try:
-        value = orjson.loads(arguments)
-    except (orjson.JSONDecodeError, TypeError):
-        return False
+def _is_blank(value: Any, keys: Sequence[str]) -> bool:
     for key in keys:
         value = value[0] if isinstance(value, list) and value else value
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -80,8 +107,22 @@ def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
 
 def _stands_in(value: str, text: str) -> bool:
     """Whether ``text`` holds ``value`` from a word's start on: "wait..." does not hold "..."."""
-    boundary = "" if value[:1] in ("<", "[") else r"(?<![^\W_])"
-    return bool(value) and re.search(boundary + re.escape(value), text) is not None
+    if value[:1] in ("<", "["):
+        return value in text
+    return stands(value, text, lambda start, end: not text[start - 1 : start].isalnum())
+
+
+def stands(value: str, text: str, at: Callable[[int, int], bool]) -> bool:
+    """Whether ``value`` occurs in ``text`` at a place (start, end) that ``at`` accepts.
+
+    ``str.find`` is a hundred times as fast as a regular expression that looks behind.
+    """
+    start = text.find(value)
+    for _ in range(MAX_PLACES):
+        if start < 0 or at(start, start + len(value)):
+            return start >= 0
+        start = text.find(value, start + 1)
+    return True
 
 
 def _texts_of(content: Any) -> Iterator[str]:

@@ -20,7 +20,8 @@ from .miscopied_ids import Ids
 from .names import words
 from .schemas import CompiledSchema
 
-MAX_LEAVES: Final = 2_000  # single values examined in a call
+MAX_LEAVES: Final = 2_000  # single values examined in a reply
+LEAST_LEAVES: Final = 16  # … in each of its calls, however many they are
 MAX_PLACEHOLDER: Final = 80  # characters; a longer value is not a placeholder
 MAX_MARKED: Final = 400  # characters; a longer value may be a text about markup
 _TAIL: Final = 100  # characters at the end of a value that are searched for an end mark
@@ -47,6 +48,7 @@ class Valid:
     schema: CompiledSchema
     said: Conversation  # tells whether a value was said before
     ids: Ids  # finds ids that were copied with a slip
+    most: int = MAX_LEAVES  # single values of the call that are examined
 
 
 def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
@@ -73,8 +75,9 @@ def _placeholder(call: Valid) -> Iterator[str]:
     for path, keys, value, _ in _strings(call):
         if len(value) > MAX_PLACEHOLDER or not _stands_for_a_value(value.strip(), keys[-1]):
             continue
-        named = value not in (_TYPE, keys[-1]) and call.schema.names(value)
-        if not named and not call.said(value):
+        if call.said(value):
+            continue
+        if value in (_TYPE, keys[-1]) or not call.schema.names(value):
             yield explain.implausible("placeholder", path, value, call.tool)
 
 
@@ -107,7 +110,7 @@ def _leaked(call: Valid) -> Iterator[str]:
 def _miscopied(call: Valid) -> Iterator[str]:
     """Doubt an id that nobody said and that is one slip away from an id in the conversation."""
     slip = call.ids.miscopied(
-        (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
+        (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema, call.most)
     )
     if slip is not None:
         yield explain.miscopied(*slip, call.tool)
@@ -136,15 +139,15 @@ Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
 def _strings(call: Valid) -> Iterator[Leaf]:
     """Yield the texts of a call; the schema only if it requires a string."""
-    for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
+    for path, keys, value, schema in leaves(call.arguments, call.schema.schema, call.most):
         if isinstance(value, str):
             is_required = schema is not None and schema.get("type") == "string"
             yield path, keys, value, schema if is_required else None
 
 
-def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
-    """Yield a call's first ``MAX_LEAVES`` single values, those inside objects and arrays."""
-    return islice(_leaves(arguments, schema, "", (), required=False), MAX_LEAVES)
+def leaves(arguments: dict[str, Any], schema: object, most: int = MAX_LEAVES) -> Iterator[Leaf]:
+    """Yield a call's first ``most`` single values, those inside objects and arrays."""
+    return islice(_leaves(arguments, schema, "", (), required=False), most)
 
 
 def _leaves(

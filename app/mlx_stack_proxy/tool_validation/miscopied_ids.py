@@ -9,13 +9,12 @@ meant. The rules are a judgement, so the caller must accept that the model repea
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
-from .conversation import Conversation
+from .conversation import Conversation, stands
 
 # The newest characters that are searched, of the model's texts and of the others' texts each.
 MAX_CHARS: Final = 200_000
@@ -24,6 +23,7 @@ LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many other
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
 _MIXED: Final = 8  # least characters of a segment with letters that may have lost one
 
+_WORD: Final = re.compile("[A-Za-z0-9]").search
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
 # Escapes that JSON in JSON, and a terminal, put right before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
@@ -43,18 +43,22 @@ class Ids:
     def __init__(self, conversation: Conversation, tools: Any = None) -> None:
         self._conversation = conversation
         self._tools = tools
-        self._ids_left = MAX_VALUES  # ids that may still be compared
+        self._near_ids: dict[str, str | None] = {}  # what was found for each id compared so far
 
     def miscopied(self, values: Iterable[tuple[str, object]]) -> Miscopied | None:
         """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
-        ids = ((path, text) for path, value in values if _is_id(text := str(value)))
-        for path, value in itertools.islice(ids, self._ids_left):
-            self._ids_left -= 1
-            lowered = value.lower()
-            # An id that occurs in any message or call stands; earlier calls were checked then.
-            near = None if _holds(self._conversation_text, lowered) else self._near(lowered)
-            if near is not None:
-                return path, value, near
+        for path, value in values:
+            if not _is_id(text := str(value)):
+                continue
+            lowered = text.lower()
+            if lowered not in self._near_ids:
+                if len(self._near_ids) >= MAX_VALUES:
+                    return None
+                # An id that occurs in any message or call stands; earlier calls were checked then.
+                known = _holds(self._conversation_text, lowered)
+                self._near_ids[lowered] = None if known else self._near(lowered)
+            if (near := self._near_ids[lowered]) is not None:
+                return path, text, near
         return None
 
     @cached_property
@@ -67,6 +71,10 @@ class Ids:
     def _conversation_text(self) -> str:
         texts = (self._conversation.given, self._conversation.own)
         return "\n".join(map(_newest, texts)).lower()
+
+    @cached_property
+    def _tools_text(self) -> str:
+        return str(self._tools).lower()
 
     def _near(self, candidate: str) -> str | None:
         """Return the one known id of which ``candidate`` is a slip; None if there is no such id.
@@ -83,7 +91,7 @@ class Ids:
             if (known_id.startswith(head) or known_id.endswith(tail))
             and is_slip(candidate, known_id)
         ]
-        named = len(similar) == 1 and _holds(str(self._tools).lower(), candidate)
+        named = len(similar) == 1 and _holds(self._tools_text, candidate)
         return self._known_ids[similar[0]] if len(similar) == 1 and not named else None
 
 
@@ -99,7 +107,11 @@ def _newest(text: str) -> str:
 
 def _holds(text: str, id: str) -> bool:
     """Whether ``text`` holds ``id`` with no letter or digit right before or behind it."""
-    return re.search(rf"(?<![A-Za-z0-9]){re.escape(id)}(?![A-Za-z0-9])", text) is not None
+    return stands(
+        id,
+        text,
+        lambda start, end: not _WORD(text[max(0, start - 1) : start] + text[end : end + 1]),
+    )
 
 
 def is_slip(first: str, second: str) -> bool:

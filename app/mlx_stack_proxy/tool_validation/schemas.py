@@ -1,17 +1,21 @@
 """Compile the schemas of arguments and replies, and hold values against them.
 
 ``clean_schema`` reduces a client's schema to what can be checked, and ``jsonschema-rs`` validates
-by the result. A schema is compiled once for each content, in a bounded cache. No schema can hang
-the process: the regex engine runs in linear time (``clean_schema`` leaves out patterns that it does
-not know, with look-around or back-references), a large value is not checked against a large schema,
-and nothing is fetched. ``format`` is not asserted.
+by the result. A schema is compiled once for each content, in a cache that is bounded by the bytes
+it holds. No schema can hang the process: the regex engine runs in linear time (``clean_schema``
+leaves out patterns that it does not know, with look-around or back-references, and those beyond a
+schema's budget), a large schema is not compiled, a large value is not checked against a large
+schema, and nothing is fetched. ``format`` is not asserted. To compile may take 50 ms, so a caller
+on the event loop asks :func:`is_quick` first. All functions may be called from several threads.
 """
 
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -20,11 +24,17 @@ import orjson
 
 from ..kept import kept
 from ..wire import shared, surrogates
-from .clean_schema import REGEX, clean
+from .clean_schema import PATTERN_BYTES, Patterns, clean, regex
 from .explain import UNEXPLAINED
 
-MAX_SCHEMAS: Final = 1_024
-MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
+CACHE_BYTES: Final = 32 * 1024 * 1024
+MAX_SCHEMA: Final = 500_000  # bytes of JSON: a larger schema is not checked
+MAX_CHECKABLE: Final = 128_000  # characters of JSON: a larger checkable part isn't compiled
+SMALL: Final = 16_000  # characters of JSON: a checkable part up to this size checks any value
+_QUICK: Final = 4_000  # bytes of JSON: a schema of this size is compiled in a few milliseconds
+_SLOW_KEYWORDS: Final = (b'"$ref"', b'"pattern')  # unless it has references or patterns
+# Bytes that a compiled schema holds: at least, and for each byte of its JSON.
+_BASE, _FOR_EACH_BYTE = 8 * 1024, 20
 # Limit on the schema's characters times the value's: a validator holds each part of the value
 # against each part of the schema at most once, and an error copies its part of the value.
 MAX_WORK: Final = 1_000_000_000
@@ -40,21 +50,25 @@ class CompiledSchema:
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
         self.raw = raw  # as the client sent it
-        self.schema = clean(raw, whole_object=whole_object)  # the checkable part of `raw`
+        patterns = Patterns()
+        # The checkable part of `raw`.
+        self.schema = clean(raw, whole_object=whole_object, patterns=patterns)
         self.properties: dict[str, Any] = self.schema.get("properties", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.properties) | frozenset(self.required)  # the root's names
         # Parameter → the words with which its text must begin and end.
         self.frames = dict(_frames(raw))
-        self._validator = self._compile()
+        self.skips_patterns = patterns.skipped  # too costly ones, so that they are not checked
         self._size = len(json.dumps(self.schema))
+        self._validator = self._compile(self.schema if self._size <= MAX_CHECKABLE else True)
+        self.bytes = _BASE + _FOR_EACH_BYTE * self._size + PATTERN_BYTES - patterns.left  # it holds
 
-    def _compile(self) -> Any:
+    def _compile(self, schema: dict[str, Any] | bool) -> Any:
         try:
             return jsonschema_rs.Draft202012Validator(
-                self.schema,
+                schema,
                 validate_formats=False,
-                pattern_options=REGEX,
+                pattern_options=regex(),
                 retriever=_refuse,
                 mask="it",  # the messages say "it" in place of the value
             )
@@ -62,8 +76,10 @@ class CompiledSchema:
             return jsonschema_rs.Draft202012Validator(True)
 
     def is_checkable(self, value: Any) -> bool:
-        """Whether ``value`` isn't too large to be checked; a small schema checks any value."""
-        return self._size <= MAX_CACHED or self._work(value) <= MAX_WORK
+        """Whether neither schema nor value is too large; a small schema checks any value."""
+        if self._size <= SMALL:
+            return True
+        return self._size <= MAX_CHECKABLE and self._work(value) <= MAX_WORK
 
     def _work(self, value: Any) -> int:
         return self._size * len(json.dumps(value))
@@ -82,7 +98,11 @@ class CompiledSchema:
 
     def names(self, value: str) -> bool:
         """Whether the raw schema holds this text as a value: an option, a default, an example."""
-        return json.dumps(value) in json.dumps(self.raw)
+        return json.dumps(value) in self._raw_text
+
+    @cached_property
+    def _raw_text(self) -> str:
+        return json.dumps(self.raw)
 
     def errors(self, value: Any, limit: int) -> list[Any]:
         """Return up to ``limit`` ``jsonschema_rs.ValidationError``s; none if ``value`` fits.
@@ -117,21 +137,76 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield name, (opening, closing)
 
 
+class _Cache:
+    """Compiled schemas by content, up to ``CACHE_BYTES``; the longest unused go first."""
+
+    def __init__(self) -> None:
+        self._schemas: OrderedDict[tuple[bytes, bool], CompiledSchema] = OrderedDict()
+        self._lock = threading.Lock()
+        self.bytes = 0
+
+    def get(self, key: tuple[bytes, bool]) -> CompiledSchema | None:
+        with self._lock:
+            if key in self._schemas:
+                self._schemas.move_to_end(key)
+            return self._schemas.get(key)
+
+    def put(self, key: tuple[bytes, bool], schema: CompiledSchema) -> None:
+        schema.bytes += _FOR_EACH_BYTE * len(key[0])
+        with self._lock:
+            if (former := self._schemas.pop(key, None)) is not None:
+                self.bytes -= former.bytes
+            self._schemas[key] = schema
+            self.bytes += schema.bytes
+            while self.bytes > CACHE_BYTES:
+                self.bytes -= self._schemas.popitem(last=False)[1].bytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._schemas.clear()
+            self.bytes = 0
+
+
+_cache = _Cache()
+# Stands for every schema of more than MAX_SCHEMA bytes.
+_TOO_LARGE: Final = CompiledSchema({"const": "x" * MAX_CHECKABLE})
+
+
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
-    """Compile a schema; the result is cached by content if that is up to ``MAX_CACHED`` bytes."""
+    """Compile a schema; the result is cached by content."""
+    text = _json(schema)
+    if text is None:
+        return CompiledSchema(schema, whole_object=whole_object)
+    if len(text) > MAX_SCHEMA:
+        return _TOO_LARGE
+    compiled = _cache.get((text, whole_object))
+    if compiled is None:
+        # Compile a copy: a cached schema must not change when the request does.
+        compiled = CompiledSchema(json.loads(text), whole_object=whole_object)
+        _cache.put((kept(text), whole_object), compiled)
+    return compiled
+
+
+def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
+    """Whether :func:`compile_schema` will take no more than a few milliseconds."""
+    text = _json(schema)
+    if text is None or len(text) > MAX_SCHEMA:
+        return True
+    if len(text) <= _QUICK and not any(keyword in text for keyword in _SLOW_KEYWORDS):
+        return True
+    return _cache.get((text, whole_object)) is not None
+
+
+def _json(schema: Any) -> bytes | None:
+    """Return a schema as JSON; None for what isn't JSON."""
     try:
-        text = orjson.dumps(schema)
-    except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
-        return CompiledSchema(schema, whole_object=whole_object)
-    if len(text) > MAX_CACHED:
-        return CompiledSchema(schema, whole_object=whole_object)
-    return _compiled(kept(text), whole_object)
-
-
-@lru_cache(maxsize=MAX_SCHEMAS)
-def _compiled(text: bytes, whole_object: bool) -> CompiledSchema:
-    # Compile a copy: a cached schema must not change when the request does.
-    return CompiledSchema(orjson.loads(text), whole_object=whole_object)
+        return orjson.dumps(schema)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:  # integers beyond 64 bits, lone surrogates
+        return json.dumps(schema).encode()
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def reply_schema(schema: Any) -> CompiledSchema:
@@ -150,4 +225,4 @@ def _without_surrogates(value: Any) -> Any:
 
 def clear_caches() -> None:
     """Forget all compiled schemas."""
-    _compiled.cache_clear()
+    _cache.clear()

@@ -9,7 +9,7 @@ valid reply if a call has an odd value, or if the text may hold a call that no f
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,15 +23,16 @@ from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
-from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import Checked, Options, check_call, check_response_format
 from .client_history import is_readable, readable
 from .conversation import Conversation
-from .doubts import Valid, call_doubts
+from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
 from .miscopied_ids import Ids
+from .slow_work import LONG, slow_work
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
 from .tool_choice import NOTHING, breach, read_choice
 from .tools import ToolSet, tool_set
@@ -41,7 +42,6 @@ MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
-MAX_CALLS = 128  # in one reply; OpenAI allows as many tools in a request
 
 
 def call_id() -> str:
@@ -112,6 +112,12 @@ class _State(StageState):
     def text_hold(self) -> TextHold | None:
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
 
+    def slow_work(self, reply: Reply) -> Callable[[], object] | None:
+        doubts = self._stage.rules.validate_plausibility and len(reply.choices) == 1
+        long = doubts and self._exchange.request.size >= LONG
+        doubt = self._doubted_calls if long else None
+        return slow_work(reply, self._tool_set, self._response_format, doubt, in_text=self._rescues)
+
     def mend(self, reply: Reply) -> None:
         mended_choices = {
             index: self._mended(index, choice) for index, choice in reply.choices.items()
@@ -128,6 +134,7 @@ class _State(StageState):
         failures, doubt = self._failures, False
         if not failures:
             failures, doubt = self._doubts(reply), True
+        vars(self).pop("_said", None)  # it holds the transcript once more
         if not failures:
             return None
         for failure in failures:
@@ -146,7 +153,7 @@ class _State(StageState):
         if exchange.second_opinion_on is not None:
             return self._no_answer(choice)
         if choice.tool_calls:
-            return self._doubted_calls(choice)
+            return self._doubted_calls(choice.tool_calls)
         return self._unread(choice)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -160,19 +167,24 @@ class _State(StageState):
             return []
         about_id = doubt.failures[0].kind == MISCOPIED
         if choice.tool_calls and about_id:
-            return [failure for failure in self._doubted_calls(choice) if failure.kind == MISCOPIED]
+            doubted = self._doubted_calls(choice.tool_calls)
+            return [failure for failure in doubted if failure.kind == MISCOPIED]
         silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
         return list(doubt.failures) if silent else []
 
-    def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
+    @cached_property
+    def _said(self) -> tuple[Conversation, Ids]:
         conversation = Conversation(self._body["messages"])
-        ids = Ids(conversation, self._tools)
+        return conversation, Ids(conversation, self._tools)
+
+    def _doubted_calls(self, calls: Sequence[ToolCall]) -> list[CallFailure]:
+        most = max(MAX_LEAVES // max(1, len(calls)), LEAST_LEAVES)
         doubts: list[CallFailure] = []
-        for position, call in enumerate(choice.tool_calls):
+        for position, call in enumerate(calls):
             arguments = json_object(call.arguments)
             if arguments and call.name in self._tool_set:
                 schema = self._tool_set.compiled(call.name)
-                valid = Valid(call.name, arguments, schema, conversation, ids)
+                valid = Valid(call.name, arguments, schema, *self._said, most)
                 doubts += (
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._stage.off)
@@ -249,7 +261,7 @@ class _State(StageState):
 
     def _check_calls(self, index: int, mended: _Mended) -> None:
         if len(mended.calls) > MAX_CALLS:
-            error = f"{len(mended.calls)} calls in one response; at most {MAX_CALLS} are allowed"
+            error = f"more than {MAX_CALLS} calls in one response"
             mended.failures.append(CallFailure("", "too_many_calls", error, index))
             return
         if self._body.get("parallel_tool_calls") is False and len(mended.calls) > 1:

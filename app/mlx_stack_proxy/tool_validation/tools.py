@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from .names import MAX_NAME, squash
-from .schemas import CompiledSchema, compile_schema
+from .schemas import CompiledSchema, compile_schema, is_quick
 
 # Servers and chat templates leave these around a tool's name: Kimi's call id, and a namespace
 # (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key is the name of the repair rule.
@@ -41,6 +41,10 @@ class ToolSet:
         if name not in self._compiled:
             self._compiled[name] = compile_schema(self._schemas.get(name))
         return self._compiled[name]
+
+    def is_quick(self, name: str) -> bool:
+        """Whether :meth:`compiled` takes no more than a few milliseconds."""
+        return name in self._compiled or is_quick(self._schemas.get(name))
 
     def resolve(self, name: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the one tool that ``name`` spells, and the rules applied; None if none fits.

@@ -16,6 +16,10 @@ from . import field_forms, surrogates
 from .events import Event, ReasoningDelta, TextDelta
 from .field_forms import BROKEN, OBJECT_OR_NONE
 
+# Fields that say nothing of a chunk's own.
+_SHARED: Final = frozenset(
+    {"id", "object", "created", "model", "choices", "system_fingerprint", "service_tier"}
+)
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
 MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
@@ -41,7 +45,7 @@ def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
 def index_of(item: Mapping[str, Any], position: int) -> int:
     """Return the index that a choice or a call gives itself, else its position in the list."""
     index = item.get("index")
-    return index if type(index) is int else position
+    return index if type(index) is int and index >= 0 else position
 
 
 def _always(usage: Mapping[str, Any]) -> bool:
@@ -125,6 +129,7 @@ class ChunkForm:
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
         formed.pop("error", None)  # some clients take `"error": null` for an error
+        formed.pop("mlx_stack", None)  # ours: no server may write it
         if "usage" in payload:
             formed["usage"] = self._usage(payload["usage"])
         says_something = choices or formed.get("usage") or payload.get("choices") == []
@@ -172,6 +177,18 @@ class ChunkForm:
         """Return OpenAI's finish reason. A reply with calls ends for them, so that agents go on."""
         formed = field_forms.finish_reason(reason)
         return "tool_calls" if formed == "stop" and index in self._called else formed
+
+
+def says_nothing(formed: Mapping[str, Any]) -> bool:
+    """Whether a chunk in form without events has nothing that any client would read.
+
+    The first chunk of a choice has its role.
+    """
+    for choice in formed["choices"]:
+        said = any(value for key, value in choice.items() if key not in ("index", "delta"))
+        if said or any(choice["delta"].values()):
+            return False
+    return bool(formed["choices"]) and not any(formed[key] for key in formed.keys() - _SHARED)
 
 
 def _error_in(payload: Mapping[str, Any], choices: list[Any]) -> Any:

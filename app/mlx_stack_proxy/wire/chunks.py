@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from . import sse, surrogates
-from .chunk_form import ChunkForm, choices_of, index_of, said_in
+from .chunk_form import ChunkForm, choices_of, index_of, said_in, says_nothing
 from .events import (
     Event,
     Finish,
@@ -29,6 +29,7 @@ from .events import (
 )
 from .field_forms import REASONING_FIELDS
 
+_DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
 _NO_EVENTS: tuple[Event, ...] = ()
 
 
@@ -40,20 +41,26 @@ class MalformedChunk(ValueError):
 class Chunk:
     """One frame of a stream, with its events."""
 
-    raw: bytes  # the frame to relay; b"": nothing to relay
-    payload: dict[str, Any] | None  # the parsed object; None for comments and ``[DONE]``
+    raw: bytes  # the frame to relay
+    payload: dict[str, Any] | None  # the parsed object; None for ``[DONE]``
     events: Sequence[Event]
     done: bool = False  # the frame is ``[DONE]``
+
+    def add(self, **fields: Any) -> None:
+        """Add top-level fields to the object."""
+        self.payload = {**(self.payload or {}), **fields}
+        self.raw = render(self.payload)
 
 
 def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
     """Return a frame's chunk in the form that clients expect.
 
-    A chunk that is in this form already keeps its bytes. Raises :class:`MalformedChunk`.
+    A chunk that is in this form already keeps its bytes; one that says nothing, or a comment, is
+    :data:`NOTHING`. Raises :class:`MalformedChunk`.
     """
     data = frame.data
-    if data is None:
-        return Chunk(frame.raw, None, _NO_EVENTS)
+    if data is None:  # a comment: it is for us at most, and may look like one of ours
+        return NOTHING
     if data == sse.DONE:
         return Chunk(frame.raw, None, _NO_EVENTS, done=True)
     raw = frame.raw
@@ -61,7 +68,7 @@ def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
         payload = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if data.isspace() or not data:
-            return _NOTHING  # the SDKs take blank data for broken JSON
+            return NOTHING  # the SDKs take blank data for broken JSON
         if data.strip() == sse.DONE:
             return Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
         try:
@@ -74,8 +81,10 @@ def read_frame(frame: sse.Frame, form: ChunkForm) -> Chunk:
         return Chunk(raw, payload, (event,))
     formed = form.formed(payload)
     if formed is None:
-        return _NOTHING
+        return NOTHING
     events = read_events(formed)
+    if not events and says_nothing(formed):
+        return NOTHING
     try:
         encoded = orjson.dumps(formed)
         if not raw or encoded != orjson.dumps(payload):
@@ -100,6 +109,17 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     if usage := payload.get("usage"):
         events.append(_read_usage(usage))
     return events
+
+
+def check_depth(chunk: Chunk) -> None:
+    """Raise :class:`MalformedChunk` if orjson could read the payload but can't write it."""
+    raw = chunk.raw
+    if len(raw) <= 2 * _DEEP or raw.count(b"{") + raw.count(b"[") <= _DEEP:
+        return
+    try:
+        orjson.dumps(chunk.payload)
+    except orjson.JSONEncodeError:
+        raise MalformedChunk("an event that is nested too deeply") from None
 
 
 def reasoning_of(message: Mapping[str, Any]) -> str:
@@ -265,4 +285,4 @@ def made(payload: dict[str, Any]) -> Chunk:
     return Chunk(render(payload), payload, read_events(payload))
 
 
-_NOTHING = Chunk(b"", None, _NO_EVENTS)
+NOTHING = Chunk(b"", None, _NO_EVENTS)

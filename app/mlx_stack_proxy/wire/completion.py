@@ -17,7 +17,7 @@ _WHOLE_STRINGS: Final = frozenset(
     {"role", "id", "type", "object", "model", "format", "signature", "name", "finish_reason"}
 )
 _TOP_SKIPPED: Final = frozenset({"choices", "usage", "object"})
-_PIECES: Final = 256  # a choice's pieces are merged once there are more than this
+_PIECES: Final = 256  # so many pieces of a choice are merged to one
 
 
 class CompletionBuilder:
@@ -27,7 +27,7 @@ class CompletionBuilder:
 
     def __init__(self) -> None:
         self._top: dict[str, Any] = {}
-        self._choices: dict[int, list[dict[str, Any]]] = {}
+        self._choices: dict[int, _Pieces] = {}
         self._usage: Any = None
 
     def add(self, payload: dict[str, Any]) -> None:
@@ -36,10 +36,7 @@ class CompletionBuilder:
             if value is not None or key not in self._top:
                 self._top[key] = value
         for choice in payload.get("choices") or ():
-            pieces = self._choices.setdefault(choice["index"], [])
-            pieces.append(choice)
-            if len(pieces) > _PIECES:
-                pieces[:] = [merged(pieces)]
+            self._choices.setdefault(choice["index"], _Pieces()).add(choice)
         self._usage = payload.get("usage") or self._usage
 
     def build(self) -> dict[str, Any]:
@@ -47,11 +44,35 @@ class CompletionBuilder:
         top = {key: self._top[key] for key in self._top if key not in _TOP_SKIPPED}
         completion: dict[str, Any] = {"object": "chat.completion", **top}
         completion["choices"] = [
-            _finished(merged(self._choices[index])) for index in sorted(self._choices)
+            _finished(self._choices[index].joined()) for index in sorted(self._choices)
         ]
         if self._usage is not None:
             completion["usage"] = self._usage
         return completion
+
+
+class _Pieces:
+    """The pieces of one choice, merged in blocks so that no piece is copied over and over."""
+
+    __slots__ = ("_blocks", "_newest")
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[int, dict[str, Any]]] = []  # with their sizes, in `_PIECES`
+        self._newest: list[dict[str, Any]] = []
+
+    def add(self, piece: dict[str, Any]) -> None:
+        self._newest.append(piece)
+        if len(self._newest) < _PIECES:
+            return
+        block, size = merged(self._newest), 1
+        self._newest = []
+        while self._blocks and self._blocks[-1][0] <= size:
+            earlier_size, earlier = self._blocks.pop()
+            block, size = merged([earlier, block]), earlier_size + size
+        self._blocks.append((size, block))
+
+    def joined(self) -> dict[str, Any]:
+        return merged([*(block for _, block in self._blocks), *self._newest])
 
 
 def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

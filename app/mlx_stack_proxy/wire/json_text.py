@@ -23,6 +23,7 @@ NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _STEPS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
+_TOKENS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _KEY = re.compile(r'"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -39,6 +40,41 @@ class Unreadable(Exception):
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+class JsonEnd:
+    """Looks for the end of a JSON object that comes in pieces; linear in the pieces' length."""
+
+    __slots__ = ("_backslash", "_depth", "_in_string", "blank", "over", "reached")
+
+    def __init__(self) -> None:
+        self.blank = True  # nothing but blanks has come
+        self.reached = False  # the first bracket is closed, and only blanks came after it
+        self.over = False  # more came after that
+        self._depth = 0  # open brackets
+        self._in_string = False
+        self._backslash = ""  # at the last piece's end, without what it escapes
+
+    def add(self, piece: str) -> None:
+        """Take in the next piece."""
+        if self.over or not piece or piece.isspace():
+            return
+        if self.reached:
+            self.reached, self.over = False, True
+            return
+        self.blank = False
+        piece = self._backslash + piece
+        for token in _TOKENS.finditer(piece):
+            mark = token[0]
+            if mark == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string and (step := _STEPS.get(mark)):
+                self._depth += step
+                if self._depth <= 0:
+                    self.over = bool(piece[token.end() :].strip())
+                    self.reached = not self.over
+                    return
+        self._backslash = "\\" if (len(piece) - len(piece.rstrip("\\"))) % 2 else ""
 
 
 def parse(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import orjson
 
@@ -17,20 +18,47 @@ from .events import (
     UpstreamErrorEvent,
     Usage,
 )
+from .json_text import JsonEnd
+
+MAX_CALLS: Final = 128  # of one choice; OpenAI allows as many tools in a request
 
 
-@dataclass(slots=True)
 class ToolCall:
-    """One tool call, put together from its pieces."""
+    """One tool call, put together from its pieces, which are joined when they are asked for."""
 
-    id: str
-    name: str
-    arguments: str  # as the model wrote them, meant to be a JSON object
-    was_object: bool = False  # upstream sent an object, but clients need its text
-    odd: bool = False  # a client that joins the pieces itself might get another call
-    # The tool that a piece without an id named when this call was complete: arguments that follow
-    # begin another call of this tool. "": no such piece has come.
-    again: str = ""
+    __slots__ = ("_json", "_pieces", "_whole", "again", "id", "name", "odd", "was_object")
+
+    def __init__(
+        self, id: str, name: str, arguments: str, was_object: bool = False, odd: bool = False
+    ) -> None:
+        self.id = id
+        self.name = name
+        self._pieces = [arguments]
+        self.was_object = was_object  # upstream sent an object, but clients need its text
+        self.odd = odd  # a client that joins the pieces itself might get another call
+        # The tool that a piece without an id named when this call was complete: arguments that
+        # follow begin another call of this tool. "": no such piece has come.
+        self.again = ""
+        self._json: JsonEnd | None = None  # made once somebody asks whether the call is complete
+        self._whole: bool | None = None  # whether the arguments, once complete, are an object
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as the model wrote them, meant to be a JSON object."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolCall) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ToolCall{self._values()}"
+
+    def _values(self) -> tuple[str | bool, ...]:
+        return self.id, self.name, self.arguments, self.was_object, self.odd, self.again
 
     def ends_before(self, delta: ToolCallDelta) -> bool:
         """Whether a piece with this call's index begins another call.
@@ -42,23 +70,41 @@ class ToolCall:
             return False
         if delta.id and self.id:
             return delta.id != self.id
-        new_arguments, arguments = delta.arguments.strip(), self.arguments.strip()
         if name != self.name:
-            return not arguments or is_object(arguments)
+            return self._is_object() or self._end().blank
         # The server sent the same call twice if name and arguments are equal.
-        return bool(new_arguments) and new_arguments != arguments and is_object(arguments)
+        new_arguments = delta.arguments.strip()
+        if not new_arguments or not self._is_object():
+            return False
+        return new_arguments != self.arguments.strip()
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
         # A repeated id or name is odd: many clients append it, as they append arguments.
         repeated = (self.id and delta.id) or (self.name and delta.name)
         self.odd = self.odd or delta.odd or bool(repeated)
-        if delta.name and not delta.id and is_object(self.arguments.strip()):
+        if delta.name and not delta.id and self._is_object():
             self.again = delta.name
         self.id = self.id or delta.id
         self.name = self.name or delta.name
-        self.arguments += delta.arguments
+        self._pieces.append(delta.arguments)
+        if self._json is not None:
+            self._json.add(delta.arguments)
         self.was_object = self.was_object or delta.was_object
+
+    def _is_object(self) -> bool:
+        """Whether the arguments so far are one JSON object. They are parsed once at most."""
+        if not self._end().reached:
+            return False
+        if self._whole is None:
+            self._whole = is_object(self.arguments)
+        return self._whole
+
+    def _end(self) -> JsonEnd:
+        if self._json is None:
+            self._json = JsonEnd()
+            self._json.add(self.arguments)
+        return self._json
 
 
 class ChoiceReply:
@@ -128,9 +174,10 @@ class Reply:
     error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)  # choices that must be written anew
     finished: bool = False  # every choice seen so far has its finish_reason
+    overfull: bool = False  # a choice has more than MAX_CALLS calls
     cut: bool = False  # we ended the call, so its usage never came
     generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
-    pieces: int = 0  # pieces of text, reasoning, calls and refusals that came
+    pieces: int = 0  # pieces of text, reasoning, calls and other content that came
     counted: int = 0  # pieces that had come when `usage` did
     flowed: int = 0  # characters of the (only) choice's text that the client has
     _unfinished: set[int] = field(default_factory=set)
@@ -185,8 +232,11 @@ class Reply:
             self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
             self.pieces += 1
         elif isinstance(event, ToolCallDelta):
-            self.choice(event.choice).add_call(event)
+            choice = self.choice(event.choice)
+            choice.add_call(event)
             self.pieces += 1
+            if len(choice.tool_calls) > MAX_CALLS:
+                self.overfull = True
         elif isinstance(event, Finish):
             self._finish(event)
         elif isinstance(event, Usage):
@@ -199,6 +249,7 @@ class Reply:
             self.error = event
         elif isinstance(event, OtherDelta):
             self.choice(event.choice).has_other = True
+            self.pieces += 1
 
 
 def is_object(arguments: str) -> bool:

@@ -131,9 +131,13 @@ NONSENSE = [
     ("sessions", "7"),
     ("sessions", json.dumps({**SESSION_ROW, "sticky": {"auto": 1}})),
     ("sessions", json.dumps({**SESSION_ROW, "more": 1})),
+    ("sessions", json.dumps({**SESSION_ROW, "last_seen": "x"})),
     ("purses", "[]"),
+    ("purses", '{"used": {"session:a": "x"}, "touched": 1}'),
     ("hours", "[1]"),
+    ("hours", '[["x", 1]]'),
     ("breakers", '{"failure": 1}'),
+    ("breakers", '{"failures": "x"}'),
     ("counts", "{}"),  # of no hour
     ("unknown", "{}"),
 ]
@@ -159,18 +163,49 @@ async def test_a_session_of_0_1_is_read(make_sqlite: MakeStore, path: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "content"), NONSENSE)
-async def test_rows_that_make_no_sense_are_set_aside(
-    make_sqlite: MakeStore, path: Path, kind: str, content: str
+async def test_of_rows_that_make_no_sense_only_they_are_set_aside(
+    make_sqlite: MakeStore,
+    path: Path,
+    kind: str,
+    content: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    log.configure(ObservabilitySettings(log_format="json"))
     one = make_sqlite()
     await one.open()
+    await commit(one, "well", ONE_TURN, NOW)
     await one.close()
     given_row(path, kind, content)
+    for _ in range(2):
+        store = make_sqlite()
+        await store.open()
+        assert store.trouble is None
+        assert (await store.load("well", NOW)).turns == 1
+        await store.close()
+    assert list(path.parent.glob("*.corrupt-*")) == []
+    with sqlite3.connect(path) as connection:
+        kept = connection.execute("SELECT content FROM entries WHERE kind = ?", (f"odd {kind}",))
+        assert kept.fetchall() == [(content,)], "nothing is deleted"
+    lines = map(orjson.loads, capsys.readouterr().err.splitlines())
+    said = [line["rows"] for line in lines if line["event"] == "state_rows_set_aside"]
+    assert said == [1], "once, for it is not read again"
+
+
+async def test_an_event_that_makes_no_sense_hides_no_other(
+    make_sqlite: MakeStore, path: Path
+) -> None:
     store = make_sqlite()
     await store.open()
-    assert store.trouble is None
+    event = {"time": NOW, "kind": "loop_break", "session": "a", "request_id": "r", "agent": ""}
+    await store.write(Change(events=[event, event]), NOW)
     await store.close()
-    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE events SET body = '{' WHERE number = 1")
+    store = make_sqlite()
+    await store.open()
+    for query in (EventQuery(), EventQuery(request_id="r"), EventQuery(after=0)):
+        assert [number for number, _ in await store.events(query)] == [2]
+    await store.close()
 
 
 async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
