@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..engine import hints
 from ..engine.exchange import Exchange
+from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
@@ -128,6 +129,9 @@ class _State(StageState):
         return bool(self._history.turns) and (
             self._model_finding is not None or detectors.could_break(self._history, self._rules)
         )
+
+    def text_hold(self) -> TextHold:
+        return self._watch.text_hold()
 
     def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)

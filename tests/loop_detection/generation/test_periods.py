@@ -124,10 +124,10 @@ CHANTS = {
 }
 
 
+@pytest.mark.specification(160)
 @pytest.mark.parametrize("name", CHANTS)
 @pytest.mark.parametrize("lead", [0, 200])
 def test_500_characters_of_one_unit(name: str, lead: int) -> None:
-    """Specification row 160."""
     one = CHANTS[name]
     assert flowed(prose(lead) + one * (500 // len(one))) is not None
     assert flowed(prose(lead) + one * (200 // len(one)) + prose(300)) is None

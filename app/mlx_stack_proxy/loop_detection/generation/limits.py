@@ -143,7 +143,7 @@ def place_of_signs(lap: str, before: str) -> Place:
     dense = "".join(lap.split())
     if dense.isalnum() and _ENCODED.search(before):
         return "code"  # base64 or hexadecimal data, in which one letter may go on for long
-    if all([char.isalpha() or char in _PROSE for char in dense]):
+    if all(char.isalpha() or char in _PROSE for char in dense):
         return "values" if "," in dense else "word"
     if dense.isalnum():
         return "line"
