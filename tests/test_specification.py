@@ -15,7 +15,13 @@ HELD = {
     4,  # ⏺ lines, three and more, are cut to the first two
     6,  # calls as text are alike by their first 50 characters
     18,  # streamed and not
+    20,  # truncations are counted by tier
+    45,  # an empty required list is a doubt
+    87,  # max_retries_before_escalate bounds every retry on a tier
+    154,  # reset of all sessions
     160,  # very short chants
+    165,  # the judge's first question at turn 30
+    170,  # its second verdict ends the run
 }
 _NAMED = re.compile(r"mark\.specification\(([\d,\s]+)\)")
 

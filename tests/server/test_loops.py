@@ -194,6 +194,7 @@ async def test_on_break_stop_delivers_what_came_before(
     assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
 
 
+@pytest.mark.specification(20)
 async def test_repeated_calls_are_cut_and_two_delivered(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
@@ -209,7 +210,8 @@ async def test_repeated_calls_are_cut_and_two_delivered(
     assert [one["id"] for one in found] == ["call_0", "call_1"]
     assert finishes(response) == ["tool_calls"]
     assert response.content.endswith(b"data: [DONE]\n\n")
-    await until_metric(proxy, "mlx_stack_truncations_total", 1, kind="repeated_tool_calls")
+    labels = {"tier": "fast", "kind": "repeated_tool_calls"}
+    await until_metric(proxy, "mlx_stack_truncations_total", 1, **labels)
     text = (await proxy.client.get("/metrics")).text
     assert "mlx_stack_tokens_saved_total" in text
 

@@ -50,10 +50,10 @@ class Conversation:
                 yield from ((is_own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
-        """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
+        """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
         for message in self._messages:
             for call in calls(message):
-                if call.get("name") == tool and _is_blank(call.get("arguments"), keys):
+                if call.get("name") == tool and is_blank(_value_at(call.get("arguments"), keys)):
                     return True
         return False
 
@@ -67,15 +67,20 @@ def calls(message: Any) -> Iterator[Mapping[str, Any]]:
             yield function
 
 
-def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
+def is_blank(value: Any) -> bool:
+    """Whether a value is a text of blanks, or an empty list."""
+    return not value.strip() if isinstance(value, str) else value == []
+
+
+def _value_at(arguments: Any, keys: Sequence[str]) -> Any:
     try:
-        value = orjson.loads(arguments)
+        value: Any = orjson.loads(arguments)
     except (orjson.JSONDecodeError, TypeError):
-        return False
+        return None
     for key in keys:
         value = value[0] if isinstance(value, list) and value else value
         value = value.get(key) if isinstance(value, Mapping) else None
-    return isinstance(value, str) and not value.strip()
+    return value
 
 
 def _stands_in(value: str, text: str) -> bool:
