@@ -60,7 +60,7 @@ def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tupl
 def _empty(call: Valid) -> Iterator[str]:
     """Doubt a blank required text or list, unless an earlier call of the tool had it so, too."""
     for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
-        kind = {str: "string", list: "array"}.get(type(value))
+        kind = "array" if isinstance(value, list) else "string"
         if schema is None or "enum" in schema or schema.get("type") != kind:
             continue
         if is_blank(value) and not call.said.had_empty(call.tool, keys):

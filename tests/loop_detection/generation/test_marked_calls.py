@@ -44,6 +44,7 @@ CUT = {
     "AAAB": (READ * 3 + BASH, READ * 2),
     "ABABABAB": ((READ + BASH) * 4, (READ + BASH) * 2),
     "with what it brought": ((CALLED + "  ⎿ 20 lines\n") * 5, (CALLED + "  ⎿ 20 lines\n") * 2),
+    "exactly 50": (f"{TASK[:50]}\n{TASK[:50]}\n{TASK}" * 2, f"{TASK[:50]}\n" * 2),
     "50 characters": ("".join(map(TASK.format, range(9))), TASK.format(0) + TASK.format(1)),
     "lm_studio": (LM_STUDIO * 3, LM_STUDIO * 2),
     "lm_studio with prose": ((LM_STUDIO + "Again:\n") * 9, (LM_STUDIO + "Again:\n") * 2),
@@ -147,6 +148,8 @@ def operations(text: str) -> int:
         "<tool_call>",
         '<tool_call>{"name": "a", "arguments": {"a": %d}}',
         "[TOOL_REQUEST]{",
+        "⏺",
+        "⏺ Read: a " * 4,
     ],
 )
 def test_work_is_linear(one: str) -> None:

@@ -25,6 +25,7 @@ from .fences import Fences
 BULLET: Final = "⏺"
 ALIKE: Final = 50  # characters of a line with a description that are compared
 MOST_CALLS: Final = 8  # calls of one lap
+MAX_MARKS: Final = 1_000  # of one text; the rest of it is not read for calls
 _LINE = re.compile(
     rf"{BULLET}\ufe0f?[ \t]*(?P<name>[^\s:(][^\n:(]{{0,79}}?)[ \t]*(?:(?P<described>:[ \t]+\S)|\()"
 )
@@ -60,6 +61,7 @@ class MarkedCalls:
         self._marks = _marks(formats)
         self._text = ""  # the whole text, once a piece of it may hold a mark
         self._fences = Fences()
+        self._left = MAX_MARKS  # marks that are still read
         self._pos = 0  # marks before this index are known
         self._open = -1  # the index of the last mark; -1: there is none
         self._calls: deque[_Marked] = deque(maxlen=(MOST_CALLS + 1) * limit)
@@ -99,12 +101,13 @@ class MarkedCalls:
                     return False
                 if found:
                     return True
-            match = marks.whole.search(text, self._pos)
+            match = marks.whole.search(text, self._pos) if self._left else None
             if match is None:
                 self._pos = max(self._pos, len(text) - marks.longest + 1)
                 self.held = self._may_begin()
                 return False
             start, self._pos = match.start(), match.end()
+            self._left -= 1
             if not (self._is_header(start) or self._is_shown(start)):
                 self._begin(start)
 
@@ -119,7 +122,8 @@ class MarkedCalls:
     def _is_shown(self, start: int) -> bool:
         """Whether the mark at ``start`` is only shown: in code, in quotes, a ⏺ within a line."""
         text = self._text
-        if text[start] == BULLET and text[text.rfind("\n", 0, start) + 1 : start].strip():
+        line = text[max(start - ALIKE, 0) : start].rpartition("\n")
+        if text[start] == BULLET and (line[2].strip() or not (line[1] or start < ALIKE)):
             return True
         if self._fences.is_open(text, start, start):
             return True
@@ -146,10 +150,9 @@ class MarkedCalls:
             if match is None:
                 return None
             line = text[start:line_end].rstrip()
-            head = line[:ALIKE] if match["described"] else line
-            return _Marked(
-                match["name"], head, whole_line=len(head) < ALIKE or head == line
-            ), line_end
+            alike = match["described"] is not None and len(line) >= ALIKE
+            head = line[:ALIKE] if alike else line
+            return _Marked(match["name"], head, whole_line=not alike), line_end
         source = Source(text[start:end], _NO_TOOLS)
         for row in ROWS[self._marks.whole.match(text, start)[0]]:  # type: ignore[index]
             block = _block(row, source)
@@ -196,14 +199,20 @@ class MarkedCalls:
 
     def _may_begin(self) -> int:
         """Return how many of the text's last characters may be half the mark of a surplus call."""
-        if len(self._calls) + (self._last is not None) + (self._open >= 0) < self._limit:
+        if (
+            not self._left
+            or len(self._calls) + (self._last is not None) + (self._open >= 0) < self._limit
+        ):
             return 0
         text = self._text
+        first = self._marks.first.finditer(
+            text, max(len(text) - self._marks.longest, self._open) + 1
+        )
         heads = [call.head for call in (*self._calls, self._last) if call is not None]
         heads.append(text[self._open : self._open + self._marks.longest])
-        for size in range(min(self._marks.longest, len(text) - self._open) - 1, 0, -1):
-            if any(head.startswith(text[-size:]) for head in heads):
-                return size
+        for match in first:
+            if any(head.startswith(text[match.start() :]) for head in heads):
+                return len(text) - match.start()
         return 0
 
 
