@@ -166,8 +166,9 @@ async def test_after_text_the_next_tiers_call_joins_it(
 
 
 async def test_after_text_a_second_loop_ends_the_stream_with_the_error(
-    upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
     upstream.will(endless({"content": STUCK}), endless({"content": STUCK}))
     response = await ask(proxy, stream=True)
     (error,) = [p["error"] for p in payloads(response.content) if p != "[DONE]" and "error" in p]
