@@ -25,7 +25,8 @@ from .fences import Fences
 BULLET: Final = "⏺"
 ALIKE: Final = 50  # characters of a line with a description that are compared
 MOST_CALLS: Final = 8  # calls of one lap
-MAX_MARKS: Final = 1_000  # of one text; the rest of it is not read for calls
+HEADER: Final = 200  # characters from a call's first mark to its last one
+MAX_MARKS: Final = 500  # of one text; the rest of it is not read for calls
 _LINE = re.compile(
     rf"{BULLET}\ufe0f?[ \t]*(?P<name>[^\s:(][^\n:(]{{0,79}}?)[ \t]*(?:(?P<described>:[ \t]+\S)|\()"
 )
@@ -112,12 +113,10 @@ class MarkedCalls:
                 self._begin(start)
 
     def _is_header(self, start: int) -> bool:
-        """Whether the last mark opens nothing but the one at ``start``, as ``<tool_call>`` may."""
-        text, last = self._text, self._open
-        if last < 0 or text[last] == BULLET:
+        """Whether ``start`` is inside the call at the last mark, as ``<function=`` may be."""
+        if self._open < 0 or start - self._open > HEADER or self._text[self._open] == BULLET:
             return False
-        end = self._marks.whole.match(text, last).end()  # type: ignore[union-attr]
-        return start - end < ALIKE and not text[end:start].strip().removeprefix("assistant")
+        return self._read(start) is None
 
     def _is_shown(self, start: int) -> bool:
         """Whether the mark at ``start`` is only shown: in code, in quotes, a ⏺ within a line."""
