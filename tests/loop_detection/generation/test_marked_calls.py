@@ -131,11 +131,11 @@ def operations(text: str) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    marked = MarkedCalls(2, (), formats=True, earlier=str)
+    marked = MarkedCalls(2, (), formats=True)
     sys.setprofile(counted)
     try:
         for piece in pieces(text, 16):
-            marked.add(piece)
+            marked.add(piece, str)
     finally:
         sys.setprofile(None)
     return count

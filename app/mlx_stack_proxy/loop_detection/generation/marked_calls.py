@@ -49,16 +49,12 @@ class _Marked:
 class MarkedCalls:
     """Finds the first surplus call in one choice's text, which comes in pieces.
 
-    ``limit``: equal calls that are allowed. ``earlier()``: the text before the first piece that may
-    hold a mark.
+    ``limit``: equal calls that are allowed. ``formats``: whether formats' marks count, too.
     """
 
-    def __init__(
-        self, limit: int, exempt: Sequence[str], *, formats: bool, earlier: Callable[[], str]
-    ) -> None:
+    def __init__(self, limit: int, exempt: Sequence[str], *, formats: bool) -> None:
         self._limit = limit
         self._exempt = exempt
-        self._earlier = earlier
         self._marks = _marks(formats)
         self._text = ""  # the whole text, once a piece of it may hold a mark
         self._fences = Fences()
@@ -74,14 +70,17 @@ class MarkedCalls:
         self.cut_at = -1  # the index of the first surplus call; -1: none was found
         self.tool = ""  # its name
 
-    def add(self, piece: str) -> bool:
-        """Take in a piece. Return whether a surplus call was found."""
+    def add(self, piece: str, earlier: Callable[[], str]) -> bool:
+        """Take in a piece. Return whether a surplus call was found.
+
+        ``earlier()``: the text before the piece; asked once, when the first mark may have come.
+        """
         if self.cut_at >= 0:
             return True
         if not self._text:
             if self._marks.first.search(piece) is None:
                 return False
-            self._text = self._earlier()
+            self._text = earlier()
         text, self._text = self._text, ""
         text += piece  # no copy: Python extends a string that nothing else holds
         self._text = text

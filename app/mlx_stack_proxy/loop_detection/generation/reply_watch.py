@@ -99,7 +99,7 @@ class ReplyWatch:
             return None
         # Written out here: a method call would cost more than to append a piece.
         piece = event.text  # type: ignore[union-attr]
-        if flow.marked is not None and flow.marked.add(piece):
+        if flow.marked is not None and flow.marked.add(piece, flow.whole):
             return self._cut_marked(flow, piece, event.choice)  # type: ignore[union-attr]
         flow.waiting.append(piece)
         flow.length += len(piece)
@@ -152,7 +152,7 @@ class ReplyWatch:
         )
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
         flow.marked = self._marked[choice] = MarkedCalls(
-            limit, self._rules.exempt_tools, formats=not self._tools(), earlier=flow.whole
+            limit, self._rules.exempt_tools, formats=not self._tools()
         )
         return flow
 
