@@ -82,8 +82,9 @@ async def test_calls_that_stay_wrong_are_400_once(
 
 
 async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
-    upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.2})  # without a retry
     alive = asyncio.Event()
     upstream.will(Reply.sse(Wait(alive), RESET))
     body, came = {**ASKED, "stream": True}, b""
