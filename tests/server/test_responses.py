@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.server.conftest import StartProxy
 from tests.support.replies import chunk, stream, text_stream
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
