@@ -13,6 +13,7 @@ import respx
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.remote import events
 from mlx_stack_proxy.operator.remote.client import Remote
+from mlx_stack_proxy.settings import ServerSettings
 
 Json = dict[str, Any]
 HASH = "ab" * 16
@@ -83,7 +84,7 @@ def test_a_clients_text_moves_no_cursor_and_begins_no_line(
 @pytest.mark.parametrize(("limit", "count"), [(50, 50), (1500, 1500), (10**9, 2300)])
 def test_events_come_page_by_page(respx_mock: respx.MockRouter, limit: int, count: int) -> None:
     keep(respx_mock, [{"number": number} for number in range(1, 2301)])
-    found, total = events.newest(Remote(URL, None), {"kind": None}, limit)
+    found, total = events.newest(Remote(URL, ServerSettings()), {"kind": None}, limit)
     assert [one["number"] for one in found] == list(range(2301 - count, 2301))
     assert total == 2300
 
