@@ -33,7 +33,6 @@ from .tries import (
     next_tier_at_a_guess,
     retry_asking,
     retry_corrected,
-    retry_empty,
     retry_for_answer,
     retry_hung,
     retry_in_tool_result,
@@ -76,7 +75,7 @@ ROWS: Final[Mapping[str, Row]] = {
     # reply, whose finish_reason `length` tells the truth.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
-    "empty reply": Row((retry_empty, next_tier), error),
+    "empty reply": Row((retry_once, next_tier), error),
     # Upstream's failures
     "server_error": Row((retry_later, next_tier), error),
     "timeout": Row((next_tier, retry_hung), error),
