@@ -106,7 +106,7 @@ def rows(name: str, corpora: Path = CORPORA) -> list[Json]:
     path = corpora / name
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:

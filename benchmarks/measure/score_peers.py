@@ -1,4 +1,4 @@
-"""Scores the stages on the tool calls of other projects' own tests: a table by project.
+"""Scores the stages on other projects' own tests: tool calls by project, and JSON Schema's values.
 
     python -m benchmarks.measure.score_peers [--verbose]
 
@@ -7,21 +7,26 @@ all stages as the reply of a stream. "exact": its calls are delivered, and no ot
 the reply is refused or doubted, so that the model gets another try. "unread": the text is delivered
 as it came, though it holds a call. "wrong": other calls than those meant are delivered. "false":
 calls are delivered where none was meant.
+
+Each value of JSON Schema's own test suite is a parameter of a call. An invalid one is to be refused
+or repaired. Aside are formats and contents, which nobody must assert, and remote schemas.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from typing import Any, Final
 
 from benchmarks.measure.corpora import CORPORA
-from benchmarks.measure.score import judged, same
+from benchmarks.measure.score import judged, rows, same
 
 PEERS: Final = CORPORA / "peers"
 FILES: Final = ("tool-calls-*.jsonl", "templates-*.jsonl")
+SCHEMAS: Final = "json-schema-test-suite.jsonl"
+ASIDE: Final = ("/format", "/content.json", "/refRemote.json")
+MAX_DELIVERED: Final = 3  # invalid values
 KINDS: Final = ("exact", "asked again", "unread", "wrong", "false")
 
 
@@ -43,6 +48,34 @@ def _wrapped(function: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def value_kind(row: dict[str, Any]) -> str:
+    """Return what the stages make of a value, as one word after its validity."""
+    name, arguments = "do_it", row["input"]["arguments"]
+    tool = _wrapped({"name": name, "parameters": row["input"]["schema"]})
+    result = judged([tool], [], [(name, arguments)])
+    if result.verdict is not None:
+        return f"{row['expected']} {'doubted' if result.verdict.doubt else 'refused'}"
+    delivered = result.calls == [(name, arguments)]
+    return f"{row['expected']} {'delivered' if delivered else 'changed'}"
+
+
+def score_values(verbose: bool) -> bool:
+    """Print how values fare; return whether few invalid ones pass, and all valid ones do."""
+    counts: Counter[str] = Counter()
+    for row in rows(SCHEMAS, PEERS):
+        kind = value_kind(row)
+        if kind == "invalid delivered" and any(part in row["address"] for part in ASIDE):
+            kind = "invalid aside"
+        counts[kind] += 1
+        if verbose and kind in ("invalid delivered", "valid refused", "valid changed"):
+            print(f"    {kind}: {row['address']}")
+    print(f"\n{SCHEMAS}: " + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)))
+    lost = counts["valid refused"] + counts["valid changed"]
+    print(f"valid values refused or changed: {lost}")
+    print(f"invalid values delivered: {counts['invalid delivered']} (at most {MAX_DELIVERED})")
+    return not lost and counts["invalid delivered"] <= MAX_DELIVERED
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--verbose", action="store_true", help="name each row that is not exact")
@@ -51,8 +84,7 @@ def main() -> int:
     print(f"{'file':40}" + "".join(f"{kind:>13}" for kind in KINDS))
     for path in sorted(path for pattern in FILES for path in PEERS.glob(pattern)):
         counts: Counter[str] = Counter()
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for row in rows(path.name, PEERS):
             kind = kind_of(row)
             counts[kind] += 1
             if asked.verbose and kind != "exact":
@@ -60,7 +92,8 @@ def main() -> int:
         print(f"{path.stem:40}" + "".join(f"{counts[kind]:13}" for kind in KINDS))
         total += counts
     print(f"{'all':40}" + "".join(f"{total[kind]:13}" for kind in KINDS))
-    return 1 if total["wrong"] or total["false"] else 0
+    values_are_good = score_values(asked.verbose)
+    return 0 if values_are_good and not total["wrong"] and not total["false"] else 1
 
 
 if __name__ == "__main__":

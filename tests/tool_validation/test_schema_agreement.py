@@ -130,8 +130,7 @@ def test_cleaning_a_sound_schema_changes_nothing(
         return  # 1.0 is an integer since draft 6; we let it pass in draft 4 too
     judged = REFERENCE(clean(schema, whole_object=False)).is_valid(value)
     assert judged or not expected
-    # Left out: an `enum` that contradicts its type, a tuple under `items` and what hangs on it.
-    if "enum" not in str(schema) and "'items': [" not in str(schema):
+    if "enum" not in str(schema):  # left out: one that contradicts its type
         assert judged == expected
 
 

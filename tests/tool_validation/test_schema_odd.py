@@ -45,7 +45,8 @@ ODD: list[tuple[Any, Any]] = [
     (props(a=None), {"a": 1}),
     (props(a={"items": True}), {"a": [1]}),
     (props(a={"items": [{"type": "integer"}, {"type": "string"}]}), {"a": [1, "x", None]}),
-    (props(a={"enum": []}), {"a": 1}),
+    (props(a={"items": [{"type": "odd"}, {"type": "string"}]}), {"a": [1, "x", None]}),
+    (props(a={"enum": []}), {}),
     (props(a={"type": "integer", "enum": ["1", "2"]}), {"a": "1"}),
     (props(a={"type": "integer", "enum": ["1", "2"]}), {"a": 1}),
     (props(a={"type": "integer", "minimum": "1"}), {"a": 0}),
@@ -111,6 +112,12 @@ def test_odd_schemas_let_good_calls_pass(schema: Any, good: Any) -> None:
             "wrong_type",
         ),
         ({"not": {"required": ["a"]}}, {"a": 1}, "schema"),
+        (props(a={"enum": []}), {"a": 1}, "not_in_enum"),
+        (props(a={"items": [{"type": "odd"}, {"type": "string"}]}), {"a": [1, {}]}, "wrong_type"),
+        (props(a={"items": [{}], "additionalItems": False}), {"a": [1, 2]}, "schema"),
+        (props(a={"items": [], "additionalItems": {"maximum": 1}}), {"a": [5]}, "schema"),
+        ({**props(a={}), "dependencies": {"a": ["b"]}}, {"a": 1}, "missing_required"),
+        ({**props(a={}), "dependencies": {"a": {"maxProperties": 0}}}, {"a": 1}, "schema"),
         # what can be checked of an odd schema is
         (parameters("b", a={"type": "any"}, b="string"), {"a": 1}, "missing_required"),
         (props(a={"type": "odd"}, b={"type": "string"}), {"b": []}, "wrong_type"),
@@ -118,6 +125,52 @@ def test_odd_schemas_let_good_calls_pass(schema: Any, good: Any) -> None:
 )  # fmt: skip
 def test_what_can_be_checked_is(schema: Any, bad: Any, kind: str) -> None:
     assert kinds(json.dumps(bad), one(schema)) == [kind]
+
+
+UNIT = {"type": "string", "maxLength": 2}
+# a schema of `{"size": …}`, in which "kg" is valid and "kilo" is not
+REFERRING: list[dict[str, Any]] = [
+    {"$defs": {"u": {"$id": "https://units.example/u", **UNIT}},
+     **props(size={"$ref": "https://units.example/u"})},
+    {"$id": "https://units.example/a/tool", "$defs": {"u": {"$id": "../b/u", **UNIT}},
+     **props(size={"$ref": "/b/u"})},
+    {"$id": "urn:units:1", "$defs": {"u": UNIT}, **props(size={"$ref": "urn:units:1#/$defs/u"})},
+    {"$defs": {"u": {"$anchor": "unit", **UNIT}}, **props(size={"$ref": "#unit"})},
+    {"definitions": {"u": {"$id": "#unit", **UNIT}}, **props(size={"$ref": "#unit"})},
+    {"$defs": {"u": {"$dynamicAnchor": "unit", **UNIT}}, **props(size={"$dynamicRef": "#unit"})},
+    {"$defs": {"lib": {"$id": "lib", "$defs": {"u": UNIT, "v": {"$ref": "#/$defs/u"}}}},
+     **props(size={"$ref": "lib#/$defs/v"})},
+    {"if": {"properties": {"size": UNIT}}, **props(size={"$ref": "#/if/properties/size"})},
+    {"allOf": [{"then": {"$id": "then", **UNIT}}, {"else": {"$anchor": "u", **UNIT}}],
+     **props(size={"allOf": [{"$ref": "then"}, {"$ref": "#u"}]})},
+    # an outer resource takes the place of a dynamic anchor
+    {"$id": "https://units.example/short", "$ref": "long",
+     "$defs": {"u": {"$dynamicAnchor": "unit", **UNIT},
+               "long": {"$id": "long", "$defs": {"u": {"$dynamicAnchor": "unit"}},
+                        **props(size={"$dynamicRef": "#unit"})}}},
+    # a pointer that its resource does not hold is read from the root
+    {"$defs": {"u": UNIT}, **props(size={"$id": "/properties/size", "$ref": "#/$defs/u"})},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", REFERRING)
+def test_references_inside_a_schema(schema: dict[str, Any]) -> None:
+    assert kinds('{"size": "kg"}', one(schema)) == []
+    assert kinds('{"size": "kilo"}', one(schema)) != []
+
+
+@pytest.mark.parametrize("head", [D7, {}])
+def test_nothing_next_to_a_reference_counts_up_to_draft_7(head: dict[str, Any]) -> None:
+    size = {"$ref": "#/definitions/u", "minLength": 9, "$id": "https://units.example/"}
+    schema = {**head, "definitions": {"u": UNIT}, **props(size=size)}
+    assert kinds('{"size": "kg"}', one(schema)) == []
+    assert kinds('{"size": "kilo"}', one(schema)) != []
+
+
+def test_a_uri_that_is_too_long_names_nothing() -> None:
+    long = "x" * 5_000
+    schema = {"$defs": {"u": {"$id": long, **UNIT}}, **props(size={"$ref": long})}
+    assert kinds('{"size": "kilo"}', one(schema)) == []
 
 
 def test_a_recursive_schema() -> None:

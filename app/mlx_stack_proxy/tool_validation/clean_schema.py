@@ -3,8 +3,9 @@
 Agent frameworks send odd schemas: types that do not exist (``"any"``, ``"dict"``), older drafts,
 ``required: true`` inside a property, references that lead nowhere. A strict compiler refuses such a
 schema as a whole. So the cleaner judges each keyword by itself: it keeps a constraint that is well
-formed in draft 2020-12, and leaves out the others and everything that constrains nothing
-(annotations, ``format``, unknown keywords).
+formed in draft 2020-12, writes draft 7's tuples and ``dependencies`` as that draft has them, and
+leaves out the others and everything that constrains nothing (annotations, ``format``, unknown
+keywords).
 
 Leaving a constraint out must only let more calls pass. Inside ``not``, ``oneOf``, ``if`` and the
 like it may let fewer pass. So a schema that lost a constraint is cleaned once more, without these
@@ -21,11 +22,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
-from urllib.parse import unquote
 
 import jsonschema_rs
 
 from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
+from .references import LISTS, MAPS, ONE, References, Scope, inner_scope
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 5_000
@@ -38,13 +39,6 @@ SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
 # Bytes that all patterns of one schema may take compiled, which is 12 ms of compiling.
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
-# Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
-ONE: Final = frozenset(
-    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
-     "propertyNames", "contains", "not", "if", "then", "else"}
-)  # fmt: skip
-LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
 # Keywords by which a looser subschema can make the whole schema stricter.
 _CONTRARY: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
@@ -113,15 +107,15 @@ def clean(
     ``type`` that excludes objects, so such a ``type`` is left out. ``patterns``: what the schema's
     patterns may take.
     """
-    patterns = patterns or Patterns()
+    patterns, references = patterns or Patterns(), References(schema)
     for levels in LEVELS:
-        cleaner = _Cleaner(schema, levels, patterns)
+        cleaner = _Cleaner(references, levels, patterns)
         root = cleaner.run(whole_object)
         if cleaner.nodes <= MAX_NODES:
             break
     if not cleaner.loosened:
         return root
-    return _Cleaner(schema, levels, patterns, distrust=True).run(whole_object)
+    return _Cleaner(references, levels, patterns, distrust=True).run(whole_object)
 
 
 def _types(value: object) -> str | list[str] | None:
@@ -167,7 +161,8 @@ _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
 }
 # Constraints that are never checked: to leave them out makes the schema looser.
-_UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef", "dependencies"})
+_UNKNOWN_TO_US: Final = frozenset({"$recursiveRef", "dependencies"})
+_REFERENCES: Final = ("$ref", "$dynamicRef")
 _CONSTRAINTS: Final = (
     _PLAIN.keys() | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
 )
@@ -180,7 +175,7 @@ def _is_checkable(keyword: str, value: Any, patterns: Patterns) -> bool:
     if keyword in ONE:
         return isinstance(value, bool | dict)
     if keyword in LISTS or keyword == "enum":
-        return isinstance(value, list) and bool(value)
+        return isinstance(value, list) and (bool(value) or keyword == "enum")
     if keyword in MAPS:
         named = isinstance(value, dict) and all(isinstance(name, str) for name in value)
         return named and (keyword != "patternProperties" or all(map(patterns.take, value)))
@@ -193,7 +188,7 @@ def _is_checkable(keyword: str, value: Any, patterns: Patterns) -> bool:
 class _Cleaner:
     """One pass over one schema."""
 
-    whole: object  # the schema as the client sent it
+    references: References  # of the schema as the client sent it
     levels: int  # references that may still be followed inside each other
     patterns: Patterns
     distrust: bool = False  # leave out everything in `_CONTRARY`, read `oneOf` as `anyOf`
@@ -201,7 +196,7 @@ class _Cleaner:
     loosened: bool = False  # the result lets more pass than the schema does
 
     def run(self, whole_object: bool) -> dict[str, Any]:
-        root = self.node(self.whole, 0)
+        root = self.node(self.references.whole, 0, ("",))
         if not isinstance(root, dict):
             return {}
         if whole_object and "object" not in root.get("type", "object"):
@@ -209,14 +204,17 @@ class _Cleaner:
             self.loosened = True
         return root
 
-    def node(self, schema: object, depth: int) -> dict[str, Any] | bool:
-        """Return the checkable part of one subschema."""
+    def node(self, schema: object, depth: int, outer: Scope) -> dict[str, Any] | bool:
+        """Return the checkable part of one subschema, which lies in the scope ``outer``."""
         if isinstance(schema, bool):
             return schema
         self.nodes += 1
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self.nodes > MAX_NODES:
             self.loosened = True
             return {}
+        if "$ref" in schema and self.references.are_alone:
+            schema = {"$ref": schema["$ref"]}
+        schema, scope = _as_2020(schema), inner_scope(schema, outer)
         out: dict[str, Any] = {}
         lost: list[str] = []
         for raw_keyword, value in schema.items():
@@ -224,38 +222,45 @@ class _Cleaner:
             if keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
                 continue
             elif _is_checkable(keyword, value, self.patterns):
-                out[keyword] = self._kept(keyword, value, depth + 1)
+                out[keyword] = self._kept(keyword, value, depth + 1, scope)
             else:
                 lost.append(keyword)
         for keyword in lost:
             self.loosened = True
             out.pop(_REST_OF.get(keyword, ""), None)
         self._agree(schema, out)
-        return self._with_target(schema["$ref"], out, depth) if "$ref" in schema else out
+        targets = [
+            self._target(keyword, schema[keyword], depth + 1, scope)
+            for keyword in _REFERENCES
+            if keyword in schema
+        ]
+        if len(targets) == 1 and not out:
+            return targets[0]
+        return {**out, "allOf": [*out.get("allOf", ()), *targets]} if targets else out
 
-    def _kept(self, keyword: str, value: Any, depth: int) -> Any:
+    def _kept(self, keyword: str, value: Any, depth: int, scope: Scope) -> Any:
         if keyword in ONE:
-            return self.node(value, depth)
+            return self.node(value, depth, scope)
         if keyword in LISTS:
-            return [self.node(sub, depth) for sub in value]
+            return [self.node(sub, depth, scope) for sub in value]
         if keyword in MAPS:
-            return {name: self.node(sub, depth) for name, sub in value.items()}
+            return {name: self.node(sub, depth, scope) for name, sub in value.items()}
         if keyword == "type":
             return _types(value)
         return value
 
-    def _with_target(
-        self, reference: object, out: dict[str, Any], depth: int
+    def _target(
+        self, keyword: str, reference: object, depth: int, scope: Scope
     ) -> dict[str, Any] | bool:
-        """Return ``out`` together with the subschema at which ``reference`` points."""
-        target = look_up(self.whole, reference) if isinstance(reference, str) else None
-        if target is None or self.levels == 0:
+        """Return the checkable part of the subschema at which ``reference`` points."""
+        found = self.references.find(keyword, reference, scope)
+        if found is None or self.levels == 0:
             self.loosened = True
-            return out
+            return {}
         self.levels -= 1
-        cleaned = self.node(target, depth + 1)
+        cleaned = self.node(found[0], depth, found[1])
         self.levels += 1
-        return {**out, "allOf": [*out.get("allOf", ()), cleaned]} if out else cleaned
+        return cleaned
 
     def _agree(self, schema: dict[str, Any], out: dict[str, Any]) -> None:
         """Drop ``enum`` and ``type`` that contradict each other; apply OpenAPI's ``nullable``."""
@@ -272,19 +277,17 @@ class _Cleaner:
                 out["enum"] = [*out["enum"], None]
 
 
-def look_up(root: object, reference: str) -> dict[str, Any] | bool | None:
-    """Return the subschema at which a reference into the schema itself points; else None."""
-    base, _, pointer = reference.partition("#")
-    own_id = str(root.get("$id", "")) if isinstance(root, dict) else ""
-    if (base and base != own_id.partition("#")[0]) or (pointer and not pointer.startswith("/")):
-        return None
-    target: object = root
-    for step in pointer.split("/")[1:]:
-        key = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict):
-            target = target.get(key)
-        elif isinstance(target, list) and key.isdecimal() and int(key[:9]) < len(target):
-            target = target[int(key[:9])]
-        else:
-            return None
-    return target if isinstance(target, bool | dict) else None
+def _as_2020(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write draft 7's tuples and ``dependencies`` as draft 2020-12 has them."""
+    items, dependencies = schema.get("items"), schema.get("dependencies")
+    if isinstance(items, list):
+        rest = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+        schema = {key: value for key, value in schema.items() if key != "items"} | rest
+        schema |= {"prefixItems": items} if items else {}
+    if isinstance(dependencies, dict):
+        names = {name: sub for name, sub in dependencies.items() if isinstance(sub, list)}
+        subs = {name: sub for name, sub in dependencies.items() if name not in names}
+        schema = {key: value for key, value in schema.items() if key != "dependencies"}
+        schema["dependentRequired"] = {**names, **schema.get("dependentRequired", {})}
+        schema["dependentSchemas"] = {**subs, **schema.get("dependentSchemas", {})}
+    return schema

@@ -53,6 +53,8 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     firsts = [branch[0].message for branch in branches if branch]
     forms = f"it fits none of the allowed forms ({'; or '.join(dict.fromkeys(firsts))})"
     wrong = forms if firsts else error.message
+    if kind.name == "enum" and not kind.options:
+        wrong = "no value is allowed"
     value = f"came as {described(error.instance)}"
     return KINDS.get(kind.name, "schema"), f"{part} {place} {value}: {shortened(wrong, MAX_REASON)}"
 

@@ -32,7 +32,8 @@ MAX_SCHEMA: Final = 500_000  # bytes of JSON: a larger schema is not checked
 MAX_CHECKABLE: Final = 128_000  # characters of JSON: a larger checkable part isn't compiled
 SMALL: Final = 16_000  # characters of JSON: a checkable part up to this size checks any value
 _QUICK: Final = 4_000  # bytes of JSON: a schema of this size is compiled in a few milliseconds
-_SLOW_KEYWORDS: Final = (b'"$ref"', b'"pattern')  # unless it has references or patterns
+# Unless it has references or patterns.
+_SLOW_KEYWORDS: Final = (b'"$ref"', b'"$dynamicRef"', b'"pattern')
 # Bytes that a compiled schema holds: at least, and for each byte of its JSON.
 _BASE, _FOR_EACH_BYTE = 8 * 1024, 20
 # Limit on the schema's characters times the value's: a validator holds each part of the value
