@@ -53,6 +53,7 @@ def judged(one: Reply, stage: BrokenReplies | None = None, tier: str = "fast", *
         {"reasoning_content": "Hm."},
         {"content": "<think>\nHm.\n</think>\n\n"},  # where the server doesn't know reasoning
         {"content": "[THINK]Hm.[/THINK]"},
+        {"content": "<think>Hm, what next? I look it up."},  # without an end
     ],
     ids=str,
 )
@@ -74,7 +75,6 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
     [
         ({"content": "Hi"}, "stop", {}),
         ({"content": "<think>Hm.</think>Hi"}, "stop", {}),
-        ({"content": "<think>Hm, all of it, then."}, "stop", {}),
         ({"content": "It ends with </think>"}, "stop", {}),
         ({"content": None, "tool_calls": [CALL]}, "tool_calls", {}),
         ({"content": None, "refusal": "No."}, "stop", {}),

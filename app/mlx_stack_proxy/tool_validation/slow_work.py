@@ -58,7 +58,8 @@ def _tools_of(reply: Reply, tools: ToolSet, in_text: bool) -> set[str]:
             called = {call.name for call in choice.tool_calls}
             names.update(filter(None, map(tools.tool_named, called)))
         elif in_text:
-            names.update(name for name in tools.names if name in choice.text)
+            said = choice.text if choice.text.strip() else choice.reasoning
+            names.update(name for name in tools.names if name in said)
     return names
 
 

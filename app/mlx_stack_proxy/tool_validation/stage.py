@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
-
-import orjson
 
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
@@ -24,19 +22,20 @@ from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import behind_thoughts, inside_thoughts
 from . import explain
 from .check import Checked, Options, check_call, check_response_format
 from .client_history import is_readable, readable
 from .conversation import Conversation
 from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
+from .mended import Mended
 from .miscopied_ids import Ids
 from .slow_work import LONG, slow_work
-from .text_calls import Holdback, Rescued, rescue, rescue_cut
+from .text_calls import Holdback, Rescued, rescue, rescue_cut, rescue_thought
 from .tool_choice import NOTHING, breach, read_choice
 from .tools import ToolSet, tool_set
-from .unread import broken_call, unread_call
+from .unread import broken_call, unread_beside, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
@@ -75,18 +74,6 @@ class ToolValidation:
         return _State(self, exchange)
 
 
-@dataclass(slots=True)
-class _Mended:
-    """The new contents of one choice; they are applied only if no choice of the reply failed."""
-
-    text: str
-    calls: list[ToolCall]
-    finish_reason: str | None
-    repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
-    rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
-    failures: list[CallFailure] = field(default_factory=list)
-
-
 class _State(StageState):
     def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
         self._stage = stage
@@ -101,6 +88,8 @@ class _State(StageState):
         )
         self._needs_ids = not exchange.request.legacy_functions  # a `function_call` has no id
         self._failures: list[CallFailure] = []  # found by `mend`, reported by `judge`
+        self._rescued = False  # calls were found in the text
+        self._thought = ""  # the tool whose call was found at the end of a mere thought
         # A tool that the request lacks, if prose surrounds a marked call of it; else "".
         self._unoffered = ""
 
@@ -153,7 +142,7 @@ class _State(StageState):
         if exchange.second_opinion_on is not None:
             return self._no_answer(choice)
         if choice.tool_calls:
-            return self._doubted_calls(choice.tool_calls)
+            return self._unread_beside(choice) or self._doubted_calls(choice.tool_calls)
         return self._unread(choice)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -198,18 +187,23 @@ class _State(StageState):
             return []
         if UNREAD in self._stage.off:
             return []
-        name = unread_call(choice.text, self._tool_set) or self._unoffered
-        return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
+        return _unread(unread_call(choice.text, self._tool_set) or self._unoffered)
+
+    def _unread_beside(self, choice: ChoiceReply) -> list[CallFailure]:
+        """Doubt calls found in a text that may hold one more, or that is nothing but a thought."""
+        if not self._rescued or choice.finish_reason != "tool_calls" or UNREAD in self._stage.off:
+            return []
+        return _unread(self._thought or unread_beside(choice.text, self._tool_set))
 
     # Mending one choice
 
-    def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
-        mended = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+    def _mended(self, index: int, choice: ChoiceReply) -> Mended:
+        mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if mended.calls:
-            if _is_cut(mended):
-                _drop_half_calls(mended)
-        elif mended.text and self._rescues and not self._is_wanted_json(mended.text):
-            self._rescue(index, mended)
+            if mended.is_cut:
+                mended.drop_half_call()
+        elif self._rescues and not self._is_wanted_json(mended.text):
+            self._rescue(index, mended, choice.reasoning)
         if mended.calls:
             self._check_calls(index, mended)
         self._check_tool_choice(index, mended)
@@ -228,17 +222,22 @@ class _State(StageState):
         options = replace(self._stage.options, repair=False)
         return not check_response_format(behind_thoughts(text), response_format, options).failures
 
-    def _rescue(self, index: int, mended: _Mended) -> None:
-        rescued = (rescue_cut if _is_cut(mended) else rescue)(
+    def _rescue(self, index: int, mended: Mended, reasoning: str) -> None:
+        rescued = (rescue_cut if mended.is_cut else rescue)(
             mended.text, self._tool_set, self._stage.off
         )
         mended.failures += self._unknown_calls(index, mended.text, rescued)
         mended.text = rescued.content
+        thought = inside_thoughts(mended.text) if mended.text.strip() else reasoning
+        if not rescued.calls and thought and not mended.is_cut:
+            rescued = rescue_thought(thought, self._tool_set, self._stage.off)
+            self._thought = rescued.calls[0].name if rescued.calls else ""
         if not rescued.calls:
             return
+        self._rescued = True
         mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
         mended.rescued = [call.format for call in rescued.calls]
-        if not _is_cut(mended):
+        if not mended.is_cut:
             mended.finish_reason = "tool_calls"
 
     def _unknown_calls(self, index: int, text: str, rescued: Rescued) -> Iterable[CallFailure]:
@@ -259,7 +258,7 @@ class _State(StageState):
             error = explain.unknown_tool(name, offered)
             yield CallFailure(name, "unknown_tool", error, index)
 
-    def _check_calls(self, index: int, mended: _Mended) -> None:
+    def _check_calls(self, index: int, mended: Mended) -> None:
         if len(mended.calls) > MAX_CALLS:
             error = f"more than {MAX_CALLS} calls in one response"
             mended.failures.append(CallFailure("", "too_many_calls", error, index))
@@ -290,30 +289,30 @@ class _State(StageState):
         if mended.finish_reason == "function_call" and self._needs_ids:
             mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
-    def _check_tool_choice(self, index: int, mended: _Mended) -> None:
+    def _check_tool_choice(self, index: int, mended: Mended) -> None:
         """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be."""
         by_name = self._tools and self._stage.options.validate_tool_names
         names = [call.name for call in mended.calls]
         # A reply that was cut may have gone on to call; a failed one is reported already.
-        excused = bool(mended.failures) or _is_cut(mended)
+        excused = bool(mended.failures) or mended.is_cut
         lost = not names and self._stage.options.validate_json and self._is_lost_call(mended)
         tool_choice = self._tool_choice if by_name else NOTHING
         failure = breach(tool_choice, names, lost=lost, excused=excused)
         if failure is not None:
             mended.failures.append(replace(failure, choice=index))
 
-    def _is_lost_call(self, mended: _Mended) -> bool:
+    def _is_lost_call(self, mended: Mended) -> bool:
         """Whether a choice without calls claims calls, or its text is a call that can't be read."""
-        if _speaks_of_calls(mended):
+        if mended.speaks_of_calls:
             return True
         return self._rescues and broken_call(mended.text, self._tool_set)
 
-    def _check_format(self, index: int, mended: _Mended) -> None:
+    def _check_format(self, index: int, mended: Mended) -> None:
         response_format = self._response_format
         if (
             not response_format
             or not self._stage.rules.response_format
-            or _is_cut(mended)
+            or mended.is_cut
             or not mended.text
         ):
             return
@@ -321,7 +320,7 @@ class _State(StageState):
         mended.text = checked.arguments
         self._take(checked, index, -1, mended)
 
-    def _take(self, checked: Checked, index: int, position: int, mended: _Mended) -> None:
+    def _take(self, checked: Checked, index: int, position: int, mended: Mended) -> None:
         """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
         mended.repairs += checked.repairs
         if checked.unchecked:
@@ -330,7 +329,7 @@ class _State(StageState):
             replace(failure, choice=index, position=position) for failure in checked.failures
         )
 
-    def _apply(self, reply: Reply, index: int, mended: _Mended) -> None:
+    def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
         choice = reply.choices[index]
         calls_changed = mended.calls != choice.tool_calls
         if not (
@@ -363,24 +362,8 @@ class _State(StageState):
         self.remarks.incidents.append(Incident(kind, labels, detail))
 
 
-def _is_cut(mended: _Mended) -> bool:
-    return mended.finish_reason in ("length", "max_tokens")
-
-
-def _speaks_of_calls(mended: _Mended) -> bool:
-    return mended.finish_reason in ("tool_calls", "function_call")
-
-
-def _drop_half_calls(mended: _Mended) -> None:
-    """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
-
-    Half a call is never repaired: if its arguments were closed by force, half a file would be
-    written.
-    """
-    try:
-        orjson.loads(mended.calls[-1].arguments)
-    except orjson.JSONDecodeError:
-        mended.calls.pop()
+def _unread(name: str | None) -> list[CallFailure]:
+    return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
 
 
 def _as_message(reply: Reply, index: int) -> dict[str, Any]:

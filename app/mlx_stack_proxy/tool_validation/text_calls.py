@@ -9,6 +9,8 @@ untouched.
 
 from __future__ import annotations
 
+from collections import deque
+
 from ..frozen import frozen
 from .formats.base import (
     MAX_CALLS,
@@ -22,12 +24,14 @@ from .formats.base import (
     json_object,
 )
 from .formats.scanner import Candidate, Scanner
-from .formats.table import SPECIAL
+from .formats.table import ROWS, SPECIAL, TRIGGER
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
 # undecided, all text waits for the reply's end; more blanks at the reply's beginning flow instead.
 PATIENCE = 1_024
+MAX_THOUGHT = 8_000  # characters at a thought's end that are searched for calls
+MAX_MARKS = 8  # the last marks in them that are tried
 NONE: frozenset[str] = frozenset()
 
 
@@ -76,6 +80,21 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
     if half is not None and all(row.where is Where.MARK for row in half.rows):
         content = content[: half.start]
     return Rescued(whole_calls(rescued, text), content, rescued.unknown)
+
+
+def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
+    """Return the calls in marks with which a thought ends; any other text stays a thought."""
+    thought = thought[-MAX_THOUGHT:]
+    marks = (mark for mark in TRIGGER.finditer(thought) if _begins_calls(mark[0]))
+    for mark in deque(marks, MAX_MARKS):
+        rescued = rescue(thought[mark.start() :], tools, off)
+        if rescued.calls and not rescued.content.strip() and not rescued.unknown:
+            return rescued
+    return Rescued((), thought)
+
+
+def _begins_calls(mark: str) -> bool:
+    return mark in ROWS and all(row.where is Where.MARK for row in ROWS[mark])
 
 
 def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:

@@ -28,7 +28,8 @@ CLOSE: Final = 40  # characters before an object in which the tool's name may st
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
-_CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
+_JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
+_CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 # Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones.
 _VENDOR: Final = r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
@@ -42,6 +43,17 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
         return None
     answer = behind_thoughts(text)
     return _marked(answer, tools) or _as_code(answer, tools) or _as_object(answer.strip(), tools)
+
+
+def unread_beside(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose call may stand in the ``text`` around other calls; None if none does.
+
+    Python code is prose there: models announce a call so.
+    """
+    if not tools or len(text) > MAX_TEXT:
+        return None
+    answer = behind_thoughts(text)
+    return _marked(answer, tools) or _as_code(answer, tools, _JSON)
 
 
 def broken_call(text: str, tools: ToolSet) -> bool:
@@ -82,11 +94,11 @@ def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
     return next(filter(None, map(tools.tool_named, _NAME.findall(text, start, end))), None)
 
 
-def _as_code(text: str, tools: ToolSet) -> str | None:
+def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
     """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
     src = Source(text, tools)
     calls: list[Call] = []
-    for match in itertools.islice(_CODE.finditer(text), MAX_TRIED):
+    for match in itertools.islice(places.finditer(text), MAX_TRIED):
         index = match.start()
         if closer_at(text, index, final=True) is not None:
             continue

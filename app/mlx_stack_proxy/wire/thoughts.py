@@ -57,8 +57,15 @@ def behind_thoughts(text: str) -> str:
 
 
 def are_all(text: str) -> bool:
-    """Whether a text is nothing but reasoning, with its end."""
-    return text.startswith(_BEGINS) and text.endswith(_ENDS) and not behind_thoughts(text)
+    """Whether a text is nothing but reasoning, with or without its end."""
+    return text.startswith(_BEGINS) and not behind_thoughts(text)
+
+
+def inside_thoughts(text: str) -> str:
+    """Return a text that is nothing but reasoning, without its last end; "" for any other text."""
+    text = text.strip()
+    end = next((mark for mark in _ENDS if text.endswith(mark)), "")
+    return text.removesuffix(end) if are_all(text) else ""
 
 
 def _behind_space(text: str, index: int) -> int:
