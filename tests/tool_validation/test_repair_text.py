@@ -57,6 +57,7 @@ MENDED = [
      {"a": 0.25, "b": -1.0, "c": 7, "d": 82461110}, ["odd_number"]),
     ('{"a": TRUE, "b": NULL}', {"a": True, "b": None}, ["python_literals"]),
     ('{{"a": "x"}', {"a": "x"}, ["doubled_braces"]),
+    ('{"a"=1, "b" => 2}', {"a": 1, "b": 2}, ["equals_sign"]),
     ('{a: 1, b-c: 2}', {"a": 1, "b-c": 2}, ["unquoted_keys"]),
     ('{"a": "x\ny\tz"}', {"a": "x\ny\tz"}, ["unescaped_newline"]),
     ('{"a": "\\d+\\.\\w"}', {"a": "\\d+\\.\\w"}, ["invalid_escape"]),

@@ -32,6 +32,8 @@ STATES = {"type": "string", "enum": ["in_progress", "done", "Open", "C++", "1.0"
         (OPTIONAL, "5", 5, "number_from_string"),
         ({"type": ["integer", "null"]}, " 5 ", 5, "number_from_string"),
         ({"type": "integer", "enum": [5, 10]}, "10", 10, "number_from_string"),
+        (OPTIONAL, "null", None, "null_from_string"),
+        ({"type": ["array", "null"]}, "None", None, "null_from_string"),
         ("boolean", "true", True, "boolean_from_string"),
         ("boolean", "False", False, "boolean_from_string"),
         ("string", 5, "5", "string_from_integer"),
@@ -220,6 +222,7 @@ def test_wrappings_that_are_not_sure(came: Any) -> None:
         ("`write_file`", ("name_spelling",)),
         ("functions.write_file", ("name_prefix",)),
         ("functions.write_file:3", ("name_call_id", "name_prefix")),
+        ("functions_write_file_2", ("name_call_id", "name_prefix")),
         ("write_file<|channel|>commentary", ("name_marker",)),
         ("functions.writeFile<|constrain|>json", ("name_marker", "name_prefix", "name_spelling")),
     ],
@@ -271,3 +274,34 @@ def test_glm_markup_that_is_not_whole(name: str, arguments: str, kind: str) -> N
 
 def test_arguments_stay_an_object_whatever_their_schema_wants() -> None:
     assert kinds("{}", one({"allOf": [{"type": "array"}]})) == ["wrong_type"]
+
+
+SPACED = tool_set([tool("agents__wait_for"), tool("mcp__a__read"), tool("mcp__b__read"), tool("b")])
+
+
+@pytest.mark.parametrize("name", ["wait_for", "waitFor", "functions.wait_for"])
+def test_a_bare_name_that_one_namespace_has(name: str) -> None:
+    checked = check("{}", SPACED, name)
+    assert (checked.name, checked.repairs[-1]) == ("agents__wait_for", "name_namespace")
+
+
+@pytest.mark.parametrize("name", ["read", "for", "wait", "agents", "b__wait_for", "wait_for_all"])
+def test_a_bare_name_that_none_or_several_have(name: str) -> None:
+    assert kinds("{}", SPACED, name) == ["unknown_tool"]
+
+
+PATCH = "*** Begin Patch\n*** End Patch"
+FRAMED = one(closed(parameters("input", input={"type": "string", "x-frame": PATCH.split("\n")})))
+
+
+@pytest.mark.parametrize(
+    "came", [{"patch": PATCH}, {"input": json.dumps({"patch": PATCH})}, {"command": f"{PATCH}\n"}]
+)
+def test_a_framed_text_under_another_name(came: Any) -> None:
+    value, rules = mended(json.dumps(came), FRAMED)
+    assert (value["input"].strip(), rules) == (PATCH, ("wrapped_arguments",))
+
+
+@pytest.mark.parametrize("came", [{"patch": "x"}, {"patch": PATCH, "to": "a"}, {"patch": [PATCH]}])
+def test_another_text_under_another_name(came: Any) -> None:
+    assert kinds(json.dumps(came), FRAMED) != []

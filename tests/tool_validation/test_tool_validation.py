@@ -257,6 +257,16 @@ def test_what_is_said_after_a_doubt_is_doubted_no_more(doubted: Json, answer: Js
     assert judged(answer, again).verdict is None
 
 
+LEAKED = message(call(arguments='{"query": "quokka</parameter>"}'))
+
+
+def test_a_mark_that_stays_after_a_doubt_is_no_answer() -> None:
+    again = asked_again(asked(), judged(LEAKED).verdict)
+    assert judged(LEAKED, again).kinds == ["leaked_markup"]
+    assert judged(message(call()), again).verdict is None
+    assert judged(message(text="It is a small marsupial."), again).verdict is None
+
+
 def test_what_is_surely_wrong_comes_before_a_slip_whose_error_names_the_id() -> None:
     assert [one.error for one in judged(SLIP, asked(**LOOK_UP)).failures] == [
         'field "order_id" in function "get_order" is "887449", which stands nowhere in the '

@@ -27,6 +27,17 @@ def said(*pieces: ToolCallDelta) -> list[tuple[str, str, str]]:
     return [(call.id, call.name, call.arguments) for call in calls(*pieces)]
 
 
+def test_an_entry_without_name_and_id_goes_on_with_the_one_before() -> None:
+    pieces = piece("", "f", "a"), piece('{"x":', index=1), piece(" 1}", index=1)
+    assert calls(*pieces) == [ToolCall("a", "f", '{"x": 1}', odd=True)]
+    assert said(*pieces, piece("", "f", "b", index=2), piece("{}", index=3))[1:] == [
+        ("b", "f", "{}")
+    ]
+    # a call that has arguments is whole, and an entry without any may get its name later
+    assert len(said(piece("{}", "f", "a"), piece("{}", index=1))) == 2
+    assert len(said(piece("", "f", "a"), piece("", index=1), piece("", "f", "b", index=1))) == 2
+
+
 def test_another_id_and_a_name_begin_another_call() -> None:
     """LiteLLM gives each chunk's first call the index 0 where the server gives none."""
     one, two = piece('{"x": 1}', "f", "a"), piece('{"x": 2}', "f", "b")

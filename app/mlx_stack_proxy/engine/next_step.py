@@ -31,6 +31,7 @@ from .tries import (
     next_local_tier,
     next_tier,
     next_tier_at_a_guess,
+    next_tier_for_same_slip,
     retry_asking,
     retry_corrected,
     retry_for_answer,
@@ -64,7 +65,7 @@ class Row:
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "second opinion failed": Row((), deliver_earlier),
+    "second opinion failed": Row((next_tier_for_same_slip,), deliver_earlier),
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),

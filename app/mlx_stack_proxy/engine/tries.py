@@ -242,6 +242,19 @@ def next_tier_at_a_guess(situation: Situation) -> Move | None:
     return None if tier in situation.view.passed_over else situation.move(tier)
 
 
+def next_tier_for_same_slip(situation: Situation) -> Move | None:
+    """If a tier made the doubted slip again when it was asked about it, ask the next tier."""
+    exchange, verdict = situation.exchange, situation.verdict
+    first = exchange.outcomes[exchange.doubted or 0]
+    match verdict, first.verdict:
+        case InvalidToolCall(doubt=True), InvalidToolCall(doubt=True) if (
+            verdict.failures[0].kind == first.verdict.failures[0].kind
+            and first.tier == exchange.tier
+        ):
+            return next_tier_at_a_guess(situation)
+    return None
+
+
 def larger_tier(situation: Situation) -> Move | None:
     if not situation.may_add or not situation.may_leave():
         return None

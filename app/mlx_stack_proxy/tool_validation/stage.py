@@ -39,6 +39,8 @@ from .unread import broken_call, unread_beside, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
+# What nobody means to write: if the second reply has it too, the next tier is asked.
+SLIPS = (MISCOPIED, "leaked_markup", "unframed_text")
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
 
@@ -148,16 +150,17 @@ class _State(StageState):
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
         """Return why the second opinion can't replace the first reply; [] if it can.
 
-        If the doubt was about an id, the second reply may neither have a slip nor lack a call. If
-        the first reply's text is at the client already, the second reply must have a call.
+        The second reply may not have the same slip. If the doubt was about an id, or if the first
+        reply's text is at the client already, it must have a call.
         """
         doubt = self._exchange.second_opinion_on
         if not isinstance(doubt, InvalidToolCall):
             return []
-        about_id = doubt.failures[0].kind == MISCOPIED
-        if choice.tool_calls and about_id:
+        kind = doubt.failures[0].kind
+        if choice.tool_calls and kind in SLIPS:
             doubted = self._doubted_calls(choice.tool_calls)
-            return [failure for failure in doubted if failure.kind == MISCOPIED]
+            return [failure for failure in doubted if failure.kind == kind]
+        about_id = kind == MISCOPIED
         silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
         return list(doubt.failures) if silent else []
 

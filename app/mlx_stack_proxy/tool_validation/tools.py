@@ -7,19 +7,22 @@ also by its letters and digits alone. A misspelling counts only if exactly one t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 from .names import MAX_NAME, squash
 from .schemas import CompiledSchema, compile_schema, is_quick
 
-# Servers and chat templates leave these around a tool's name: Kimi's call id, and a namespace
-# (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key is the name of the repair rule.
+# Servers and chat templates leave these around a tool's name: Kimi's call id (`:0`, `_2`), and a
+# namespace (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key names the repair rule.
 DRESSINGS: Final = {
-    "name_call_id": re.compile(r":\d{1,6}$"),
-    "name_prefix": re.compile(r"^(?:functions?|tools?|default_api)[./:]", re.IGNORECASE),
+    "name_call_id": re.compile(r"(?::\d{1,6}|(?<=\w)_\d{1,2})$"),
+    "name_prefix": re.compile(
+        r"^(?:(?:functions?|tools?|default_api)[./:]|functions_)", re.IGNORECASE
+    ),
 }
+NAMESPACE_END: Final = "__"  # stands between a namespace, or a server of tools, and the tool's name
 
 
 class ToolSet:
@@ -50,7 +53,8 @@ class ToolSet:
         """Return the one tool that ``name`` spells, and the rules applied; None if none fits.
 
         Rules: ``name_marker`` (cuts a template's marker behind the name off), ``name_prefix``
-        (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators).
+        (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators),
+        ``name_namespace`` (the name behind the ``__`` of one tool).
         """
         if name in self._schemas:
             return name, ()
@@ -65,6 +69,8 @@ class ToolSet:
                 rules.append(rule)
                 trimmed = dressing.sub("", trimmed)
                 tool = self._spelled(trimmed)
+        if tool is None and (tool := self._by_bare_name.get(squash(trimmed))) is not None:
+            return tool, (*rules, "name_namespace")
         if tool is None:
             return None
         if tool != trimmed and "name_spelling" not in rules:
@@ -90,12 +96,20 @@ class ToolSet:
 
     @cached_property
     def _by_spelling(self) -> dict[str, str | None]:
-        """Map squashed names to tools; to None if two tools share the squashed name."""
-        by_spelling: dict[str, str | None] = {}
-        for name in self.names:
-            key = squash(name)
-            by_spelling[key] = None if key in by_spelling or not key else name
-        return by_spelling
+        return _unique((squash(name), name) for name in self.names)
+
+    @cached_property
+    def _by_bare_name(self) -> dict[str, str | None]:
+        spaced = (name for name in self.names if NAMESPACE_END in name.strip("_"))
+        return _unique((squash(name.rpartition(NAMESPACE_END)[2]), name) for name in spaced)
+
+
+def _unique(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+    """Map squashed names to tools; to None if two tools share the squashed name."""
+    tools: dict[str, str | None] = {}
+    for key, name in names:
+        tools[key] = None if key in tools or not key else name
+    return tools
 
 
 def tool_set(tools: object) -> ToolSet:

@@ -6,9 +6,10 @@ string or number, never takes an unquoted word for a string, never drops a membe
 schema; the caller checks the value by a schema.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``missing_comma``,
-``odd_number`` (``.25``, ``1.``, ``+1``, ``1_000``), ``unquoted_keys``,
-``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
-``missing_closer``, ``extra_closer``, ``odd_space`` (a space between values that JSON lacks).
+``odd_number`` (``.25``, ``1.``, ``+1``, ``1_000``), ``unquoted_keys``, ``equals_sign``
+(``=`` or ``=>`` for a colon), ``unescaped_newline`` (any control character inside a string),
+``invalid_escape``, ``comments``, ``missing_closer``, ``extra_closer``, ``odd_space`` (a space
+between values that JSON lacks).
 
 The same parser reads two dialects: Python's literals (``python=True``: tuples, triple quotes,
 Python's escapes) and Gemma's objects (``mark``: Gemma's quotation mark; there an unquoted word is
@@ -35,6 +36,7 @@ _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _ODD_NUMBER = re.compile(r"[+-]?(?:\.\d+|\d+\.(?!\d)|[1-9]\d{0,2}(?:_\d{3})+)|\+\d+(?:\.\d+)?")
 # What shows that a comma is missing: in an object the next field's name and its colon.
 _NEXT_PAIR = re.compile(r"\"[^\"\\\n]{1,200}\"[ \t\r\n]*:")
+_COLON = re.compile(r":|=>|=(?!=)")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
 # A keyword argument's name, followed by `=` or by a wrong `:`.
@@ -151,9 +153,13 @@ class Reader:
     def _pair(self) -> tuple[str, Any]:
         key = self._member_name()
         self._space()
-        if self._peek() != ":":
+        colon = _COLON.match(self.text, self.position)
+        if colon is None:
+            self._peek()
             raise self._error("a colon")
-        self.position += 1
+        if colon[0] != ":":
+            self.used["equals_sign"] = None
+        self.position = colon.end()
         return key, self.value()
 
     def _ends(self, closer: str, member: Any) -> bool:

@@ -78,6 +78,14 @@ class ToolCall:
             return False
         return new_arguments != self.arguments.strip()
 
+    def goes_on_with(self, delta: ToolCallDelta) -> bool:
+        """Whether a piece with a new index is this call's: it has arguments, this call only a name.
+
+        SGLang makes two entries of one call so.
+        """
+        bare = not delta.name and not delta.id and bool(delta.arguments.strip())
+        return bare and bool(self.name) and self._end().blank
+
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
         # A repeated id or name is odd: many clients append it, as they append arguments.
@@ -153,6 +161,11 @@ class ChoiceReply:
         call = self._calls.get(delta.index)
         if call is not None and not call.ends_before(delta):
             call.add(delta)
+            return
+        if call is None and self.tool_calls and self.tool_calls[-1].goes_on_with(delta):
+            call = self._calls[delta.index] = self.tool_calls[-1]
+            call.add(delta)
+            call.odd = True
             return
         name = delta.name or (call.again if call is not None else "")
         # Clients order calls by their index, so an index out of order is odd.

@@ -63,6 +63,7 @@ class Mender:
         conversions = [
             (values.number_from_string(value, allowed), "number_from_string"),
             (values.boolean_from_string(value, allowed), "boolean_from_string"),
+            (values.null_from_string(value, allowed), "null_from_string"),
             (values.string_from_integer(value, allowed), "string_from_integer"),
             (contained, container),
             (values.array_from_value(value, variant), "array_from_value"),

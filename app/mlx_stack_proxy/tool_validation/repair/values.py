@@ -21,6 +21,7 @@ class _Nothing:
 NOTHING: Final = _Nothing()
 
 _BOOLEANS: Final = {"true": True, "false": False}
+_NULLS: Final = ("null", "None", "NULL")
 _ONE_WORD: Final = re.compile(r"[^\s\[{(,;|、，；][^\s,;|、，；]*")
 _LENIENT_IN_STRINGS: Final = frozenset({"single_quotes", "python_literals", "trailing_comma"})
 
@@ -44,6 +45,13 @@ def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
     if not isinstance(value, str) or "boolean" not in allowed:
         return NOTHING
     return _BOOLEANS.get(value.strip().lower(), NOTHING)
+
+
+def null_from_string(value: Any, allowed: frozenset[str]) -> Any:
+    """Convert ``"null"`` and ``"None"`` to null. Not ``""`` or ``"undefined"``."""
+    if isinstance(value, str) and "null" in allowed and value.strip() in _NULLS:
+        return None
+    return NOTHING
 
 
 def string_from_integer(value: Any, allowed: frozenset[str]) -> Any:
@@ -74,6 +82,8 @@ def array_from_value(value: Any, variant: Schema) -> Any:
     """Wrap a lone value in an array. Not a text of several words: it may be several items."""
     allowed = kinds(variant)
     if allowed is None or "array" not in allowed or value is None or isinstance(value, list):
+        return NOTHING
+    if null_from_string(value, allowed) is None:
         return NOTHING
     return NOTHING if isinstance(value, str) and not _ONE_WORD.fullmatch(value.strip()) else [value]
 

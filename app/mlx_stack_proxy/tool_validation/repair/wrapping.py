@@ -5,6 +5,7 @@ The object is the call itself, as OpenAI writes it, or has one key such as ``inp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...frozen import frozen
@@ -89,3 +90,19 @@ def _as_object(key: str, item: Any) -> dict[str, Any] | None:
     if isinstance(item, str):
         item = values.container_from_string(item, frozenset({"object"}))
     return item if isinstance(item, dict) else None
+
+
+def framed(value: dict[str, Any], frames: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
+    """Return the arguments of a tool whose text came as ``{"patch": "…"}``; None if it didn't.
+
+    ``frames``: for the tool's only parameter, the words with which its text must begin and end.
+    """
+    if len(frames) != 1 or len(value) != 1:
+        return None
+    ((name, (opening, closing)),) = frames.items()
+    ((key, item),) = value.items()
+    if key == name:
+        inner = values.container_from_string(item, frozenset({"object"}))
+        item = next(iter(inner.values())) if isinstance(inner, dict) and len(inner) == 1 else None
+    text = item.strip() if isinstance(item, str) else ""
+    return {name: item} if text.startswith(opening) and text.endswith(closing) else None
