@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source
+from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source, behind_turn_ends
 from mlx_stack_proxy.tool_validation.formats.table import ROWS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import ToolSet
@@ -72,7 +72,8 @@ def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
     text = text.replace("find_book", "burn_book")
     found = rescue(text, TOOLS)
     assert found.calls == ()
-    assert found.content == text
+    assert text.startswith(found.content)
+    assert behind_turn_ends(text, len(found.content)) == len(text)
 
 
 @pytest.mark.parametrize(("name", "text"), EACH)
@@ -211,19 +212,19 @@ def test_an_unknown_name_in_a_marked_call_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "thought",
+    ("thought", "said"),
     [
-        "<|channel|>analysis<|message|>Perhaps {}\nor not.<|end|><|start|>assistant<|channel|>final"
-        "<|message|>Sunny.<|return|>",
-        "<|channel|>analysis<|message|>Perhaps {}",
-        "<think:opensource>Perhaps {}</think:opensource>Hello!",
-        "<|think|>Perhaps {}<|end|><|content|>Hello!",
+        ("<|channel|>analysis<|message|>Perhaps {}\nor not.<|end|><|start|>assistant"
+         "<|channel|>final<|message|>Sunny.<|return|>", "Sunny."),
+        ("<|channel|>analysis<|message|>Perhaps {}", ""),
+        ("<think:opensource>Perhaps {}</think:opensource>Hello!", None),
+        ("<|think|>Perhaps {}<|end|><|content|>Hello!", None),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("call", [JSON, f"<tool_call>{JSON}</tool_call>"])
-def test_a_call_that_is_only_thought_of(thought: str, call: str) -> None:
+def test_a_call_that_is_only_thought_of(thought: str, said: str | None, call: str) -> None:
     text = thought.replace("{}", f"\n{call}\n")
-    assert rescue(text, TOOLS) == Rescued((), text)
+    assert rescue(text, TOOLS) == Rescued((), text if said is None else said)
 
 
 def test_tokens_that_end_a_message_go_with_the_call() -> None:

@@ -54,8 +54,6 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
         '<function name="find_book"> opens a function',
         '<invoke name="find_book">',
         "<|python_tag|>import os\nprint(os.name)",
-        "<|channel|>analysis<|message|>I could use functions.find_book.<|end|>",
-        "<|channel|>final<|message|>The book is find_book.<|return|>",
         "<｜tool▁output▁begin｜>find_book<｜tool▁output▁end｜>",
     ],
 )

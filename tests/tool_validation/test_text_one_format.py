@@ -47,6 +47,61 @@ def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
     assert found.content == "I will look.\n\nDone."
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<|channel|>final<|message|>Done.<|return|>", "Done."),
+        ("<|start|>assistant<|channel|>final<|message|>A `<|call|>`\nis.", "A `<|call|>`\nis."),
+        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+         "I look.<|end|><|start|>assistant<|channel|>final<|message|>Done.", "I look.\n\nDone."),
+        ("<|channel|>analysis<|message|>Only that.<|end|>", ""),
+    ],
+)  # fmt: skip
+def test_harmony_without_a_call_is_its_texts(text: str, said: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), said)
+    holdback = Holdback(TOOLS)
+    assert "".join(map(holdback.feed, text)) + holdback.finish().content == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "assistantcommentary to=functions.list_shelves json{}",
+        "analysisWe list them.assistantcommentary to=functions.list_shelves code{}",
+        "<|tool_call_begin|>0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+    ],
+)
+def test_a_call_without_all_of_its_tokens(text: str) -> None:
+    one = ToolSet({"list_shelves": {"properties": {"at": {}}}, "f": {"required": ["x"]}})
+    text = text.replace("{}", '{"at": 1}')
+    assert calls(rescue(text, one)) == [("list_shelves", {"at": 1})]
+
+
+def test_a_commentary_that_is_an_object_is_a_call_without_a_name() -> None:
+    text = '<|channel|>commentary<|message|>{"title": "Momo", "year": 1973}<|end|>'
+    assert calls(rescue(text, TOOLS)) == [MOMO]
+    assert rescue(text.replace("year", "age"), TOOLS).unknown == ("commentary",)
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "<turn|>", "\n</s>", "<|eot_id|><|end_of_text|>\n"])
+def test_tokens_that_end_a_turn_end_no_text(end: str) -> None:
+    text = "It has three lines."
+    assert rescue(text + end, TOOLS).content.rstrip() == text
+    holdback = Holdback(TOOLS)
+    flowed = "".join(map(holdback.feed, text + end))
+    assert flowed.rstrip() == text and not holdback.finish().content
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The token is <|im_end|>", "It ends in `</s>`", "<|im_end|> ends it.", "A</s> B <turn|>"],
+)
+def test_tokens_that_a_text_speaks_of_stay(text: str) -> None:
+    assert rescue(text, TOOLS).content == text
+    holdback = Holdback(TOOLS)
+    assert "".join(map(holdback.feed, text)) + holdback.finish().content == text
+
+
 def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>"
     assert calls(rescue(f"{text}<tool_call>{JSON}</tool_call>", TOOLS)) == [

@@ -4,7 +4,7 @@
 A ``Scanner`` finds the places where a call may begin; the formats that may begin there, rows of
 ``formats/table.py``, are tried in order. The judgement is conservative: only names of the request's
 tools count, and never inside reasoning, quotes, code or an example. A text without calls comes back
-untouched.
+untouched, apart from tokens at its end with which templates end a turn.
 """
 
 from __future__ import annotations
@@ -230,15 +230,15 @@ class _Collector:
                 self._take(candidate)
         except Exhausted:
             pass
-        text = scanner.text[self._start :]
+        text = scanner.text if scanner.end < 0 else scanner.text[: scanner.end]
         unknown = tuple(dict.fromkeys(self._unknown))
-        if not self._calls:
-            return Rescued((), text, unknown)
-        self._pieces.append(scanner.text[self._last_end :])
+        if not self._pieces:
+            return Rescued((), text[self._start :], unknown)
+        self._pieces.append(text[self._last_end :])
         first_piece, *others = self._pieces
-        if self._nothing_flowed and not first_piece.strip():
+        if self._nothing_flowed and _is_litter(first_piece):
             first_piece = ""
-        content = first_piece + "".join(piece for piece in others if piece.strip())
+        content = first_piece + "".join(piece for piece in others if not _is_litter(piece))
         return Rescued(tuple(self._calls), content, unknown)
 
     def _forget_reasoning(self) -> None:
@@ -262,15 +262,20 @@ class _Collector:
                 continue
             if known_calls or row.where is Where.MARK:
                 self._unknown += unknown_names
-            if known_calls:
+            if known_calls or block.cleaned:
                 self._pieces.append(scanner.text[self._last_end : candidate.start])
                 if block.text:
                     self._pieces.append(block.text)
                 self._calls += known_calls
-                scanner.pos = scanner.floor = behind_tail(scanner.text, block.end)
-                self._last_end = scanner.pos
+                end = behind_tail(scanner.text, block.end) if known_calls else block.end
+                self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)
                 scanner.pos = max(scanner.pos, block.end)
             return
         scanner.reject(candidate)
+
+
+def _is_litter(piece: str) -> bool:
+    """Whether the text around calls is only blanks, and marks that a server left there."""
+    return not piece[behind_tail(piece, 0) :].strip()

@@ -91,6 +91,11 @@ class ToolSet:
         schema, given_names = self.schema_of(name), set(keys)
         return set(schema.required) <= given_names <= schema.properties.keys()
 
+    def taker_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return the one tool that takes these arguments; None if none or several do."""
+        takers = [name for name in self.names if arguments and self.takes(name, arguments.keys())]
+        return takers[0] if len(takers) == 1 else None
+
     def _spelled(self, name: str) -> str | None:
         return name if name in self._schemas else self._by_spelling.get(squash(name))
 

@@ -29,12 +29,18 @@ WINDOW = 400
 
 # The tags that close a call or a value in the formats with tags; a pattern.
 CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
-# Ends of messages and closing tags that some servers leave behind calls.
+# The tokens with which templates end a turn. Nobody writes them last but a server that leaves them.
+TURN_ENDS = (
+    *(f"<|{word}|>" for word in ("im_end", "eot", "eom", "eot_id", "eom_id", "end", "return",
+      "endoftext", "end_of_text", "end_message", "END_OF_TURN_TOKEN")),
+    "<｜end▁of▁sentence｜>", "<end_of_turn>", "<turn|>", "</s>",
+)  # fmt: skip
+# These, and closing tags, which some servers leave behind calls.
 _TAIL = re.compile(
-    r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot|eom|eot_id|eom_id|end|return|calls?|endoftext"
-    r"|end_of_text|end_message|stop|END_OF_TURN_TOKEN)\|>|<｜end▁of▁sentence｜>|<end_of_turn>"
-    r"|<turn\|>|<start_function_response>|<\|END_ACTION\|>))*+"
+    rf"(?:\s*+(?:{CLOSING_TAG}|</function_calls?>|<s>|<\|(?:calls?|stop)\|>|<start_function_response>"
+    rf"|<\|END_ACTION\|>|{'|'.join(map(re.escape, TURN_ENDS))}))*+"
 )
+_ENDS = re.compile(rf"(?:\s*+(?:{'|'.join(map(re.escape, TURN_ENDS))}))*+")
 
 
 class Exhausted(Exception):
@@ -56,6 +62,7 @@ class Block:
     end: int  # the index behind it
     calls: tuple[Call, ...]  # if there are none, the scanner skips the stretch
     text: str = ""  # prose inside the stretch, which stays in the reply's content
+    cleaned: bool = False  # the stretch is replaced by `text`, though it holds no calls
 
 
 class Source:
@@ -105,6 +112,11 @@ class Source:
 def behind_tail(text: str, pos: int) -> int:
     """Return the index behind the marks that a server left after a call that ends at ``pos``."""
     return behind(_TAIL.match(text, pos), pos)
+
+
+def behind_turn_ends(text: str, pos: int) -> int:
+    """Return the index behind the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
+    return behind(_ENDS.match(text, pos), pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:

@@ -17,6 +17,7 @@ from .base import (
     Where,
     begins_reply,
     in_marks,
+    json_object,
     one_of,
     skip_space,
 )
@@ -27,6 +28,7 @@ START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
 
+NAMELESS = "commentary"  # the name of a call that names no tool
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -35,23 +37,26 @@ _HEADER = 400  # characters that the header before `<|message|>` may have
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a message other than the final one may begin: only the final text need not wait."""
+    """Whether a message may begin."""
     index = skip_space(text, pos)
     if text.startswith("assistant", index):
         index = skip_space(text, index + len("assistant"))
-    return one_of(text, index, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
+    return one_of(
+        text, index, ("analysis", "commentary", "final", "assistant", "to=", "<|channel|>", " ")
+    )
 
 
 def read(src: Source, start: int) -> Block | None:
     """Read all messages from here to the end of the reply.
 
     The texts of the final channel and of commentary without ``to=`` become the block's text; the
-    analysis is dropped. If there is no call, the block is only the analysis at the beginning, so
-    that the scanner skips it.
+    analysis is dropped. A commentary that is an object is a call without its tool's name. If there
+    is no call, the last text stays, to be searched in its turn.
     """
     calls: list[Call] = []
     texts: list[str] = []
-    end = thought = start
+    end = start
+    last = start  # where the last text begins, or the last thought ends
     for _ in range(4 * MAX_CALLS):
         index = skip_space(src.text, end)
         message = src.text.find(MESSAGE, index, index + _HEADER)
@@ -61,36 +66,49 @@ def read(src: Source, start: int) -> Block | None:
         header = src.text[index:message]
         body = message + len(MESSAGE)
         to, channel = _TO.search(header), _CHANNEL.search(header)
-        thinks = to is None and channel is not None and channel.group(1) == "analysis"
+        stop = src.find_first(_ENDS, body)
+        said = src.text[body:stop].strip()
+        lost = json_object(said) if channel and channel[1] == "commentary" else None
+        thinks = channel is not None and channel[1] == "analysis"
         if to is not None:
             arguments, stop = object_text(src, body, _ENDS)
             calls.append(Call(to.group(1), arguments))
-        else:
-            stop = src.find_first(_ENDS, body)
-            if channel is not None and not thinks:
-                texts.append(src.text[body:stop].strip())
+        elif lost is not None:
+            calls.append(Call(src.tools.taker_of(lost) or NAMELESS, said))
+        elif channel is not None and not thinks:
+            texts.append(said)
         closer = _CLOSER.match(src.text, stop)
-        previous_end, end = end, closer.end() if closer else stop
-        if thinks and thought == previous_end:
-            thought = end
+        end = closer.end() if closer else stop
+        last = end if thinks else body
     if calls:
         return Block(end, tuple(calls), "\n\n".join(texts))
-    return Block(thought, ()) if thought > start else None
+    if end == start or not begins_reply(src.text, start, src.floor):
+        return None
+    return Block(last, (), "".join(f"{text}\n\n" for text in texts[:-1]), cleaned=True)
 
 
 # A reply may begin in the middle of its header, for the prompt ends with the speaker's role; and
 # some servers remove the tokens.
 _BARE = ("to=functions.", "commentary to=functions.")
+_GLUED = "assistantcommentary to=functions."
 _read_bare = in_marks(
     named(
-        r"(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+(?:<\|channel\|>\w++\s*+)?"
-        r"(?:<\|constrain\|>\s*+)?(?:json)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
+        r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
+        r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
         *_ENDS,
     ),
     end=_CLOSER.pattern,
 )
 
+
+def _read_glued(src: Source, start: int) -> Block | None:
+    """Read a header that is glued to the thought before it, or that begins the reply."""
+    is_glued = start > src.floor and not src.text[start - 1].isspace()
+    return _read_bare(src, start) if is_glued or begins_reply(src.text, start, src.floor) else None
+
+
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow),
     Format("harmony", _BARE, _read_bare, Where.LINE),
+    Format("harmony", (_GLUED,), _read_glued),
 )

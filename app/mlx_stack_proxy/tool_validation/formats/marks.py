@@ -20,6 +20,7 @@ from .base import (
     Where,
     dumps,
     in_marks,
+    json_object,
     skip_space,
 )
 from .json_calls import marked_envelope, object_text, read_calls
@@ -165,12 +166,25 @@ _deepseek = in_marks(
     r"\s*+" + _token("tool", "call", "end"),
     r"\s*+" + _token("tool", "calls", "end"),
 )
+_kimi_call = named(
+    r"<\|tool_call_begin\|>\s*+(?:functions\.)?(?P<name>[^\s<>]{1,200}?)(?::\d+)?\s*+"
+    r"<\|tool_call_argument_begin\|>",
+    *("<|tool_call_end|>", "<|tool_call_begin|>", "<|tool_calls_section_end|>"),
+)
+
+
+def _by_id(src: Source, pos: int) -> tuple[list[Call], int] | None:
+    """Read a call of Kimi's, whose id may be a bare number, without the tool's name."""
+    reading = _kimi_call(src, pos)
+    if reading is None or not reading[0][0].name.isdecimal():
+        return reading
+    (call,), end = reading
+    name = src.tools.taker_of(json_object(call.arguments) or {})
+    return [Call(name or call.name, call.arguments)], end
+
+
 _kimi = in_marks(
-    named(
-        r"<\|tool_call_begin\|>\s*+(?:functions\.)?(?P<name>[^\s<>]{1,200}?)(?::\d+)?\s*+"
-        r"<\|tool_call_argument_begin\|>",
-        *("<|tool_call_end|>", "<|tool_call_begin|>", "<|tool_calls_section_end|>"),
-    ),
+    _by_id,
     r"<\|tool_calls?_section_begin\|>",
     r"\s*+<\|tool_call_end\|>",
     r"\s*+<\|tool_calls?_section_end\|>",

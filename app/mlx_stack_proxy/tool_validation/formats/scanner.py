@@ -16,7 +16,7 @@ from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
-from .base import Format, Where, begins_reply
+from .base import TURN_ENDS, Format, Where, begins_reply, behind_turn_ends
 from .python_calls import WHOLE
 from .table import (
     FENCES,
@@ -26,6 +26,7 @@ from .table import (
     ROWS,
     SHOWN,
     TRIGGER,
+    TURN_ENDS_SORTED,
     WORDS,
     may_become,
     own_tags,
@@ -73,6 +74,7 @@ class Scanner:
         # Index behind a tag that closes reasoning which no tag in this text opened: all text
         # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
+        self.end = -1  # index of the tokens that end the reply; -1: none do, as far as is known
         self._skipped: _Skipped | None = None  # the stretch that `pos` is in
         # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
         self._judged_json = -1
@@ -203,6 +205,8 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
+        if word in TURN_ENDS and word not in ROWS:
+            return self._judge_end(start, end, final)
         is_own_tag = word in own_tags(self.tools.names)
         rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
         if not rows:  # the element has no tool's name
@@ -217,6 +221,19 @@ class Scanner:
             return None
         self._skipped = _up_to(closer)
         return self._judged(end)
+
+    def _judge_end(self, start: int, end: int, final: bool) -> int | None:
+        """Cut tokens off that end the reply, unless the text speaks of them."""
+        text = self.text
+        rest = text[behind_turn_ends(text, start) :].lstrip()
+        may_end = not rest or (not final and may_become(TURN_ENDS_SORTED, rest))
+        spoken_of = start == 0 or text[start - 1] == " "
+        if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
+            return self._judged(end)
+        if not final:
+            return None
+        self.end = start
+        return len(text)
 
     def _possible_formats(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
         """Return the rows whose calls may begin here."""

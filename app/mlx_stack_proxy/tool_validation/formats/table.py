@@ -19,7 +19,7 @@ from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import bare_json, harmony, marks, python_calls, react, tag_marks
-from .base import Format, Where
+from .base import TURN_ENDS, Format, Where
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
@@ -51,10 +51,12 @@ WORDS: Final = tuple(
             *REASONING,
             *REASONING_ENDS,
             *SHOWN,
+            *TURN_ENDS,
             *FENCES,
         }
     )
 )
+TURN_ENDS_SORTED: Final = tuple(sorted(TURN_ENDS))
 LONGEST: Final = max(map(len, WORDS))
 # Words that begin with one of these characters count at the start of a line only.
 LINE_STARTS: Final = {
