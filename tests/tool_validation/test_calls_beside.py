@@ -17,6 +17,7 @@ BARE = '{"name": "search", "arguments": {"query": "emu"}}'
         f"{SEARCH}\n<tool_call>\nsearch for emus\n</tool_call>",
         f"{SEARCH} tool_call>{BARE}</tool_call>",  # half a mark
         f"{SEARCH}\n<function=search><parameter=que",
+        f'fly[TOOL_CALLS]{{"to": "emu"}}[TOOL_CALLS]search[ARGS]{GOOD}',  # no tool of that name
         f"{BARE}\n{SEARCH}",
         f'search[TOOL_CALLS]{{"query": "emu"}}[TOOL_CALLS]search[ARGS]{GOOD}',
         f'<｜DSML｜invoke name="search"><｜DSML｜param emu</｜DSML｜invoke>\n{SEARCH}',

@@ -134,7 +134,8 @@ def _subschemas(schema: dict[str, Any]) -> Iterator[Any]:
 
 def _follow(resource: object, pointer: str, uri: str) -> Target | None:
     """Return the subschema at a JSON pointer into ``resource``, with its scope."""
-    target, scope = resource, (uri,)
+    target: object = resource
+    scope: Scope = (uri,)
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(target, dict):

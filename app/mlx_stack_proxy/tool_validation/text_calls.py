@@ -24,7 +24,7 @@ from .formats.base import (
     json_object,
 )
 from .formats.scanner import Candidate, Scanner
-from .formats.table import ROWS, SPECIAL, TRIGGER
+from .formats.table import SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
@@ -85,16 +85,12 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
 def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """Return the calls in marks with which a thought ends; any other text stays a thought."""
     thought = thought[-MAX_THOUGHT:]
-    marks = (mark for mark in TRIGGER.finditer(thought) if _begins_calls(mark[0]))
+    marks = (mark for mark in TRIGGER.finditer(thought) if begins_calls(mark[0]))
     for mark in deque(marks, MAX_MARKS):
         rescued = rescue(thought[mark.start() :], tools, off)
         if rescued.calls and not rescued.content.strip() and not rescued.unknown:
             return rescued
     return Rescued((), thought)
-
-
-def _begins_calls(mark: str) -> bool:
-    return mark in ROWS and all(row.where is Where.MARK for row in ROWS[mark])
 
 
 def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:

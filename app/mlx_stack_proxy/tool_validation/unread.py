@@ -14,10 +14,10 @@ from typing import Final
 
 from ..wire.thoughts import REASONING_ENDS, behind_thoughts
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Call, Source, Where, dumps, json_members, json_object
+from .formats.base import CLOSING_TAG, Call, Source, dumps, json_members, json_object, skip_space
 from .formats.context import closer_at
 from .formats.json_calls import read_calls
-from .formats.table import FENCES, ROWS, TRIGGER, own_tags
+from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
 from .tools import ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
@@ -53,15 +53,25 @@ def unread_beside(text: str, tools: ToolSet) -> str | None:
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = behind_thoughts(text)
-    return _marked(answer, tools) or _as_code(answer, tools, _JSON)
+    return _marked(answer, tools) or _as_code(answer, tools, _JSON) or _nameless(answer)
+
+
+def _nameless(text: str) -> str | None:
+    """Return the word before a mark behind which an object stands, or the mark itself."""
+    for mark in itertools.islice(TRIGGER.finditer(text), MAX_TRIED):
+        start, end = mark.span()
+        opens = begins_calls(mark[0]) and _JSON.match(text, skip_space(text, end))
+        if opens and closer_at(text, start, final=True) is None:
+            words = _NAME.findall(text, max(0, start - CLOSE), start)
+            return words[-1] if words else mark[0]
+    return None
 
 
 def broken_call(text: str, tools: ToolSet) -> bool:
     """Whether a whole reply is a call that can't be read, from its mark to a closing sign."""
     answer = behind_thoughts(text).strip()
     mark = TRIGGER.match(answer)
-    rows = ROWS.get(mark[0], ()) if mark else ()
-    marked = bool(rows) and all(row.where is Where.MARK for row in rows)
+    marked = mark is not None and begins_calls(mark[0])
     ends = answer.endswith((">", "]", "}"))
     return marked and ends and _named(answer, 0, NEARBY, tools) is not None
 

@@ -95,3 +95,8 @@ def may_become(words: Sequence[str], begun: str) -> bool:
     """Whether one of the sorted ``words`` begins with ``begun``."""
     index = bisect_left(words, begun)
     return index < len(words) and words[index].startswith(begun)
+
+
+def begins_calls(mark: str) -> bool:
+    """Whether a mark begins calls wherever it stands."""
+    return mark in ROWS and all(row.where is Where.MARK for row in ROWS[mark])
