@@ -31,6 +31,7 @@ from .client_history import is_readable, readable
 from .conversation import Conversation
 from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
+from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
 from .slow_work import LONG, slow_work
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
@@ -103,6 +104,9 @@ class _State(StageState):
         self._failures: list[CallFailure] = []  # found by `mend`, reported by `judge`
         # A tool that the request lacks, if prose surrounds a marked call of it; else "".
         self._unoffered = ""
+        self._unknown = (
+            ""  # a tool that the request lacks, if calls without a mark are all there is
+        )
 
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
@@ -196,6 +200,9 @@ class _State(StageState):
         """Doubt a text that may hold a call which no format reads."""
         if choice.finish_reason != "stop" or not self._rescues or self._response_format:
             return []
+        if self._unknown and "unknown_tool" not in self._stage.off:
+            error = explain.unknown_tool(self._unknown, self._tool_set.names)
+            return [CallFailure(self._unknown, "unknown_tool", error)]
         if UNREAD in self._stage.off:
             return []
         name = unread_call(choice.text, self._tool_set) or self._unoffered
@@ -233,11 +240,15 @@ class _State(StageState):
             mended.text, self._tool_set, self._stage.off
         )
         mended.failures += self._unknown_calls(index, mended.text, rescued)
+        self._unknown = rescued.unoffered if self._stage.options.validate_tool_names else ""
+        doubled = DOUBLED.search(mended.text)
         mended.text = rescued.content
         if not rescued.calls:
             return
         mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
         mended.rescued = [call.format for call in rescued.calls]
+        if doubled:
+            mended.repairs.append("doubled_braces")
         if not _is_cut(mended):
             mended.finish_reason = "tool_calls"
 
