@@ -101,7 +101,7 @@ async def test_what_comes_after_a_doubt_goes_out(
     assert response.status_code == 200
     assert len(upstream.calls) == 2
     asked = str(messages_of(upstream.calls[1])[-1]["content"])
-    assert "If you meant the call exactly as it is, make it again." in asked
+    assert "If it is right as it is, make it again." in asked
     (called,) = [one for one in deltas(response) if one.get("tool_calls")]
     assert called["tool_calls"][0]["function"]["arguments"] == wanted
     assert finishes(response) == ["tool_calls"]
