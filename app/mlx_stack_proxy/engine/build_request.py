@@ -50,7 +50,7 @@ def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
         # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
-    if exchange.steps:
+    if exchange.steps and not exchange.plain:
         _tell(body, exchange, settings, tier)
     return UpstreamRequest(exchange.tier, body, window_of(tier, settings))
 

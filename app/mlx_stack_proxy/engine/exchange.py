@@ -187,6 +187,11 @@ class Exchange:
         return next((step.hint for step in self._steps_on_tier if step.hint), "")
 
     @property
+    def plain(self) -> bool:
+        """Whether the newest attempt's request is to hold no words of ours."""
+        return bool(self.steps) and isinstance(last := self.steps[-1], Retry) and last.plain
+
+    @property
     def hint_in_tool_result(self) -> bool:
         """Whether hints go into a tool's result, for the tier may refuse a user message of ours."""
         return any(

@@ -31,14 +31,17 @@ from .tries import (
     next_local_tier,
     next_tier,
     next_tier_at_a_guess,
+    next_tier_for_more,
     retry_asking,
     retry_corrected,
     retry_empty,
     retry_for_answer,
+    retry_for_more,
     retry_hung,
     retry_in_tool_result,
     retry_later,
     retry_once,
+    retry_plain,
     tier_elsewhere,
     upstreams_answer,
 )
@@ -77,6 +80,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_empty, next_tier), error),
+    "nothing after a tool's result": Row((retry_for_more, next_tier_for_more), deliver),
+    "our own words": Row((retry_plain, next_tier), deliver),
     # Upstream's failures
     "server_error": Row((retry_later, next_tier), error),
     "timeout": Row((next_tier, retry_hung), error),
@@ -116,6 +121,10 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
 def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
     match situation.verdict:
+        case EmptyResponse(ended=True) if not isinstance(
+            situation.exchange.second_opinion_on, InvalidToolCall
+        ):
+            return "nothing after a tool's result"  # so a call that was made again is not meant
         case _ if situation.exchange.second_opinion_on is not None:
             return "second opinion failed"  # without a verdict, `next_step` has delivered it
         case Rejected():
@@ -134,7 +143,7 @@ def kind_of(situation: Situation) -> str:
         case OutputTruncated():
             return "cut, and next to all lost"
         case EmptyResponse():
-            return "empty reply"
+            return "our own words" if situation.verdict.parroted else "empty reply"
         case UpstreamFailed():
             return _kind_of_upstream(situation.verdict)
         case Cut() | LeftOpen():

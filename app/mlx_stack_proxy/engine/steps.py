@@ -38,6 +38,7 @@ class Retry:
     hint: str = ""  # a sentence to add at the end of the request
     hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
     after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
+    plain: bool = False  # without any words of ours
 
 
 @frozen

@@ -7,6 +7,8 @@ say what the client gets when nothing more can be tried; they always return a st
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..escalation import ladder
 from ..escalation.ladder import TierView
 from ..frozen import frozen
@@ -17,6 +19,7 @@ from .exchange import LASTING, Exchange
 from .failures import error_of, refusal
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
+    EmptyResponse,
     InvalidToolCall,
     LoopDetected,
     Rejected,
@@ -37,6 +40,7 @@ RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
 # to blame.
 _ALWAYS = ("tier_degraded", "budget_exceeded")
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
+GO_ON = "Go on: make the next tool call, or give the final answer."
 
 
 @frozen
@@ -165,6 +169,35 @@ def retry_for_answer(situation: Situation) -> Retry | None:
 def retry_empty(situation: Situation) -> Retry | None:
     """Retry once, unless ``max_retries_before_escalate`` is 0."""
     return retry_once(situation) if _most_retries(situation) else None
+
+
+def retry_for_more(situation: Situation) -> Retry | None:
+    """Retry once in the exchange, and ask for the next call or an answer."""
+    if _silent_tiers(situation) or not _most_retries(situation):
+        return None
+    return retry_once(situation, GO_ON)
+
+
+def next_tier_for_more(situation: Situation) -> Move | None:
+    """Ask one more tier; if two are silent, there is nothing more to say."""
+    others = _silent_tiers(situation) - {situation.exchange.tier}
+    return None if others else next_tier(situation)
+
+
+def _silent_tiers(situation: Situation) -> set[str]:
+    """Return the tiers that ended their turn without a word before, in this exchange."""
+    earlier = situation.exchange.outcomes[:-1]
+    return {
+        outcome.tier
+        for outcome in earlier
+        if isinstance(outcome.verdict, EmptyResponse) and outcome.verdict.ended
+    }
+
+
+def retry_plain(situation: Situation) -> Retry | None:
+    """Retry once without any words of ours, because the model has only repeated them."""
+    retry = retry_once(situation)
+    return retry and replace(retry, hint="", plain=True)
 
 
 def retry_later(situation: Situation) -> Retry | None:

@@ -80,6 +80,10 @@ class OutputTruncated:
 class EmptyResponse:
     """The reply has neither text nor calls that a client could use."""
 
+    # After a tool's result, the server itself ended the turn: the model has nothing more to say.
+    ended: bool = False
+    parroted: bool = False  # all that the reply has is our own words
+
 
 @frozen
 class Cut:

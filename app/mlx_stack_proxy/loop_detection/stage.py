@@ -142,7 +142,7 @@ class _State(StageState):
             return  # the retry after a break has that break's hint
         self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
         findings = self._note_hints()
-        if not findings:
+        if not findings or exchange.plain:
             return
         tier = self._stage.tiers.get(request.tier)
         if "Loop" not in self._exchange.notes:
