@@ -65,12 +65,14 @@ class Remarks:
     reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
     incidents: list[Incident] = field(default_factory=list)
     inquiry: Inquiry | None = None
+    call_as_text: bool = False  # the reply is still a call as text, although it was asked again
 
     def add(self, other: Remarks) -> None:
         self.notes |= other.notes
         self.reply_notes |= other.reply_notes
         self.incidents += other.incidents
         self.inquiry = other.inquiry or self.inquiry
+        self.call_as_text = other.call_as_text or self.call_as_text
 
 
 @frozen

@@ -155,6 +155,7 @@ class _State(StageState):
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
         if exchange.second_opinion_on is not None:
+            self.remarks.call_as_text = bool(self._unknown)
             return self._no_answer(choice)
         if choice.tool_calls:
             return self._doubted_calls(choice.tool_calls)
