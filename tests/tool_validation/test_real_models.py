@@ -8,8 +8,9 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
+from tests.tool_validation.calls import tool
 from tests.tool_validation.test_text_samples import ARGUMENTS, JSON, MOMO, TOOLS
-from tests.tool_validation.tool_replies import Json, asked, judged, message
+from tests.tool_validation.tool_replies import Json, asked, call, judged, message
 
 BARE = '"name": "find_book", "arguments": {"title": "Momo", "year": 1973}'
 UNOFFERED = '{"name": "burn_book", "arguments": {"title": "Momo"}}'
@@ -148,3 +149,41 @@ def test_a_call_whose_arguments_look_like_a_schema() -> None:
     assert calls(text) == [("find_book", json.loads(arguments))]
     assert calls(text.replace('"arguments"', '"parameters"')) == []
     assert calls(f'{{"name": "find_book", "parameters": {ARGUMENTS}}}') == [MOMO]
+
+
+def test_a_copied_keyword_of_the_schema_is_left_out() -> None:
+    """In nearly every call of a model of 0.5B parameters."""
+    copied = '{"query": "x", "required": ["query"]}'
+    outcome = judged(message(call("search", copied)))
+    assert outcome.calls == [("search", {"query": "x"})]
+    assert outcome.repairs == "schema_keyword"
+    assert judged(message(call("search", copied)), repair="off").kinds == ["schema_keyword"]
+
+
+@pytest.mark.parametrize("more", ['"required": ["path"]', '"properties": {"limit": 5}'])
+def test_another_value_of_a_keyword_is_doubted(more: str) -> None:
+    outcome = judged(message(call("search", f'{{"query": "x", {more}}}')))
+    assert outcome.kinds == ["schema_keyword"]
+    assert outcome.verdict.doubt  # type: ignore[union-attr]
+
+
+def test_a_parameter_may_be_called_as_a_keyword_is() -> None:
+    properties = {"type": {"type": "string"}, "required": {"type": "array"}}
+    schema = {"type": "object", "properties": properties, "required": ["type"]}
+    made = tool("add_field", schema)
+    arguments = '{"type": "object", "required": ["type"]}'
+    outcome = judged(message(call("add_field", arguments)), asked(tools=[made]))
+    assert outcome.verdict is None
+    assert outcome.choice["message"]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_a_run_of_whole_calls_before_a_length_cut_goes_out() -> None:
+    """A model read ``a.txt … l.txt`` up to its limit; nothing proves these calls wrong."""
+    written = [
+        f'{{"name": "write_file", "arguments": {{"path": "{c}", "content": "x"}}}}'
+        for c in "abcdefghijkl"
+    ]
+    cut = "\n".join([*written, written[0][:40]])
+    outcome = judged(message(text=cut, finish="length"))
+    assert [arguments["path"] for _, arguments in outcome.calls] == list("abcdefghijkl")
+    assert outcome.choice["finish_reason"] == "length"

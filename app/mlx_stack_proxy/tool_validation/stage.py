@@ -41,6 +41,7 @@ from .unread import broken_call, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
+UNOFFERED = "unknown_tool"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
 
@@ -201,9 +202,9 @@ class _State(StageState):
         """Doubt a text that may hold a call which no format reads."""
         if choice.finish_reason != "stop" or not self._rescues or self._response_format:
             return []
-        if self._unknown and "unknown_tool" not in self._stage.off:
+        if self._unknown and UNOFFERED not in self._stage.off:
             error = explain.unknown_tool(self._unknown, self._tool_set.names)
-            return [CallFailure(self._unknown, "unknown_tool", error)]
+            return [CallFailure(self._unknown, UNOFFERED, error)]
         if UNREAD in self._stage.off:
             return []
         name = unread_call(choice.text, self._tool_set) or self._unoffered
