@@ -67,6 +67,11 @@ class InvalidToolCall:
     # The reply as an assistant message, for the error's `last_response`.
     response: dict[str, Any] | None = field(default=None, compare=False)
 
+    @property
+    def doubts_text(self) -> bool:
+        """Whether it is a doubt whether the reply's text holds a call."""
+        return self.doubt and all(failure.position < 0 for failure in self.failures)
+
 
 @frozen
 class OutputTruncated:

@@ -177,9 +177,7 @@ def _is_call_as_text(exchange: Exchange) -> bool:
 
 
 def _doubts_text(outcome: Outcome) -> bool:
-    verdict = outcome.verdict
-    doubt = isinstance(verdict, InvalidToolCall) and verdict.doubt
-    return doubt and all(failure.position < 0 for failure in verdict.failures)
+    return isinstance(outcome.verdict, InvalidToolCall) and outcome.verdict.doubts_text
 
 
 def _text_of(outcome: Outcome) -> str:
