@@ -140,14 +140,9 @@ class Attempt:
 
     @property
     def speaks_behind_result(self) -> bool:
-        """Whether the request sent has a user message of ours behind a tool result.
-
-        False if the client itself has a user message there, to which ours was appended.
-        """
-        messages, originals = self.request.body["messages"], self._client_request.body["messages"]
-        if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
-            return False
-        return not any(messages[-2] is original for original in originals[-2:-1])
+        """Whether the request sent has a user message of ours behind a tool result."""
+        asked = self._client_request.body["messages"]
+        return own_words.stand_behind_result(self.request.body["messages"], asked)
 
     @property
     def over(self) -> bool:
@@ -158,9 +153,7 @@ class Attempt:
         """Let the stages rewrite the request; return a refusal if it can't be written as JSON."""
         self._pipeline.on_request(self.request)
         asked = self._client_request.body["messages"]
-        self._own_words = own_words.added(self.request.body["messages"], asked)
-        if self._own_words:
-            self._gate.text_hold = own_words.OwnWordsHold(self._own_words, self._gate.text_hold)
+        self._own_words = own_words.hold_back(self._gate, self.request.body["messages"], asked)
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes

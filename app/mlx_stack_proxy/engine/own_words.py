@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..wire.chunks import text_of
 from ..wire.reply import Reply
 from ..wire.thoughts import behind_thoughts
-from .gate import TextHold
+from .gate import Gate, TextHold
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
 _WORD: Final = re.compile(r"\w+")
@@ -26,6 +26,28 @@ def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]])
     if len(sent) > len(asked) or not clients:
         return "" if last == clients else last
     return last.removeprefix(clients) if last.startswith(clients) else ""
+
+
+def stand_behind_result(
+    sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a user message of ours stands behind a tool's result.
+
+    False if the client itself has a user message there, to which ours was appended.
+    """
+    if [message.get("role") for message in sent[-2:]] != ["tool", "user"]:
+        return False
+    return not any(sent[-2] is original for original in asked[-2:-1])
+
+
+def hold_back(
+    gate: Gate, sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
+) -> str:
+    """Let the gate hold text that may be our words; return these words."""
+    words = added(sent, asked)
+    if words:
+        gate.text_hold = OwnWordsHold(words, gate.text_hold)
+    return words
 
 
 def are_all(reply: Reply, words: str) -> bool:
