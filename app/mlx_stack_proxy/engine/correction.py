@@ -63,12 +63,14 @@ def corrected(
     return hints.place(messages, text, role=role, placement=placement)
 
 
-def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict[str, Any]:
+def other_sampling(
+    body: Mapping[str, Any], number: int, *, local: bool, warmer: bool = False
+) -> dict[str, Any]:
     """Return the sampling fields that retry ``number`` (from 1) changes; empty: none.
 
     Without a change the same prompt would bring the same mistake. A request with a seed gets
     another fixed seed; any other gets a little more temperature. mlx-lm's default temperature is 0;
-    a cloud's default is not known and so not changed.
+    a cloud's default is not known and so not changed. ``warmer``: add three times as much.
     """
     seed = body.get("seed")
     if seed is not None:
@@ -82,7 +84,8 @@ def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict
         temperature = 0.0
     if not isinstance(temperature, (int, float)):  # a tier's own params are not checked
         return {}
-    return {"temperature": min(round(temperature + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
+    more = TEMPERATURE_STEP * number * (3 if warmer else 1)
+    return {"temperature": min(round(temperature + more, 3), MAX_TEMPERATURE)}
 
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:

@@ -22,6 +22,7 @@ from .tries import (
     Situation,
     deliver,
     deliver_agreed,
+    deliver_call_of_text,
     deliver_confirmed,
     deliver_earlier,
     deliver_if_wished,
@@ -42,6 +43,7 @@ from .tries import (
     retry_later,
     retry_once,
     retry_plain,
+    retry_unguided,
     tier_elsewhere,
     upstreams_answer,
 )
@@ -68,7 +70,7 @@ class Row:
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "second opinion failed": Row((), deliver_earlier),
+    "second opinion failed": Row((deliver_call_of_text,), deliver_earlier),
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
@@ -89,6 +91,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "no connection": Row((tier_elsewhere,), error),
     "tier_busy": Row((next_local_tier,), error),
     "other": Row((next_tier,), error),
+    "guided form refused": Row((retry_unguided, next_tier), error),
     "prompt too long": Row(
         (larger_tier, retry_in_tool_result, leave_for_first_failure), upstreams_answer
     ),
@@ -121,6 +124,8 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
 def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
     match situation.verdict:
+        case _ if situation.exchange.outcomes[-1].guided == "refused":
+            return "guided form refused"
         case EmptyResponse(ended=True) if not isinstance(
             situation.exchange.second_opinion_on, InvalidToolCall
         ):

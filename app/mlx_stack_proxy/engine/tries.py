@@ -17,6 +17,7 @@ from . import hints
 from .deadlines import time_left
 from .exchange import LASTING, Exchange
 from .failures import error_of, refusal
+from .guiding import always_guided, form_of_retry, may_guide
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
     EmptyResponse,
@@ -111,7 +112,20 @@ class Situation:
         # for its own reply follows that text.
         invalid = isinstance(self.verdict, InvalidToolCall)
         correct = invalid and self.exchange.text_is_out
-        return Move(tier, reason or self.reason, hint=self.hint, correct=correct)
+        state = (self.exchange, self.settings, self.view, tier)
+        guided = may_guide(*state) if self.doubts_text else always_guided(*state)
+        return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
+
+    def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
+        """Return a retry after a bad call or a text that may hold one, in the form that is due."""
+        form = form_of_retry(self.exchange, self.settings, self.view)
+        words = form.words and self.settings.reliability.tool_validation.retry_with_correction
+        return Retry(self.reason, number, words, last=last, guided=form.guided, warmer=form.warmer)
+
+    @property
+    def doubts_text(self) -> bool:
+        """Whether the verdict is a doubt whether the reply's text holds a call."""
+        return isinstance(self.verdict, InvalidToolCall) and self.verdict.doubts_text
 
     @property
     def hint(self) -> str:
@@ -142,16 +156,31 @@ def retry_corrected(situation: Situation) -> Retry | None:
     rules, number = situation.settings.reliability.tool_validation, situation.retried + 1
     if number > rules.max_retries or not situation.may_add or not situation.may_retry():
         return None
-    last = number == rules.max_retries
-    return Retry(situation.reason, number, correct=rules.retry_with_correction, last=last)
+    return situation.retry_in_form(number, last=number == rules.max_retries)
 
 
 def retry_asking(situation: Situation) -> Retry | None:
-    """Retry, and ask the model whether it meant its reply; only as this tier's first retry."""
+    """Retry, and ask the model whether it meant its reply; only as this tier's first retry.
+
+    Whether a text holds a call is asked by a schema that takes a call or an answer.
+    """
     rules = situation.settings.reliability.tool_validation
     if situation.exchange.retried or not rules.max_retries or not situation.may_retry():
         return None
+    if situation.doubts_text:
+        return situation.retry_in_form(1)
     return Retry(situation.reason, 1, correct=rules.retry_with_correction)
+
+
+def retry_unguided(situation: Situation) -> Retry | None:
+    """Make the same attempt without its schema, which the tier refuses; it counts as no retry."""
+    step = situation.exchange.steps[-1] if situation.exchange.steps else None
+    if not situation.in_time():
+        return None
+    if not isinstance(step, Retry):
+        return Retry("client_error", 1)
+    words = situation.settings.reliability.tool_validation.retry_with_correction
+    return Retry(step.reason, step.number, words, last=step.last)
 
 
 def retry_once(situation: Situation, hint: str = "") -> Retry | None:
@@ -216,9 +245,8 @@ def retry_later(situation: Situation) -> Retry | None:
     after = max(BACKOFF_SECONDS * 2**retries, retry_after)
     if retry_after > MAX_OBEYED_RETRY_AFTER or not situation.in_time(after * (1 + JITTER)):
         return None
-    return Retry(
-        situation.reason, retries + 1, last=retries + 1 == _most_retries(situation), after=after
-    )
+    last, guided = retries + 1 == _most_retries(situation), situation.exchange.guided
+    return Retry(situation.reason, retries + 1, last=last, after=after, guided=guided)
 
 
 def retry_hung(situation: Situation) -> Retry | None:
@@ -299,6 +327,14 @@ def tier_elsewhere(situation: Situation) -> Move | None:
     return next_tier(
         Situation(situation.exchange, situation.verdict, situation.settings, view, situation.now)
     )
+
+
+def deliver_call_of_text(situation: Situation) -> Deliver | None:
+    """Deliver the call that a doubted text became, if it is only doubted itself."""
+    doubt = situation.exchange.second_opinion_on
+    of_text = isinstance(doubt, InvalidToolCall) and doubt.doubts_text
+    loop = situation.verdict
+    return Deliver() if of_text and isinstance(loop, LoopDetected) and loop.doubt else None
 
 
 def deliver_confirmed(situation: Situation) -> Deliver | None:

@@ -31,6 +31,7 @@ WAYS: Final = (
 )
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # the word in X-MLX-Stack-Repairs for a call found in text
+_GUIDED: Final = "guided"  # … and for a reply that was written in a schema of ours
 AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
 _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
 
@@ -112,6 +113,8 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["silent_seconds"] += attempt.silent
     row["tokens_in"] += attempt.tokens_in
     row["tokens_out"] += attempt.tokens_out
+    row["guided"] += attempt.guided == "obeyed"
+    row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")
     if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
         row["failed"] += 1
         row[f"failed:{UNREACHABLE if attempt.unreachable else attempt.reason}"] += 1
@@ -200,7 +203,7 @@ def way_of(exchange: Exchange) -> str:
         return "retried_right" if same else "escalated_right"
     if failed:
         return "confirmed"
-    repairs = exchange.reply_notes.get("Repairs")
+    repairs = set(exchange.reply_notes.get("Repairs", "").split(",")) - {"", _GUIDED}
     if not repairs:
         return "right_at_once"
-    return "found_in_text" if _RESCUED in repairs.split(",") else "repaired"
+    return "found_in_text" if _RESCUED in repairs else "repaired"

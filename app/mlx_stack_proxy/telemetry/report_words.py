@@ -74,6 +74,10 @@ def _replies(report: Report) -> list[str]:
         lines.append(f"Put right: {', '.join(ways)}.")
     if as_text := totals.get("calls_as_text", 0):
         lines.append(f"{_some(as_text, 'call')} went out as text.")
+    if guided := totals.get("guided", 0):
+        in_vain = totals.get("guided_in_vain", 0)
+        clause = f"; {_some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
+        lines.append(f"Written in a schema of ours: {_some(guided, 'reply', 'replies')}{clause}.")
     wrong = labels(totals, "failed")
     if wrong:
         causes = [f"{_WRONG.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in wrong.items()]
