@@ -20,7 +20,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
 from tests.engine.exchanges import client_request, exchange
-from tests.engine.stepping import CORRECTED, DOUBTED_LOOP, INVALID, INVALID_REASON, LOOP
+from tests.engine.stepping import CORRECTED, DOUBTED_LOOP, EMPTY, INVALID, INVALID_REASON, LOOP
 from tests.tool_validation.calls import SEARCH
 
 OBEYS, REFUSES = TierView(guided={"fast": True}), TierView(guided={"fast": False})
@@ -78,6 +78,9 @@ FORMS: list[tuple[tuple[Verdict | Step | str, ...], TierView, Step]] = [
     ((UNREAD,), REFUSES, CORRECTED),
     ((replace(INVALID, doubt=True, failures=(replace(INVALID.failures[0], position=0),)),), OBEYS,
      CORRECTED),
+    # … also after another retry, where a schema was not tried yet.
+    ((EMPTY, Retry("empty_response", 1, last=True), UNREAD), OBEYS, GUIDED),
+    ((EMPTY, Retry("empty_response", 1, last=True), UNREAD), REFUSES, Deliver()),
     # A refusal costs no retry: the same one is made as without a schema.
     ((INVALID, PROBE, REFUSED), REFUSES, CORRECTED),
     ((UNREAD, GUIDED, replace(REFUSED, status=500, client_fault=False)), REFUSES, CORRECTED),

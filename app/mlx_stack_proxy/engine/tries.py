@@ -173,13 +173,18 @@ def retry_corrected(situation: Situation) -> Retry | None:
 def retry_asking(situation: Situation) -> Retry | None:
     """Retry, and ask the model whether it meant its reply; only as this tier's first retry.
 
-    Whether a text holds a call is asked by a schema that takes a call or an answer.
+    Whether a text holds a call is asked by a schema that takes a call or an answer; that is worth a
+    further retry.
     """
-    rules = situation.settings.reliability.tool_validation
-    if situation.exchange.retried or not rules.max_retries or not situation.may_retry():
+    rules, exchange = situation.settings.reliability.tool_validation, situation.exchange
+    if not rules.max_retries or not situation.may_retry():
+        return None
+    state = (exchange, situation.settings, situation.view, exchange.tier)
+    unasked = situation.doubts_text and not exchange.guided_on_tier and may_guide(*state)
+    if exchange.retried and not unasked:
         return None
     if situation.doubts_text:
-        return situation.retry_in_form(1)
+        return situation.retry_in_form(situation.retried + 1)
     return Retry(situation.reason, 1, correct=rules.retry_with_correction)
 
 
