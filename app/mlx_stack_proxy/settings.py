@@ -182,7 +182,7 @@ class SimilarRepliesSettings:
     """Text replies of a session that are nearly the same."""
 
     similarity: Share = 0.95
-    window: Annotated[int, Field(ge=2, le=100)] = 10
+    window: Annotated[int, Field(ge=1, le=100)] = 10
     threshold: Annotated[int, Field(ge=2)] = 3
     min_chars: AtLeastOne = 64
 
@@ -196,7 +196,7 @@ class NoProgressSettings:
 
 # What `preset: specification` gives, where the file gives nothing else.
 _SPECIFICATION: dict[str, Any] = {
-    **dict.fromkeys(("identical_calls", "name_cycle", "tool_frequency", "similar_replies"), {}),
+    **{key: {} for key in ("identical_calls", "name_cycle", "tool_frequency", "similar_replies")},
     "duplicate_threshold": 4,  # so that five equal calls with equal results break at the fifth, too
     "second_opinion": False,
 }

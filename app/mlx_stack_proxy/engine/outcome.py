@@ -65,12 +65,14 @@ class Remarks:
     reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
     incidents: list[Incident] = field(default_factory=list)
     inquiry: Inquiry | None = None
+    reply_digest: str = ""  # of the reply's text, for the store to keep if the reply is delivered
 
     def add(self, other: Remarks) -> None:
         self.notes |= other.notes
         self.reply_notes |= other.reply_notes
         self.incidents += other.incidents
         self.inquiry = other.inquiry or self.inquiry
+        self.reply_digest = other.reply_digest or self.reply_digest
 
 
 @frozen

@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.chunks import text_of
-from .detectors import Finding
+from .finding import Finding
 from .history import History
 
 DETECTOR: Final = "judge"  # its name in headers, metrics and events

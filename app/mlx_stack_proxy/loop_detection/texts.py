@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its numbers
@@ -38,8 +38,18 @@ def brought_in(text: str) -> str:
     return text[run.end() :] if run else text
 
 
-def action_in(text: str) -> str:
-    """Return the command that an assistant's text ends with, else the whole text.
+def without_values(text: str, values: Sequence[str]) -> str:
+    """Take the values out of a result that quotes them, as "No results for 'w7'" does."""
+    if len(text) > MAX_TEXT:
+        return text
+    for value in values:
+        if value and value in text:
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "", text)
+    return text
+
+
+def action_in(text: str) -> tuple[str, bool]:
+    """Return the command that an assistant's text ends with, else the whole text; which it is.
 
     An agent without tools writes its command into its text, after a thought whose words change
     each time. Lines are compared without their indentation, which models change.
@@ -47,8 +57,8 @@ def action_in(text: str) -> str:
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
         if command := find(visible).strip():
-            return "\n".join(map(collapse, command.splitlines()))
-    return collapse(visible)
+            return "\n".join(map(collapse, command.splitlines())), True
+    return collapse(visible), False
 
 
 def told_calls(text: str) -> list[dict[str, Any]]:

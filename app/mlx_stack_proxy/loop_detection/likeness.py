@@ -1,0 +1,81 @@
+"""How alike two texts are, by digests of bounded size that several processes can share.
+
+A text's shingles are all its runs of 5 characters, and all of 9; of each kind the digest keeps the
+256 with the smallest hashes, a fair sample. One edit of L characters changes L + 4 shingles of 5
+and L + 8 of 9: so twice the first less the second are L, however many edits there are. Up to some
+250 characters that is exact. Of a long text its beginning and its end count.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections import Counter
+from struct import iter_unpack, pack
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from .call_keys import digest as digest_of
+from .texts import collapse
+
+_WIDTHS: Final = (5, 9)
+_KEPT: Final = 256  # shingles of each width
+_END: Final = 2_048  # characters of a text's beginning, and of its end
+_NEXT: Final = 0x9E3779B1  # parts a shingle's second occurrence from its first
+
+
+class Digest(NamedTuple):
+    """A text, reduced to what is compared."""
+
+    text: int  # a digest of the whole text
+    size: int  # characters
+    shingles: tuple[frozenset[int], ...]  # by width
+
+    def dumped(self) -> str:
+        parts = [b64encode(pack(f"<{len(some)}I", *some)).decode() for some in self.shingles]
+        return " ".join((str(self.text), str(self.size), *parts))
+
+
+def loaded(dumped: str) -> Digest:
+    """Read what :meth:`Digest.dumped` wrote. Raises ``ValueError`` for anything else."""
+    text, size, *parts = dumped.split(" ")
+    shingles = [frozenset(n for (n,) in iter_unpack("<I", b64decode(part))) for part in parts]
+    return Digest(int(text), int(size), tuple(shingles))
+
+
+def digest(text: str) -> Digest:
+    text = collapse(text)
+    ends = text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
+    shingles = tuple([_shingles(ends, width) for width in _WIDTHS])
+    return Digest(digest_of(text), len(text), shingles)
+
+
+def _shingles(text: str, width: int) -> frozenset[int]:
+    counts = Counter([text[at : at + width] for at in range(max(len(text) - width + 1, 1))])
+    hashes = [
+        (crc32(shingle.encode("utf-8", "surrogatepass")) + n * _NEXT) & 0xFFFFFFFF
+        for shingle, count in counts.items()
+        for n in range(count)
+    ]
+    return frozenset(sorted(hashes)[:_KEPT])
+
+
+def alike(one: Digest, other: Digest) -> float:
+    """Return the share of the text that is equal, from 0 to 1."""
+    if one.text == other.text:
+        return 1.0
+    if not one.size or not other.size or len(one.shingles) != len(other.shingles):
+        return 0.0
+    short, long = map(_changed, one.shingles, other.shingles)
+    lengths = min(one.size, other.size) / max(one.size, other.size)
+    return max(0.0, min(1.0 - (2 * short - long), lengths))
+
+
+def _changed(one: frozenset[int], other: frozenset[int]) -> float:
+    """Return the share of shingles that only one has, as far down as both were kept."""
+    full = [max(some) for some in (one, other) if len(some) >= _KEPT]
+    both = one & other
+    union = one | other
+    if full:
+        most = min(full)
+        both, union = {n for n in both if n <= most}, {n for n in union if n <= most}
+    return 1.0 - 2 * len(both) / (len(both) + len(union)) if union else 0.0
