@@ -64,14 +64,15 @@ def _repetition(compared: runs.Compared, patience: int, *, certain: bool, name: 
     return Detector(name, find, may_break)
 
 
-# Each row can be left out by itself. The first one that finds a loop acts.
+# Each row can be left out by itself. The first one that finds a loop acts; once its hint is given,
+# those after it are silent about the same turn.
 DETECTORS: tuple[Detector, ...] = (
     Detector("identical_calls", specified.identical_calls, specified.may_be_identical),
     Detector("name_cycle", specified.name_cycle, specified.may_close_cycle),
-    Detector("tool_frequency", specified.tool_frequency, specified.may_be_too_frequent),
     Detector("similar_replies", specified.similar_replies, specified.may_be_similar),
     _repetition(attrgetter("digest"), 1, certain=True, name="repetition"),
     _repetition(attrgetter("shape"), NUMBERS, certain=False, name="numbers"),
+    Detector("tool_frequency", specified.tool_frequency, specified.may_be_too_frequent),
     Detector("no_progress", specified.no_progress, specified.may_make_no_progress),
 )
 

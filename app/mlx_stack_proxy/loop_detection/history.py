@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ..likeness import Digest
 from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
-from .likeness import Digest
 from .read_messages import (
     InputMessage,
     Output,

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from ..likeness import alike
 from ..settings import LoopDetectionSettings, ToolFrequencySettings
 from .call_keys import digest
 from .finding import Finding, is_exempt, listed
 from .history import History
-from .likeness import alike
 from .turn import Turn
 
 _LAST_REPLIES: Final = 5  # whether the next reply is like one of so many is foreseen

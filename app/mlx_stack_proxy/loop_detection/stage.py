@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from itertools import chain
 from typing import Any, Final
 
+from .. import likeness
 from ..engine import hints
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
@@ -20,15 +20,15 @@ from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
+from ..likeness import Digest
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply, ToolCall
-from . import call_keys, detectors, likeness, loop_model, specified
+from . import call_keys, detectors, loop_model, specified
 from .call_keys import Call
 from .finding import Finding
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import MAX_SESSIONS, History, HistoryReader
-from .likeness import Digest
 from .memory import SessionMemory, Sessions
 
 MESSAGE: Final = (
@@ -249,16 +249,16 @@ class _State(StageState):
     # The hint
 
     def _note_hint(self) -> Finding | None:
-        """Return the first loop in the history that a hint is due for, and note it."""
-        own = [] if self._model_finding is None else [self._model_finding]
-        for finding in chain(own, detectors.findings(self._history, self._rules)):
-            remembered = self._stage.remembered(self._exchange)
-            is_first, is_due = remembered.note_hint(finding, self._history)
-            if is_first:
-                self._note("loop_warning", finding, "warning")
-            if is_due:
-                return finding
-        return None
+        """Note the first loop in the history. Return it if its hint is due."""
+        finding = self._model_finding
+        finding = finding or next(detectors.findings(self._history, self._rules), None)
+        if finding is None:
+            return None
+        remembered = self._stage.remembered(self._exchange)
+        is_first, is_due = remembered.note_hint(finding, self._history)
+        if is_first:
+            self._note("loop_warning", finding, "warning")
+        return finding if is_due else None
 
     # The break
 

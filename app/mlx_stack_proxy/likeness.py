@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter
+from hashlib import blake2b
 from struct import iter_unpack, pack
 from typing import Final, NamedTuple
 from zlib import crc32
-
-from .call_keys import digest as digest_of
-from .texts import collapse
 
 _WIDTHS: Final = (5, 9)
 _KEPT: Final = 256  # shingles of each width
@@ -43,10 +41,11 @@ def loaded(dumped: str) -> Digest:
 
 
 def digest(text: str) -> Digest:
-    text = collapse(text)
+    text = " ".join(text.split())
     ends = text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
     shingles = tuple([_shingles(ends, width) for width in _WIDTHS])
-    return Digest(digest_of(text), len(text), shingles)
+    whole = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return Digest(int.from_bytes(whole, "little"), len(text), shingles)
 
 
 def _shingles(text: str, width: int) -> frozenset[int]:
