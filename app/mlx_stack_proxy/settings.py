@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import ArgsKwargs
 
 from .section import section
 from .setting_types import (
@@ -228,11 +227,11 @@ class LoopDetectionSettings:
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, data: Any) -> Any:
-        given = data.kwargs if isinstance(data, ArgsKwargs) else data
+        given = getattr(data, "kwargs", data)  # pydantic's ArgsKwargs, if it is made by hand
         if not isinstance(given, Mapping) or given.get("preset") != "specification":
             return data
         filled = {**_SPECIFICATION, **{k: v for k, v in given.items() if v is not None}}
-        return ArgsKwargs((), filled) if isinstance(data, ArgsKwargs) else filled
+        return filled if given is data else type(data)((), filled)
 
 
 @section
