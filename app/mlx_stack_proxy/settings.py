@@ -196,6 +196,7 @@ class NoProgressSettings:
 # What `preset: specification` gives, where the file gives nothing else.
 _SPECIFICATION: dict[str, Any] = {
     **{key: {} for key in ("identical_calls", "name_cycle", "tool_frequency", "similar_replies")},
+    "window_size": 50,  # what the detectors look back, for clients that send no transcript
     "duplicate_threshold": 4,  # so that five equal calls with equal results break at the fifth, too
     "second_opinion": False,
 }

@@ -124,6 +124,7 @@ def _going_round(
         _hint(circle, laps),
         tuple([turn.place for turn in circle.turns[: -1 if judging else None]]),
         certain=certain,
+        confirmable=True,
         length=len(circle.turns),
     )
 

@@ -18,7 +18,7 @@ class Finding:
     hint: str  # what to tell the model
     run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
     certain: bool = True  # False: results changed in their numbers, so it may be a poll
-    confirmable: bool = True  # it counts as no loop if a second tier wants the same calls
+    confirmable: bool = False  # it counts as no loop if a second tier wants the same calls
     length: int = 0  # turns of the run
     confidence: float | None = None  # the loop model's, from 0 to 1
     reasoning: str = ""  # the loop model's, where the settings let us keep it

@@ -153,6 +153,7 @@ def to_finding(
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
         (newest.place,),
+        confirmable=True,
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )

@@ -27,8 +27,8 @@ def _limit(history: History, warn: int, hard: int) -> int:
     return warn if history.pending.known else hard
 
 
-def _pattern(*parts: object) -> str:
-    return f"{digest(*map(str, parts)):016x}"
+def _pattern(what: object) -> str:
+    return f"{digest(str(what)):016x}"
 
 
 # The same set of calls
@@ -51,8 +51,6 @@ def identical_calls(history: History, rules: LoopDetectionSettings) -> Finding |
         f"The same call of {listed(tools)} came up {len(same)} times. Use the result it had, take "
         "a different step, or finish.",
         _places(history, same),
-        confirmable=False,
-        length=len(same),
     )
 
 
@@ -106,12 +104,10 @@ def name_cycle(
                 "name_cycle",
                 (count + foreseen) // period,
                 cycle[-1],
-                _pattern(*sorted(cycle)),
+                _pattern(sorted(cycle)),
                 f"The last {count} tool calls repeat one cycle: {listed(cycle[::-1], ' → ')}. Use "
                 "what they brought, take a different step, or finish.",
                 _places(history, turns),
-                confirmable=False,
-                length=len(turns),
             )
     return None
 
@@ -145,8 +141,6 @@ def tool_frequency(history: History, rules: LoopDetectionSettings) -> Finding | 
                 f"{listed([tool])} was called {counts[tool]} times in this task. Go on with what "
                 "its results say, take a different step, or finish.",
                 (hash((task[0].place, tool)),),
-                confirmable=False,
-                length=counts[tool],
             )
     return None
 
@@ -184,8 +178,6 @@ def similar_replies(history: History, rules: LoopDetectionSettings) -> Finding |
         f"The last {len(same)} answers were nearly the same. Say something new, take the next "
         "step, or finish.",
         tuple([one.text for one in same]),
-        confirmable=False,
-        length=len(same),
     )
 
 
@@ -210,7 +202,7 @@ def no_progress(history: History, rules: LoopDetectionSettings) -> Finding | Non
     A result is progress if the same tool hasn't brought it before in this task; the call's own
     arguments are taken out of it before. A reply without a call breaks nothing.
     """
-    run = list(_without_news(history, rules))
+    run = list(without_news(history, rules))
     judging = not history.pending.known
     calls = (run[-1][1] if run else 0) + judging
     limit = _limit(history, rules.no_progress.warn, rules.no_progress.hard)
@@ -225,22 +217,15 @@ def no_progress(history: History, rules: LoopDetectionSettings) -> Finding | Non
         f"The last {calls} tool calls brought nothing new. If the task needs more of them, go on; "
         "if not, take a different approach, or say what is missing.",
         (first,),
-        confirmable=False,
-        length=len(run),
     )
 
 
 def may_make_no_progress(history: History, rules: LoopDetectionSettings) -> bool:
-    calls = [calls for _, calls in _without_news(history, rules)]
+    calls = [calls for _, calls in without_news(history, rules)]
     return bool(calls) and calls[-1] >= rules.no_progress.hard - 1
 
 
-def stuck_since(history: History, rules: LoopDetectionSettings) -> list[tuple[int, int]]:
-    """Return the run without progress: each turn's place, and the calls from it on, oldest last."""
-    return [(turn.place, calls) for turn, calls in _without_news(history, rules)]
-
-
-def _without_news(history: History, rules: LoopDetectionSettings) -> Iterator[tuple[Turn, int]]:
+def without_news(history: History, rules: LoopDetectionSettings) -> Iterator[tuple[Turn, int]]:
     """Yield the turns whose calls brought nothing new, and the calls so far, the newest first."""
     turns, calls = history.turns, 0
     inputs = [history.pending] if history.pending.known else []

@@ -8,11 +8,8 @@ asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from typing import Any, Final
 
-from .. import likeness
 from ..engine import hints
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
@@ -20,21 +17,16 @@ from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
-from ..likeness import Digest
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply, ToolCall
-from . import call_keys, detectors, loop_model, specified
+from . import call_keys, detectors, loop_model, specified, text_replies
 from .call_keys import Call
 from .finding import Finding
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import MAX_SESSIONS, History, HistoryReader
 from .memory import SessionMemory, Sessions
-
-MESSAGE: Final = (
-    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
-    "different approach."
-)
+from .said import replace_by_notice, verdict_of
 
 NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
@@ -92,22 +84,6 @@ class LoopDetection:
             return history
         return history.behind(turns)
 
-    def replies_before(self, exchange: Exchange, history: History) -> tuple[Digest, ...]:
-        """Return the session's last text replies; none if the settings don't compare them.
-
-        Of a session without a name only those that the transcript has: the same script may run
-        again, or twice at a time.
-        """
-        if self.rules.similar_replies is None or exchange.began is None:
-            return ()
-        replies = []
-        with contextlib.suppress(ValueError):  # another version's
-            replies = [likeness.loaded(reply) for reply in exchange.began.replies]
-        if exchange.session.derived:
-            told = Counter(turn.action for turn in history.turns if not turn.calls)
-            replies = [one for one in replies if _take(told, one.text)]
-        return tuple(replies)
-
     def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
         """Return the loop that the loop model has found in the task at hand."""
         if not self._model_rules.enabled:
@@ -149,7 +125,7 @@ class _State(StageState):
         self._rules = stage.rules
         self._exchange = exchange
         self._history = stage.read_history(exchange)
-        self._history.replies = stage.replies_before(exchange, self._history)
+        self._history.replies = text_replies.before(exchange, self._history, self._rules)
         self._reports = self._rules.on_break == "report"
         self._model_finding = stage.model_finding(exchange, self._history)
 
@@ -232,7 +208,7 @@ class _State(StageState):
             elif self._reports:
                 self._break(choice, new_history, finding)
             elif is_second_opinion:  # the second opinion failed: the first reply is delivered
-                return _verdict(finding)
+                return verdict_of(finding)
             elif self._rules.on_break != "stop":
                 return self._break(choice, new_history, finding)
             else:
@@ -272,34 +248,14 @@ class _State(StageState):
         self._stage.reader.replied(
             exchange.session.hash, self._history, choice.text, calls_with_ids
         )
-        new_history = self._history.closed_by(choice.text, calls, self._digest_of(choice))
+        digest = text_replies.digest_of(choice, exchange, self._rules)
+        self.remarks.reply_digest = digest.dumped() if digest is not None else ""
+        new_history = self._history.closed_by(choice.text, calls, digest)
         if calls and not exchange.session.derived:
             remembered = self._stage.remembered(exchange)
             if not remembered.has_transcript:  # its client will not send this turn again
-                remembered.keep(exchange.id, new_history.turns[-1], self._turns_kept)
+                remembered.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
         return new_history
-
-    @property
-    def _turns_kept(self) -> int:
-        """How many turns the detectors need of a client that sends no transcript."""
-        rules = self._rules
-        kept = [rules.window_size]
-        kept += [rules.identical_calls.window] if rules.identical_calls is not None else []
-        if (cycle := rules.name_cycle) is not None:
-            kept.append(cycle.max_length * cycle.hard)
-        kept += [rules.tool_frequency.hard] if rules.tool_frequency is not None else []
-        return max(kept)
-
-    def _digest_of(self, choice: ChoiceReply) -> Digest | None:
-        """Return the digest of a reply that is compared with the session's others, and note it."""
-        section, body = self._rules.similar_replies, self._exchange.request.body
-        if section is None or choice.tool_calls or body.get("response_format"):
-            return None
-        if len(choice.text.strip()) < section.min_chars:
-            return None
-        digest = likeness.digest(choice.text)
-        self.remarks.reply_digest = digest.dumped()
-        return digest
 
     def _as_in_history(self, call: ToolCall) -> Call:
         """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
@@ -336,7 +292,7 @@ class _State(StageState):
             self._note_break(finding)
             self.remarks.notes["Loop"] = f"circuit_break;detector={finding.detector}"
         calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
-        return _verdict(
+        return verdict_of(
             finding, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
@@ -364,7 +320,7 @@ class _State(StageState):
             run = [(finding.detector, place) for place in finding.run]
             asked = self._stage.remembered(self._exchange).asked
             if not asks or asked.find_and_refresh(run) is None:
-                return _verdict(finding, doubt=True, place=finding.run[-1])
+                return verdict_of(finding, doubt=True, place=finding.run[-1])
         if not asks or not new_history.turns[-1].acts or (calls := self._question_calls()) is None:
             return None
         place = self._history.turns[-1].place
@@ -373,15 +329,15 @@ class _State(StageState):
         tool = next((call.name for call in new_history.turns[-1].calls), "")
         pattern = f"{new_history.turns[-1].action:016x}"
         question = Finding(NO_PROGRESS, calls, tool, pattern, "", (place,))
-        return _verdict(question, doubt=True, place=place)
+        return verdict_of(question, doubt=True, place=place)
 
     def _question_calls(self) -> int | None:
         """Return how many calls have brought nothing new, if another tier is to be asked now."""
-        run = specified.stuck_since(self._history, self._rules)
+        run = list(specified.without_news(self._history, self._rules))
         if not run or run[-1][1] < self._rules.no_progress.ask:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        recent = [place for place, calls in run if calls <= ASK_AGAIN]
+        recent = [turn.place for turn, calls in run if calls <= ASK_AGAIN]
         return None if any((NO_PROGRESS, place) in asked for place in recent) else run[-1][1]
 
     def _note_asked(self, doubt: LoopDetected) -> None:
@@ -400,7 +356,7 @@ class _State(StageState):
 
     def _take_out(self, reply: Reply, index: int, finding: Finding) -> None:
         self.remarks.reply_notes["Loop"] = f"circuit_break;detector={finding.detector}"
-        _replace_by_notice(reply.choices[index], finding)
+        replace_by_notice(reply.choices[index], finding)
         reply.mended.add(index)
         self._note_break(finding)
 
@@ -423,41 +379,5 @@ class _State(StageState):
         self.remarks.incidents.append(Incident(kind, (finding.detector, action), detail))
 
 
-def _take(left: Counter[int], text: int) -> bool:
-    left[text] -= 1
-    return left[text] >= 0
-
-
 def _has_assistant(exchange: Exchange) -> bool:
     return any(message.get("role") == "assistant" for message in exchange.request.body["messages"])
-
-
-def _verdict(finding: Finding, **fields: Any) -> LoopDetected:
-    template = loop_model.MESSAGE if finding.detector == loop_model.DETECTOR else MESSAGE
-    message = template.format(repeats=finding.repeats)
-    return LoopDetected(
-        finding.detector,
-        finding.repeats,
-        message,
-        hint=finding.hint,
-        pattern=finding.pattern,
-        **fields,
-    )
-
-
-def _replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
-    """Take the looping calls out, and say so in the text.
-
-    A text without calls is replaced as a whole: it was given before, and an agent may read a
-    command in it.
-    """
-    calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
-    text = choice.text if calls else ""
-    subject = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    by_model = finding.detector == loop_model.DETECTOR
-    times = f"{finding.repeats} turns" if by_model else f"{finding.repeats}x"
-    reason = f"is part of a loop ({finding.detector}, {times})"
-    notice = f"[Stopped: {subject} {reason}. Try a different approach.]"
-    choice.text = f"{text}\n\n{notice}" if text.strip() else notice
-    choice.tool_calls = []
-    choice.finish_reason = "stop"
