@@ -11,7 +11,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections import Counter
 from hashlib import blake2b
-from struct import iter_unpack, pack
+from struct import pack, unpack
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -36,7 +36,8 @@ class Digest(NamedTuple):
 def loaded(dumped: str) -> Digest:
     """Read what :meth:`Digest.dumped` wrote. Raises ``ValueError`` for anything else."""
     text, size, *parts = dumped.split(" ")
-    shingles = [frozenset(n for (n,) in iter_unpack("<I", b64decode(part))) for part in parts]
+    packed = [b64decode(part) for part in parts]
+    shingles = [frozenset(unpack(f"<{len(p) // 4}I", p[: len(p) & ~3])) for p in packed]
     return Digest(int(text), int(size), tuple(shingles))
 
 
@@ -71,10 +72,7 @@ def alike(one: Digest, other: Digest) -> float:
 
 def _changed(one: frozenset[int], other: frozenset[int]) -> float:
     """Return the share of shingles that only one has, as far down as both were kept."""
-    full = [max(some) for some in (one, other) if len(some) >= _KEPT]
-    both = one & other
-    union = one | other
-    if full:
-        most = min(full)
-        both, union = {n for n in both if n <= most}, {n for n in union if n <= most}
-    return 1.0 - 2 * len(both) / (len(both) + len(union)) if union else 0.0
+    most = min(max(some) if len(some) >= _KEPT else 2**32 for some in (one, other))
+    both = sum([n <= most for n in one & other])
+    union = sum([n <= most for n in one | other])
+    return 1.0 - 2 * both / (both + union)

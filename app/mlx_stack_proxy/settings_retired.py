@@ -136,9 +136,9 @@ def _set(section: dict[str, Any], path: str, value: Any) -> None:
     for name in sections:
         if section.get(name) is None:
             section[name] = {}
-        section = section[name]
-        if not isinstance(section, dict):
+        if not isinstance(section[name], dict):
             return
+        section = section[name]
     section.setdefault(key, value)
 
 
