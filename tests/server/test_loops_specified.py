@@ -131,6 +131,54 @@ async def test_the_third_reply_that_is_nearly_the_same_breaks(
     assert (await ask(proxy, NAMED)).status_code == 200, "reset clears it"
 
 
+async def test_a_session_without_a_name_is_held_against_its_own_transcript(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """The same script may run again, or twice at a time: its replies are no loop."""
+    proxy = await start_proxy(
+        {f"{RULES}.similar_replies.threshold": 3, f"{RULES}.on_break": "error"}
+    )
+    for run in range(3):
+        messages: list[Json] = [{"role": "user", "content": "Why is the build red?"}]
+        for n in range(3):
+            text = TEXT.format(f"{n} of run {run}")
+            upstream.will(text_stream(text))
+            response = await ask(proxy, messages=messages)
+            if n < 2:
+                assert response.status_code == 200
+                messages += [{"role": "assistant", "content": text}]
+                messages += [{"role": "user", "content": f"Go on, please ({n})."}]
+        assert checked_error(response, 422, "loop_detected")["detector"] == "similar_replies"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "broken"),
+    [
+        ("enabled", False, 0),
+        ("window_size", 2, 0),
+        ("similarity_threshold", 1.0, 0),
+        ("duplicate_threshold", 5, 5),
+        ("", None, 3),
+    ],
+)
+async def test_each_key_of_001s_yaml_has_its_effect(
+    upstream: ScriptedServer, start_proxy: StartProxy, key: str, value: Any, broken: int
+) -> None:
+    numbers = count()
+    upstream.otherwise = lambda call: text_stream(TEXT.format(next(numbers)))
+    given: Json = {
+        "enabled": True,
+        "window_size": 10,
+        "similarity_threshold": 0.95,
+        "duplicate_threshold": 3,
+        "on_break": "error",
+    }
+    given |= {key: value} if key else {}
+    proxy = await start_proxy({f"{RULES}.{name}": one for name, one in given.items()})
+    statuses = [(await ask(proxy, NAMED)).status_code for _ in range(6)]
+    assert (statuses.index(422) + 1 if 422 in statuses else 0) == broken
+
+
 # Report
 
 
