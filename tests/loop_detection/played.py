@@ -64,7 +64,7 @@ class Asked:
         """Return the detector of the hint, and of the break; "" for none."""
         self._number += 1
         whole = asked([user(question)], self._session, f"r{self._number}")
-        whole.request.body.update(body)
+        dict.update(whole.request.body, body)  # type: ignore[arg-type]
         whole.began = SessionStart(1.0, stored=bool(self.kept), replies=tuple(self.kept))
         state = self.stage.open(whole)
         request = UpstreamRequest("fast", dict(whole.request.body))
