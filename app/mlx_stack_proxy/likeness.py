@@ -51,12 +51,13 @@ def digest(text: str) -> Digest:
 
 def _shingles(text: str, width: int) -> frozenset[int]:
     counts = Counter([text[at : at + width] for at in range(max(len(text) - width + 1, 1))])
-    hashes = [
-        (crc32(shingle.encode("utf-8", "surrogatepass")) + n * _NEXT) & 0xFFFFFFFF
-        for shingle, count in counts.items()
-        for n in range(count)
+    hashes = [crc32(shingle.encode("utf-8", "surrogatepass")) for shingle in counts]
+    again = [
+        (first + n * _NEXT) & 0xFFFFFFFF
+        for first, count in zip(hashes, counts.values(), strict=True)
+        for n in range(1, count)
     ]
-    return frozenset(sorted(hashes)[:_KEPT])
+    return frozenset(sorted(hashes + again)[:_KEPT])
 
 
 def alike(one: Digest, other: Digest) -> float:

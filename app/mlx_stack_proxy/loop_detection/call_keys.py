@@ -54,7 +54,7 @@ def _salient(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "read_file" and salient:
         first, last = _lines_read(arguments)
         salient["lines"] = (first - 1) // _BUCKET, (last - 1) // _BUCKET
-    return salient
+    return salient if len(salient) != len(arguments) or "lines" in salient else {}
 
 
 def _lines_read(arguments: dict[str, Any]) -> tuple[int, int]:

@@ -203,23 +203,12 @@ class _Reading:
 
     def _inputs(self) -> Inputs:
         """Return the messages since the last assistant message."""
-        inputs = self._with_news(inputs_of(self._output, self._input_messages))
+        inputs = inputs_of(self._output, self._input_messages, self._brought)
         if all(message.call_id is not None for message in self._input_messages):
             return inputs
         interjected = any(inputs.results) and self._user_beside_results is False
         starts_task = self._begins_task(inputs.shape)
         return replace(inputs, user=True, starts_task=starts_task, interjected=interjected)
-
-    def _with_news(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with what is said of their news; a missing result may be news, too."""
-        if not inputs.brought or None in inputs.results:
-            return inputs
-        old, fresh, seen = 0, False, set[tuple[str, int]]()
-        for brought in inputs.brought:
-            is_old = brought in self._brought or brought in seen
-            old, fresh = (old + 1, fresh) if is_old else (0, True)
-            seen.add(brought)
-        return replace(inputs, old=old, fresh=fresh)
 
     def _begins_task(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.

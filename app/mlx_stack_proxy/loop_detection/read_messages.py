@@ -110,8 +110,13 @@ def _index(output: Output, call_id: str | None, position: int) -> int:
     return output.indexes.get(call_id or "", len(output.ids))
 
 
-def inputs_of(output: Output | None, messages: Sequence[InputMessage]) -> Inputs:
-    """Take together the messages that followed an assistant message."""
+def inputs_of(
+    output: Output | None, messages: Sequence[InputMessage], before: Collection[tuple[str, int]]
+) -> Inputs:
+    """Take together the messages that followed an assistant message.
+
+    ``before``: what calls have brought earlier in this task.
+    """
     results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
     news = [0] * len(results)
     others: list[InputMessage] = []
@@ -128,12 +133,25 @@ def inputs_of(output: Output | None, messages: Sequence[InputMessage]) -> Inputs
         brought = [(call.name, digest) for call, result, digest in rows if result is not None]
     elif output is not None and output.arguments and others:
         brought = [("", hash(tuple([message.news for message in others])))]
+    old, fresh = (0, True) if None in results or not brought else _old(brought, before)
     return Inputs(
         hash(tuple([result and result.digest for result in compared])),
         hash(tuple([result and result.shape for result in compared])),
         tuple(results),
         brought=tuple(brought),
+        old=old,
+        fresh=fresh,
     )
+
+
+def _old(
+    brought: Sequence[tuple[str, int]], before: Collection[tuple[str, int]]
+) -> tuple[int, bool]:
+    """Return how many of the last results had come before, and whether another was new."""
+    for count, result in enumerate(reversed(brought)):
+        if result not in before and result not in brought[: len(brought) - 1 - count]:
+            return count, True
+    return len(brought), False
 
 
 def _result(text: str, content: Any) -> Result:

@@ -11,6 +11,7 @@ from typing import Any, Final
 MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its numbers
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
+_SHORT: Final = 3  # characters of a value that may be part of any word
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
 # Codex writes this before a command's output: a fresh id, and how long the command took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
@@ -43,7 +44,11 @@ def without_values(text: str, values: Sequence[str]) -> str:
     if len(text) > MAX_TEXT:
         return text
     for value in values:
-        if value and value in text:
+        if value not in text:
+            continue
+        if len(value) > _SHORT:
+            text = text.replace(value, "")
+        elif value:  # a number, say: only where it stands alone
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "", text)
     return text
 
