@@ -217,3 +217,21 @@ async def test_report_lets_a_reply_go_round(
     assert text_of(response.content) == whole
     assert await metric(proxy, "loops", action="circuit_break", detector="generation") == 1
     assert await metric(proxy, "tokens_saved") == 0
+
+
+async def test_a_batch_of_a_hundred_is_finished(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """deer-flow#2511, gemini-cli#5873: renames that each return nothing, with the defaults."""
+    upstream.otherwise = in_turn("note")
+    proxy = await start_proxy(TWO)
+    agent = Agent(proxy, lambda name: "")
+    await agent.run(100)
+    assert {response.status_code for response in agent.responses} == {200}
+    upstream.will(text_stream("All 100 are renamed."))
+    agent.follow_up(agent.responses[-1])
+    assert "All 100" in (await agent.turn()).text
+    headers = [agent.header(n) for n in range(1, 102)]
+    assert headers.count("warning;detector=no_progress") == len([h for h in headers if h]) == 3
+    assert asked(upstream).count("standard") == 2, "asked about after 30 calls, and after 80"
+    assert await metric(proxy, "loop_questions", answer="other") == 2
