@@ -43,7 +43,7 @@ async def test_keys_that_mean_nothing_any_more(typed: Typed, litellm: ScriptedSe
     config(typed, litellm.url, more)
     code, lines = await checked(typed, litellm.url)
     key = "reliability.loop_detection.compare"
-    assert (code, lines[1]) == (0, f"note  {key}: means nothing any more, and can be taken out")
+    assert (code, lines[1]) == (0, f"note  {key}: has no effect any more; take it out")
     assert "similarity" not in "".join(lines), "that one works again"
 
 
