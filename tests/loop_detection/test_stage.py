@@ -187,7 +187,7 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     def doubts() -> bool:
         verdict = judged(stage, messages, again(A), asked(messages, session))
         if verdict is not None:
-            stage.remembered(asked(messages, session)).asked[verdict.place] = True
+            stage.remembered(asked(messages, session)).asked[verdict.detector, verdict.place] = 2
         return verdict is not None
 
     assert [doubts(), doubts()] == [True, False]

@@ -38,6 +38,15 @@ async def test_all_is_well(typed: Typed, litellm: ScriptedServer) -> None:
     )
 
 
+async def test_keys_that_mean_nothing_any_more(typed: Typed, litellm: ScriptedServer) -> None:
+    more = "reliability: {loop_detection: {compare: all, similarity_threshold: 0.9}}"
+    config(typed, litellm.url, more)
+    code, lines = await checked(typed, litellm.url)
+    key = "reliability.loop_detection.compare"
+    assert (code, lines[1]) == (0, f"note  {key}: has no effect any more; take it out")
+    assert "similarity" not in "".join(lines), "that one works again"
+
+
 async def test_a_tier_whose_model_litellm_does_not_have(typed: Typed) -> None:
     many = ("fast", *(f"m{number}" for number in range(9)))
     async with ScriptedServer(models=many) as litellm:

@@ -48,6 +48,7 @@ class SessionStart:
 
     time: float  # seconds, by the wall clock
     stored: bool  # the store has earlier turns of the session
+    replies: tuple[str, ...] = ()  # digests of its last text replies, oldest first
 
 
 @dataclass(slots=True)

@@ -71,6 +71,7 @@ class Remarks:
     inquiry: Inquiry | None = None
     call_as_text: bool = False  # the reply is still a call as text, although it was asked again
     guided: Guided = ""  # what became of a schema that the reply was to be written in
+    reply_digest: str = ""  # of the reply's text, for the store to keep if the reply is delivered
 
     def add(self, other: Remarks) -> None:
         self.notes |= other.notes
@@ -79,6 +80,7 @@ class Remarks:
         self.inquiry = other.inquiry or self.inquiry
         self.call_as_text = other.call_as_text or self.call_as_text
         self.guided = other.guided or self.guided
+        self.reply_digest = other.reply_digest or self.reply_digest
 
 
 @frozen

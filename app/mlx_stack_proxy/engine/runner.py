@@ -140,7 +140,8 @@ class Run:
         exchange = self._exchange
         session = await self._books.open()
         if session is not None:
-            exchange.began = SessionStart(session.first_seen, stored=bool(session.turns))
+            stored = bool(session.turns)
+            exchange.began = SessionStart(session.first_seen, stored, session.replies)
         start = await self._decisions.start()
         if isinstance(start, Rejected):
             return start

@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.chunks import text_of
-from .detectors import Finding
+from .finding import Finding
 from .history import History
 
 DETECTOR: Final = "judge"  # its name in headers, metrics and events
@@ -152,6 +152,7 @@ def to_finding(
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
         (newest.place,),
+        confirmable=True,
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )
