@@ -43,8 +43,8 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
     return stages
 
 
-def forget(stages: Sequence[Stage], session: str) -> None:
-    """Drop what the stages remember of a session. ``session``: its hash."""
+def forget(stages: Sequence[Stage], session: str | None = None) -> None:
+    """Drop what the stages remember of a session. ``session``: its hash; None: of all sessions."""
     for stage in stages:
         if isinstance(stage, LoopDetection):
             stage.forget(session)

@@ -61,23 +61,9 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("doubted reply", (INVALID, CORRECTED, DOUBT), Deliver()),
     ("second opinion failed", (SLIP, SECOND, FAILED), DeliverEarlier(0)),
     ("second opinion failed", (FAILED, BACK_OFF, DOUBTED_LOOP, SECOND, LOOP), DeliverEarlier(1)),
-    ("bad call", (INVALID,), CORRECTED),
-    ("bad call", (INVALID, CORRECTED, INVALID), Retry(INVALID_REASON, 2, correct=True)),
-    (
-        "bad call",
-        (INVALID, Retry(INVALID_REASON, 2, correct=True), INVALID),
-        Retry(INVALID_REASON, 3, correct=True, last=True),
-    ),
-    (
-        "bad call",
-        (THOUGHT, INVALID, CORRECTED, THOUGHT, INVALID),
-        Retry(INVALID_REASON, 2, correct=True),
-    ),
-    (
-        "bad call",
-        (INVALID, Retry(INVALID_REASON, 3, correct=True), INVALID),
-        Move("standard", INVALID_REASON),
-    ),
+    ("bad call", (INVALID,), replace(CORRECTED, last=True)),
+    ("bad call", (INVALID, CORRECTED, INVALID), Move("standard", INVALID_REASON)),
+    ("bad call", (FAILED, BACK_OFF, INVALID), Move("standard", INVALID_REASON)),
     ("bad call", (TEXT, INVALID, CORRECTED, INVALID), Fail),
     ("loop", (HINTED,), Move("standard", "loop_detected", "Stop.")),
     ("loop", (TEXT, HINTED), Move("standard", "loop_detected", "Stop.")),
@@ -109,7 +95,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("second opinion failed", (DOUBTED_LOOP, SECOND, EMPTY), DeliverEarlier(0)),
     ("second opinion failed", (DOUBT, CORRECTED, ENDED), DeliverEarlier(0)),
     ("our own words", (PARROTED,), PLAIN),
-    ("our own words", (HINTED, Retry("loop_detected", 1, hint="Stop."), PARROTED), PLAIN),
+    ("our own words", (HINTED, Retry("loop_detected", 1, hint="Stop."), PARROTED), Move),
     ("our own words", (PARROTED, PLAIN, PARROTED), Move("standard", "empty_response")),
     ("our own words", (TEXT, PARROTED), Deliver()),
     ("server_error", (FAILED,), BACK_OFF),
@@ -153,6 +139,18 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("tier without budget", (NO_BUDGET,), Move("standard", "budget_exceeded")),
     ("refused by us", (replace(NO_BUDGET, tier_only=False),), Fail),
 ]
+SECOND_TRY, THIRD_TRY = (Retry(INVALID_REASON, number, correct=True) for number in (2, 3))
+BY_DEFAULT: list[tuple[Story, Step]] = [
+    ((INVALID,), CORRECTED),
+    ((INVALID, CORRECTED, INVALID), SECOND_TRY),
+    ((INVALID, CORRECTED, INVALID, SECOND_TRY, INVALID), replace(THIRD_TRY, last=True)),
+    ((THOUGHT, INVALID, CORRECTED, THOUGHT, INVALID), SECOND_TRY),
+    ((INVALID, CORRECTED, INVALID, SECOND_TRY, FAILED), replace(BACK_OFF, last=True)),
+    (
+        (INVALID, CORRECTED, INVALID, SECOND_TRY, FAILED, BACK_OFF, INVALID),
+        Move("standard", INVALID_REASON),
+    ),
+]
 VIEW = TierView(proven=frozenset({"longctx"}))
 
 
@@ -167,6 +165,12 @@ def test_what_follows(row: str, story: Story, expected: Step | type[Step]) -> No
         assert isinstance(found, expected)
     else:
         assert found == expected
+
+
+@pytest.mark.specification(87)
+@pytest.mark.parametrize(("story", "expected"), BY_DEFAULT)
+def test_retries_on_a_tier_are_three_whatever_failed(story: Story, expected: Step) -> None:
+    assert next_step(told(*story), from_mapping({}), VIEW, now=1.0) == expected
 
 
 def test_every_row_is_tried() -> None:

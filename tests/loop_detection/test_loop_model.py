@@ -31,10 +31,12 @@ def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
     return asked
 
 
+@pytest.mark.specification(165)
 def test_when_it_is_asked() -> None:
-    assert asked_at(0.0) == [33, 48, 63]
-    assert asked_at(0.5) == [33, 43, 53, 63]
-    assert asked_at(1.0) == [33, 38, 43, 48, 53, 58, 63, 68]
+    """First with the 30th request of a task."""
+    assert asked_at(0.0) == [29, 44, 59]
+    assert asked_at(0.5) == [29, 39, 49, 59, 69]
+    assert asked_at(1.0) == [29, 34, 39, 44, 49, 54, 59, 64, 69]
     assert asked_at(None) == asked_at(0.0), "a judge that fails is asked as seldom as may be"
 
 

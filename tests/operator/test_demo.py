@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
+from httpx import Response
 
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.demo.command import judged, model_server
 from mlx_stack_proxy.operator.local_stack.configs import proxy_config, write_yaml
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
-from tests.support.scripted_server import Reply, ScriptedServer
 
 TOOL = {
     "type": "function",
@@ -58,6 +58,7 @@ def test_a_reply_is_judged_as_an_agent_finds_it(
     assert wrong in why if wrong else why == ""
 
 
+CHAT = "/v1/chat/completions"
 REPORT = {
     **{"version": "0.1.0", "since": 1_780_000_000.0, "until": 1_780_000_060.0, "agent": "demo"},
     "said": [
@@ -67,23 +68,31 @@ REPORT = {
 }
 
 
-async def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
-    upstream: ScriptedServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+ASKED = ["demo", "--url", "http://proxy", "--direct", "http://model"]
+GOOD = Response(200, json=call("get_order", '{"order_id": "7"}'))
+BAD = Response(200, json=completion())
+
+
+def told(**headers: str) -> Response:
+    named = {f"x-mlx-stack-{name.replace('_', '-')}": value for name, value in headers.items()}
+    return Response(200, content=GOOD.content, headers=named)
+
+
+@pytest.mark.specification(183)
+def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
+    respx_mock: respx.MockRouter, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = call("get_order", '{"order_id": "7"}')
-    mended = Reply.json(good, x_mlx_stack_repairs="rescued", x_mlx_stack_tier="fast")
-    moved = Reply.json(
-        good,
-        x_mlx_stack_tier="standard",
-        x_mlx_stack_escalated_from="fast",
-        x_mlx_stack_escalation_reason="loop_detected",
-        x_mlx_stack_retries="2",
+    moved = told(
+        tier="standard", escalated_from="fast", escalation_reason="loop_detected", retries="2"
     )
-    upstream.will(Reply.json(completion()), mended, Reply.json(completion()), moved)
-    upstream.otherwise = Reply.json(good)
-    upstream.routes["GET", "/mlx-stack/report"] = Reply.json(REPORT)
-    args = ["demo", "--url", upstream.url, "--direct", upstream.url]
-    assert await asyncio.to_thread(cli.main, args) == 0
+    respx_mock.post(f"http://model{CHAT}").side_effect = [BAD, BAD, *[GOOD] * 8]
+    respx_mock.post(f"http://proxy{CHAT}").side_effect = [
+        told(repairs="rescued", tier="fast"),
+        moved,
+        *[GOOD] * 8,
+    ]
+    respx_mock.get("http://proxy/mlx-stack/report").respond(json=REPORT)
+    assert cli.main(ASKED) == 0
     out = capsys.readouterr().out
     assert "✗ says that it calls a tool, and has no" in out
     assert "✓ found in the text" in out
@@ -94,17 +103,15 @@ async def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     assert max(map(len, out.splitlines())) <= 80
 
 
-async def test_each_question_is_a_session_of_its_own(upstream: ScriptedServer) -> None:
-    upstream.routes["GET", "/mlx-stack/report"] = Reply.json({}, status=404)  # an older proxy
-    upstream.otherwise = Reply.json(call("get_order", '{"order_id": "7"}'))
-    args = ["demo", "--url", upstream.url, "--direct", upstream.url]
-    assert await asyncio.to_thread(cli.main, args) == 0
-    calls = [await upstream.next_call() for _ in range(20)]
-    assert len({one.header("x-mlx-stack-session") for one in calls}) == 10
-    assert {one.header("x-mlx-stack-agent") for one in calls} == {"demo"}
-    assert {json.dumps(one.json()["tools"]) for one in calls} == {
-        json.dumps(calls[0].json()["tools"])
-    }
+def test_each_question_is_a_session_of_its_own(respx_mock: respx.MockRouter) -> None:
+    respx_mock.get("http://proxy/mlx-stack/report").respond(404)  # an older proxy
+    chat = respx_mock.post(path=CHAT).mock(return_value=GOOD)
+    assert cli.main(ASKED) == 0
+    asked = [one.request for one in chat.calls]
+    assert len(asked) == 20
+    assert len({one.headers["x-mlx-stack-session"] for one in asked}) == 10
+    assert {one.headers["x-mlx-stack-agent"] for one in asked} == {"demo"}
+    assert len({json.dumps(json.loads(one.content)["tools"]) for one in asked}) == 1
 
 
 def test_nobody_there_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,3 +238,16 @@ def test_calls_that_are_cut() -> None:
     assert one["action"] == "delivered"
     assert one["reason"] == "cut: repeated_tool_calls"
     assert len(one["reply"]["choices"][0]["message"]["tool_calls"]) == 2
+
+
+@pytest.mark.specification(182)
+def test_a_schema_that_is_no_json_schema_is_named() -> None:
+    """`jsonschema` says where; the call itself is checked as far as the schema goes."""
+    wrong = {"type": "object", "properties": {"query": {"type": "strin"}, "n": {"minimum": "1"}}}
+    tools = [SEARCH, {"type": "function", "function": {"name": "find", "parameters": wrong}}]
+    request = {**REQUEST, "tools": tools}
+    (found,) = replayed({"request": request, "reply": called('{"query": "x"}')})
+    (sentence,) = found["schemas"]
+    assert sentence.startswith('the schema of "find" is no JSON Schema at $.properties.')
+    assert "'strin' is not" in sentence or "'1' is not of type 'number'" in sentence
+    assert "schemas" not in replayed(record(GOOD))[0]

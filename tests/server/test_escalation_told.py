@@ -81,7 +81,7 @@ async def test_a_correction_outlives_a_failure_of_the_server(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     changes = {"reliability.tool_validation.max_retries": 2}
-    proxy = await three_tiers(upstream, start_proxy, changes, retries=1)
+    proxy = await three_tiers(upstream, start_proxy, changes, retries=2)
     upstream.will(BAD_CALL, DEAD, good(True))
     response = await ask(proxy, tools=TOOLS)
     assert response.json()["choices"][0]["finish_reason"] == "tool_calls"

@@ -166,8 +166,9 @@ async def test_after_text_the_next_tiers_call_joins_it(
 
 
 async def test_after_text_a_second_loop_ends_the_stream_with_the_error(
-    upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
     upstream.will(endless({"content": STUCK}), endless({"content": STUCK}))
     response = await ask(proxy, stream=True)
     (error,) = [p["error"] for p in payloads(response.content) if p != "[DONE]" and "error" in p]
@@ -194,6 +195,7 @@ async def test_on_break_stop_delivers_what_came_before(
     assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
 
 
+@pytest.mark.specification(20)
 async def test_repeated_calls_are_cut_and_two_delivered(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
@@ -209,7 +211,8 @@ async def test_repeated_calls_are_cut_and_two_delivered(
     assert [one["id"] for one in found] == ["call_0", "call_1"]
     assert finishes(response) == ["tool_calls"]
     assert response.content.endswith(b"data: [DONE]\n\n")
-    await until_metric(proxy, "mlx_stack_truncations_total", 1, kind="repeated_tool_calls")
+    labels = {"tier": "fast", "kind": "repeated_tool_calls"}
+    await until_metric(proxy, "mlx_stack_truncations_total", 1, **labels)
     text = (await proxy.client.get("/metrics")).text
     assert "mlx_stack_tokens_saved_total" in text
 

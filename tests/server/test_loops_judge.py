@@ -74,31 +74,54 @@ def questions(upstream: ScriptedServer) -> list[Call]:
 
 
 @pytest.mark.parametrize("capture", [False, True])
-async def test_it_is_asked_after_33_turns_and_its_loop_is_broken_at_the_next(
+async def test_it_is_asked_at_turn_30_and_its_loop_is_broken_at_the_next(
     upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, capture: bool
 ) -> None:
     upstream.otherwise = with_judge(text_stream(SURE), new_call)
     captures = {"capture_failures": capture, "capture_path": str(tmp_path)}
     proxy = await start_proxy({**ON, "observability": captures})
-    assert (await turn(proxy, 32)).status_code == 200
-    assert (await turn(proxy, 33)).status_code == 200
+    assert (await turn(proxy, 28)).status_code == 200
+    assert (await turn(proxy, 29)).status_code == 200
     await until_metric(proxy, QUESTIONS, 1, result="answered")
     (question,) = questions(upstream)
     body = question.json()
     assert body["model"] == "standard"
     assert body["response_format"]["json_schema"]["schema"]["required"]
     assert body["messages"][1]["content"].count("calls look(") == 20
-    broken = await turn(proxy, 34)
+    broken = await turn(proxy, 30)
     error = checked_error(broken, 422, "loop_detected")
-    assert (error["detector"], error["repeats"]) == ("judge", 33)
+    assert (error["detector"], error["repeats"]) == ("judge", 29)
     assert broken.headers["x-mlx-stack-loop"] == "circuit_break;detector=judge"
     told = [call for call in upstream.calls if not is_question(call)][-1].json()["messages"][-1]
     assert "these steps bring nothing new" in told["content"], "it was asked once, with the hint"
-    assert (await turn(proxy, 34)).status_code == 200, "history alone refuses nothing"
+    assert (await turn(proxy, 30)).status_code == 200, "history alone refuses nothing"
     events = (await proxy.client.get("/mlx-stack/events?kind=loop_break")).json()["events"]
     assert events[-1]["detail"]["confidence"] == 0.95
     # The judge may quote what it has read: that is kept where failures are.
     assert ("It asks the same" in json.dumps(events)) is capture
+
+
+@pytest.mark.specification(170)
+async def test_a_second_verdict_on_a_task_is_proof(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """After the first the next tier's reply goes out, after the second no reply that goes on."""
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    ladder = {"reliability.escalation.chain": ["fast", "standard"]}
+    proxy = await start_proxy({**ON, **ladder, f"{RULES}.on_break": "escalate"})
+    await turn(proxy, 29)
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    moved = await turn(proxy, 30)
+    assert moved.status_code == 200
+    assert moved.headers["x-mlx-stack-escalated-from"] == "fast"
+    await turn(proxy, 40)
+    await until_metric(proxy, QUESTIONS, 2, result="answered")
+    for turns in (41, 42, 60):
+        error = checked_error(await turn(proxy, turns), 422, "loop_detected")
+        assert error["detector"] == "judge"
+    assert len(questions(upstream)) == 2
+    upstream.otherwise = text_stream("I can not find it.")
+    assert text_of((await turn(proxy, 61)).content) == "I can not find it."
 
 
 async def test_an_agent_that_stops_calling_by_itself_is_let_through(
@@ -106,10 +129,10 @@ async def test_an_agent_that_stops_calling_by_itself_is_let_through(
 ) -> None:
     upstream.otherwise = with_judge(text_stream(SURE), new_call)
     proxy = await start_proxy(ON)
-    await turn(proxy, 33)
+    await turn(proxy, 29)
     await until_metric(proxy, QUESTIONS, 1, result="answered")
     upstream.otherwise = text_stream("I can not find it.")
-    response = await turn(proxy, 34)
+    response = await turn(proxy, 30)
     assert text_of(response.content) == "I can not find it."
     assert response.headers["x-mlx-stack-loop"] == "warning;detector=judge"
 
@@ -136,9 +159,9 @@ async def test_no_answer_and_no_loop(
     monkeypatch.setattr(ask_loop_model, "SECONDS", 0.5 if result == "timed_out" else 30.0)
     upstream.otherwise = with_judge(answer, new_call)
     proxy = await start_proxy(ON)
-    await turn(proxy, 33)
+    await turn(proxy, 29)
     await until_metric(proxy, QUESTIONS, 1, result=result)
-    assert [(await turn(proxy, n)).status_code for n in (34, 35)] == [200, 200]
+    assert [(await turn(proxy, n)).status_code for n in (30, 35)] == [200, 200]
     assert len(questions(upstream)) == 1
 
 
@@ -147,7 +170,7 @@ async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(
 ) -> None:
     upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
     proxy = await start_proxy(ON)
-    assert [(await turn(proxy, n)).status_code for n in (33, 34, 35)] == [200] * 3
+    assert [(await turn(proxy, n)).status_code for n in (29, 30, 35)] == [200] * 3
     question = await upstream.next_call()
     await question.whole.wait()
     while not is_question(question):
@@ -167,9 +190,9 @@ async def test_its_tokens_are_the_sessions(
     async def used() -> int:
         return int((await proxy.client.get("/mlx-stack/sessions/run-9")).json()["used"])
 
-    await turn(proxy, 32, **named)
+    await turn(proxy, 28, **named)
     one = await used()
-    await turn(proxy, 33, **named)
+    await turn(proxy, 29, **named)
     await until_metric(proxy, QUESTIONS, 1, result="answered")
     assert await used() == 3 * one, "a reply and a judge's answer cost the same here"
     text = (await proxy.client.get("/metrics")).text
@@ -216,7 +239,7 @@ async def test_it_is_not_asked(
     proxy = await start_proxy({**ON, **changes}, memory=memory)
     await memory.shows(level)
     against = {} if changes is CLOUD else {"X-MLX-Stack-Cloud": "off"}
-    for turns in (33, 34):
+    for turns in (29, 30):
         assert (await turn(proxy, turns, **against)).status_code == 200
         if result is not None:
             await until_metric(proxy, QUESTIONS, 1, result=result)

@@ -62,6 +62,22 @@ async def test_sessions_shown_and_reset(
     assert (code, out) == (1, "") and "there is no session" in err
 
 
+@pytest.mark.specification(154)
+async def test_all_sessions_reset(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
+) -> None:
+    upstream.always(lambda _: text_stream("Hello"))
+    for name in ("one", "two", "three"):
+        await ask(proxy, {"X-MLX-Stack-Session": name})
+    code, out, _ = await said(capsys, proxy, "sessions", "--delete", "--all")
+    assert (code, json.loads(out)) == (0, {"sessions": 3, "reset": True})
+    code, out, _ = await said(capsys, proxy, "sessions")
+    assert code == 0 and out.rstrip().endswith("0 of 0")
+    for wrong in ("--delete", "--all"):
+        code, _, err = await said(capsys, proxy, "sessions", wrong)
+        assert code == 1 and "--delete" in err
+
+
 async def test_events(
     capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, upstream: ScriptedServer
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.server.conftest import StartProxy
 from tests.support.replies import chunk, stream, text_stream
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
@@ -82,8 +83,9 @@ async def test_calls_that_stay_wrong_are_400_once(
 
 
 async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
-    upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.2})  # without a retry
     alive = asyncio.Event()
     upstream.will(Reply.sse(Wait(alive), RESET))
     body, came = {**ASKED, "stream": True}, b""

@@ -47,6 +47,10 @@ def proxy_config(upstream: str, changes: Json | None = None) -> Json:
         for key in parents:
             place = place.setdefault(key, {})
         place[last] = copy.deepcopy(value)  # a later key may change the copy
+    rules = config["reliability"]
+    if "max_retries_before_escalate" not in str(changes):  # it bounds the retries of bad calls, too
+        retries = rules["tool_validation"].get("max_retries", 3)
+        rules["escalation"]["max_retries_before_escalate"] = retries
     return config
 
 

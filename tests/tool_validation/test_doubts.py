@@ -28,6 +28,19 @@ def test_a_required_text_that_is_empty(empty: str) -> None:
     assert doubted({"path": "a", "text": "b", "note": empty}, PAIR) == []
 
 
+LISTED = parameters("paths", paths={"type": "array", "items": STRING}, notes={"type": "array"})
+
+
+@pytest.mark.specification(45)
+def test_a_required_list_that_is_empty() -> None:
+    assert doubted({"paths": []}, LISTED) == ["empty_value"]
+    assert doubted({"paths": ["a"], "notes": []}, LISTED) == []
+    assert doubted({"paths": []}, LISTED, [called({"paths": []})]) == []
+    assert doubted({"paths": []}, parameters("paths", paths={"enum": [[], ["a"]]})) == []
+    nested = parameters("a", a=LISTED)
+    assert doubted({"a": {"paths": []}}, nested) == ["empty_value"]
+
+
 def test_a_text_that_was_empty_before_may_be_empty() -> None:
     given = {"path": "a", "text": ""}
     assert doubted(given, PAIR, [called({"path": "b", "text": " "})]) == []

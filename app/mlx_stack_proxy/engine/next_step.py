@@ -34,7 +34,6 @@ from .tries import (
     next_tier_for_more,
     retry_asking,
     retry_corrected,
-    retry_empty,
     retry_for_answer,
     retry_for_more,
     retry_hung,
@@ -79,7 +78,7 @@ ROWS: Final[Mapping[str, Row]] = {
     # reply, whose finish_reason `length` tells the truth.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
-    "empty reply": Row((retry_empty, next_tier), error),
+    "empty reply": Row((retry_once, next_tier), error),
     "nothing after a tool's result": Row((retry_for_more, next_tier_for_more), deliver),
     "our own words": Row((retry_plain, next_tier), deliver),
     # Upstream's failures

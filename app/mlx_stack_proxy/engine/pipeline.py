@@ -78,6 +78,18 @@ class Stage(Protocol):
     def open(self, exchange: Exchange) -> StageState: ...
 
 
+class _Holds:
+    """Several text holds: what one lets through, the next one gets."""
+
+    def __init__(self, holds: Sequence[TextHold]) -> None:
+        self._holds = holds
+
+    def feed(self, delta: str) -> str:
+        for hold in self._holds:
+            delta = hold.feed(delta)
+        return delta
+
+
 class Pipeline:
     """The opened stages of one attempt."""
 
@@ -127,8 +139,9 @@ class Pipeline:
         return None
 
     def text_hold(self) -> TextHold | None:
-        """Return the text hold of the first stage that has one; None: no stage has."""
-        return next(filter(None, self._each(lambda state: state.text_hold())), None)
+        """Return the stages' text holds as one, in the stages' order; None: no stage has one."""
+        holds = list(filter(None, self._each(lambda state: state.text_hold())))
+        return _Holds(holds) if len(holds) > 1 else next(iter(holds), None)
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""

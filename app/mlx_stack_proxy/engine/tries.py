@@ -85,10 +85,20 @@ class Situation:
         max_attempts = self.settings.reliability.escalation.max_attempts
         return self.in_time() and len(self.exchange.attempts) + kept < max_attempts
 
-    def may_retry(self) -> bool:
-        """Whether this tier may be tried again, with one call left for each tier still to come."""
-        closed = self.exchange.tier in self.view.closed
-        return not closed and self.within_bounds(kept=len(self.later()))
+    @property
+    def retries_left(self) -> int:
+        """How often this tier may be tried again, whatever failed; a hint's new place is free."""
+        retried = [n for reason, n in self.exchange.retried.items() if reason != "client_error"]
+        return self.settings.reliability.escalation.max_retries_before_escalate - sum(retried)
+
+    def may_retry(self, *, free: bool = False) -> bool:
+        """Whether this tier may be tried again, with one call left for each tier still to come.
+
+        ``free``: ``max_retries_before_escalate`` does not count this retry.
+        """
+        if self.exchange.tier in self.view.closed or (self.retries_left < 1 and not free):
+            return False
+        return self.within_bounds(kept=len(self.later()))
 
     def later(self, *, local: bool = False) -> list[str]:
         """The later tiers that could take the request, in order; ``local``: only this machine's."""
@@ -142,7 +152,7 @@ def retry_corrected(situation: Situation) -> Retry | None:
     rules, number = situation.settings.reliability.tool_validation, situation.retried + 1
     if number > rules.max_retries or not situation.may_add or not situation.may_retry():
         return None
-    last = number == rules.max_retries
+    last = number == rules.max_retries or situation.retries_left == 1
     return Retry(situation.reason, number, correct=rules.retry_with_correction, last=last)
 
 
@@ -166,16 +176,9 @@ def retry_for_answer(situation: Situation) -> Retry | None:
     return retry_once(situation, ANSWER_DIRECTLY)
 
 
-def retry_empty(situation: Situation) -> Retry | None:
-    """Retry once, unless ``max_retries_before_escalate`` is 0."""
-    return retry_once(situation) if _most_retries(situation) else None
-
-
 def retry_for_more(situation: Situation) -> Retry | None:
     """Retry once in the exchange, and ask for the next call or an answer."""
-    if _silent_tiers(situation) or not _most_retries(situation):
-        return None
-    return retry_once(situation, GO_ON)
+    return None if _silent_tiers(situation) else retry_once(situation, GO_ON)
 
 
 def next_tier_for_more(situation: Situation) -> Move | None:
@@ -203,12 +206,7 @@ def retry_plain(situation: Situation) -> Retry | None:
 def retry_later(situation: Situation) -> Retry | None:
     """Retry after a back-off, or after the server's Retry-After if that is longer, but short."""
     failed, retries = situation.failed, situation.retried
-    if (
-        failed.final
-        or not situation.may_add
-        or retries >= _most_retries(situation)
-        or not situation.may_retry()
-    ):
+    if failed.final or not situation.may_add or not situation.may_retry():
         return None
     if situation.exchange.tier in situation.view.passed_over and situation.next_tier():
         return None  # the tier's breaker has opened: the next tier needs no back-off
@@ -216,9 +214,7 @@ def retry_later(situation: Situation) -> Retry | None:
     after = max(BACKOFF_SECONDS * 2**retries, retry_after)
     if retry_after > MAX_OBEYED_RETRY_AFTER or not situation.in_time(after * (1 + JITTER)):
         return None
-    return Retry(
-        situation.reason, retries + 1, last=retries + 1 == _most_retries(situation), after=after
-    )
+    return Retry(situation.reason, retries + 1, last=situation.retries_left == 1, after=after)
 
 
 def retry_hung(situation: Situation) -> Retry | None:
@@ -238,7 +234,7 @@ def retry_in_tool_result(situation: Situation) -> Retry | None:
     tier = situation.settings.tiers.get(situation.exchange.tier)
     in_tool_result = situation.exchange.hint_in_tool_result
     may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
-    if not (situation.failed.about_ours and may_help and situation.may_retry()):
+    if not (situation.failed.about_ours and may_help and situation.may_retry(free=True)):
         return None
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
 
@@ -316,10 +312,6 @@ def deliver_agreed(situation: Situation) -> Deliver | None:
     same = loop.confirmable and loop.calls == earlier.calls
     other_tier = situation.exchange.failed_on != situation.exchange.tier
     return Deliver() if same and other_tier and situation.may_add else None
-
-
-def _most_retries(situation: Situation) -> int:
-    return situation.settings.reliability.escalation.max_retries_before_escalate
 
 
 # What the client gets at last

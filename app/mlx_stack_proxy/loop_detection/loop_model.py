@@ -1,10 +1,11 @@
 """The loop model is asked now and then whether an agent is stuck. Users know it as the judge.
 
 The detectors catch repetition; a model may see that an agent tries the same in ever new words.
-The schedule and the question follow gemini-cli's design: the model is first asked after
-``after_turns`` and ``first_interval`` turns of one task, and then the less often the surer it is
-that the agent gets on. This module does no I/O: ``ask_loop_model.py`` sends :func:`question` once
-the exchange is over, and :func:`read_answer` reads the reply. An unreadable answer means: no loop.
+The schedule and the question follow gemini-cli's design: the model is first asked with the task's
+turn ``after_turns``, and then the less often the surer it is that the agent gets on. Its first
+verdict on a task is a suspicion, which one break answers; its second is proof. This module does no
+I/O: ``ask_loop_model.py`` sends :func:`question` once the exchange is over, and :func:`read_answer`
+reads the reply. An unreadable answer means: no loop.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> boo
 
     Once a task is so long that its beginning is forgotten, no more questions are due.
     """
-    first_look = rules.after_turns + rules.first_interval
+    first_look = rules.after_turns - 1  # the reply to this request is one more turn
     return task_of(history) != 0 and _task_length(history) >= (
         first_look if next_turn is None else next_turn
     )
@@ -81,7 +82,8 @@ def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> 
     """
     confidence = answer.confidence if answer is not None else 0.0
     span = rules.interval_max - rules.interval_min
-    return _task_length(history) + rules.interval_min + round(max(0, span) * (1 - confidence))
+    interval = rules.interval_min + round(max(0, span) * (1 - confidence))
+    return _task_length(history) + max(interval, rules.first_interval)
 
 
 def question(

@@ -32,8 +32,14 @@ class SessionMemory:
     asked: Recent[int, bool] = field(default_factory=Recent)
     # By task: the turn at which the loop model is asked again.
     next_looks: Recent[int, int] = field(default_factory=Recent)
-    # By task: the loop that the loop model found, until that loop is broken.
+    # By task: the loop that the loop model found; until that loop is broken, or for good if it was
+    # found twice.
     model_findings: Recent[int, Finding] = field(default_factory=Recent)
+    verdicts: Recent[int, int] = field(default_factory=Recent)  # by task: how often it was found
+
+    def is_proven(self, task: int) -> bool:
+        """Whether the loop model found the task's loop twice, so that each reply breaks."""
+        return self.verdicts.get(task, 0) > 1
 
     def keep(self, exchange: str, turn: Turn, limit: int) -> None:
         """Keep the turn of an exchange's last attempt; drop all but the last ``limit`` turns."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..engine import hints
 from ..engine.exchange import Exchange
+from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
@@ -55,8 +56,11 @@ class LoopDetection:
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange, ReplyWatch(exchange, self._settings))
 
-    def forget(self, session: str) -> None:
-        """Forget a session by its hash."""
+    def forget(self, session: str | None) -> None:
+        """Forget a session by its hash; None: forget all sessions."""
+        if session is None:
+            self.reader, self._sessions = HistoryReader(), Sessions(self.rules.max_sessions)
+            return
         self.reader.forget(session)
         self._sessions.forget(session)
 
@@ -93,7 +97,8 @@ class LoopDetection:
             return None
         remembered = self.remembered(exchange)
         task = loop_model.task_of(history)
-        if not loop_model.is_due(history, remembered.next_looks.get(task), rules):
+        due = loop_model.is_due(history, remembered.next_looks.get(task), rules)
+        if remembered.is_proven(task) or not due:
             return None
 
         def take(text: str | None) -> bool:
@@ -102,6 +107,7 @@ class LoopDetection:
             finding = loop_model.to_finding(answer, history, rules, quotes=self._may_quote)
             if finding is not None:
                 remembered.model_findings[task] = finding
+                remembered.verdicts[task] = remembered.verdicts.get(task, 0) + 1
             return answer is not None
 
         take(None)  # the next request does not ask meanwhile
@@ -128,6 +134,9 @@ class _State(StageState):
         return bool(self._history.turns) and (
             self._model_finding is not None or detectors.could_break(self._history, self._rules)
         )
+
+    def text_hold(self) -> TextHold:
+        return self._watch.text_hold()
 
     def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)
@@ -253,6 +262,9 @@ class _State(StageState):
 
     def _is_exhausted(self, new_history: History, finding: Finding) -> bool:
         """Whether the newest turn's calls were made too often for a second tier to confirm them."""
+        if finding is self._model_finding:
+            task = loop_model.task_of(self._history)
+            return self._stage.remembered(self._exchange).is_proven(task)
         newest = new_history.turns[-1]
         names = [call.name for call in newest.calls]
         repeats = sum(
@@ -281,7 +293,8 @@ class _State(StageState):
         self._note("loop_break", finding, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
         if finding is self._model_finding:
-            remembered.model_findings.pop(loop_model.task_of(self._history), None)
+            if not remembered.is_proven(task := loop_model.task_of(self._history)):
+                remembered.model_findings.pop(task, None)
         else:
             remembered.broken[finding.run[-1]] = finding.length
 

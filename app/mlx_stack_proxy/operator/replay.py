@@ -45,6 +45,7 @@ from ..settings import Settings
 from ..settings_source import load
 from ..wire import sse
 from ..wire.chunks import render
+from .faulty_schemas import faulty_schemas
 
 CORRECTION_LINES = 2  # how much of a correction is printed below a retry
 _RECORDED = "recorded"  # the id of every replayed request
@@ -69,9 +70,10 @@ class Outcome:
     failures: tuple[dict[str, str], ...] = ()  # of each invalid call: tool, kind, error
     correction: str = ""  # what a retry would have told the model
     error: str = ""  # why the line is unreadable
+    schemas: tuple[str, ...] = ()  # of tools whose schema is invalid: where, and why
     faults: tuple[str, ...] = ()  # exceptions in our stages, which then let the reply through
     request_id: str = ""
-    verdict: dict[str, Any] | None = None  # as ``failures.as_data`` gives it
+    verdict: dict[str, Any] | None = None  # as of ``failures.as_data``
     differs: str = ""  # the recorded verdict, if it is another than `verdict`
     reply: dict[str, Any] | None = None  # the completion that would have been delivered
 
@@ -94,6 +96,7 @@ class Outcome:
             lines.append(f"differs: recorded was {self.differs}")
         lines += [f"{failure['kind']}: {failure['error']}" for failure in self.failures]
         lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
+        lines += self.schemas
         return "\n    ".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
 
@@ -149,6 +152,7 @@ class Replay:
         return Outcome(
             line,
             request_id=str(record.get("request_id") or ""),
+            schemas=tuple(faulty_schemas(exchange.request.tools)),
             faults=tuple(faults),
             failures=tuple((verdict_data or {}).get("failures", ())),
             verdict=verdict_data,
@@ -162,18 +166,14 @@ class Replay:
         self._last = request, attempt = record.get("request_id"), record.get("attempt")
         if not request or request != last_request:
             return False
-        return (
-            isinstance(attempt, int)
-            and isinstance(last_attempt, int)
-            and attempt == last_attempt + 1
-        )
+        numbered = isinstance(attempt, int) and isinstance(last_attempt, int)
+        return numbered and attempt == last_attempt + 1
 
     def _exchange(self, record: Any) -> Exchange:
         """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
         if not isinstance(record, dict):
             raise BadRecord("is no JSON object")
-        request = record.get("request")
-        if not isinstance(request, dict):
+        if not isinstance(request := record.get("request"), dict):
             raise BadRecord("has no `request` with the body of a chat completion request")
         try:
             # The stages judge a reply alike, streamed or not; a whole one is simpler to print.
@@ -390,9 +390,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary_text(total: dict[str, Any]) -> str:
+    other = total["differing"]
     lines = [f"\nrecords: {total['records']}"]
-    if total["differing"]:
-        lines.append(f"  other verdicts than recorded: {total['differing']}")
+    lines += [f"  other verdicts than recorded: {other}"] * bool(other)
     for name in ("actions", "repairs", "formats", "failures"):
         if total[name]:
             counts = ", ".join(f"{count} {kind}" for kind, count in total[name].items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from datetime import datetime
@@ -103,6 +104,16 @@ class Admin:
         stages.forget(self._services.stages, session)
         return session
 
+    async def reset_all(self) -> int:
+        """Forget all sessions' counts, tiers and histories; return how many sessions there were."""
+        store, now, count = self._services.store, self._services.wall_clock(), 0
+        stages.forget(self._services.stages)
+        for _ in range(await store.count_sessions(now) // MAX_PAGE + 1):
+            page = await store.sessions(now, 0, MAX_PAGE)
+            await asyncio.gather(*(store.delete(state.session) for state in page))
+            count += len(page)
+        return count
+
     async def event_query(self, request: Request) -> EventQuery:
         """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
         params = request.query_params
@@ -188,6 +199,10 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
         total = await services.store.count_sessions(services.wall_clock())
         entries = [admin.shown(state) for state in page]
         return admin.answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
+
+    @router.delete("/sessions")
+    async def delete_all() -> Response:
+        return as_json({"sessions": await admin.reset_all(), "reset": True})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str) -> Response:

@@ -68,7 +68,7 @@ INCIDENTS: Final = {
     "tool_call_unchecked": Account("unchecked_tool_calls", {}),
     "loop_warning": Account("loops", _LOOPS, "loop_warning", _LOOP),
     "loop_break": Account("loops", _LOOPS, "loop_break", _LOOP),
-    "truncated": Account("truncations", _CUTS, "loop_warning", ("truncated",)),
+    "truncated": Account("truncations", _CUTS, "loop_warning", ("truncated",), by_tier=True),
     "tokens_saved": Account("tokens_saved", {"": "tokens_saved"}),
 }
 

@@ -57,7 +57,7 @@ class Metrics:
         self.judge_questions = self._counter(
             "judge_questions", "Questions to the judge of loops, by what came of them", "result"
         )
-        self.truncations = self._counter("truncations", "Replies cut short by us", "kind")
+        self.truncations = self._counter("truncations", "Replies cut short by us", "tier", "kind")
         self.tokens_saved = self._counter("tokens_saved", "Tokens that a cut reply did not cost")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")

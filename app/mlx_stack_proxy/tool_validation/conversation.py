@@ -68,9 +68,10 @@ class Conversation:
                 yield from ((is_own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
-        """Whether an earlier call of ``tool`` has a blank text at the path ``keys``."""
+        """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
         return self._answer(
-            (tool, *keys), lambda: any(_is_blank(one, keys) for one in self._calls_of(tool))
+            (tool, *keys),
+            lambda: any(is_blank(_value_at(one, keys)) for one in self._calls_of(tool)),
         )
 
     def _calls_of(self, tool: str) -> list[Any]:
@@ -98,11 +99,16 @@ def calls(message: Any) -> Iterator[Mapping[str, Any]]:
             yield function
 
 
-def _is_blank(value: Any, keys: Sequence[str]) -> bool:
+def is_blank(value: Any) -> bool:
+    """Whether a value is a text of blanks, or an empty list."""
+    return not value.strip() if isinstance(value, str) else value == []
+
+
+def _value_at(value: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         value = value[0] if isinstance(value, list) and value else value
         value = value.get(key) if isinstance(value, Mapping) else None
-    return isinstance(value, str) and not value.strip()
+    return value
 
 
 def _stands_in(value: str, text: str) -> bool:

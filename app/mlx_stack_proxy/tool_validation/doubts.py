@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..frozen import frozen
 from . import explain
-from .conversation import Conversation
+from .conversation import Conversation, is_blank
 from .formats.base import CLOSING_TAG
 from .miscopied_ids import Ids
 from .names import words
@@ -60,10 +60,12 @@ def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tupl
 
 
 def _empty(call: Valid) -> Iterator[str]:
-    """Doubt a blank required text, unless an earlier call of the tool had it blank, too."""
-    for path, keys, value, schema in _strings(call):
-        required = schema is not None and "enum" not in schema
-        if required and not value.strip() and not call.said.had_empty(call.tool, keys):
+    """Doubt a blank required text or list, unless an earlier call of the tool had it so, too."""
+    for path, keys, value, schema in leaves(call.arguments, call.schema.schema, call.most):
+        kind = "array" if isinstance(value, list) else "string"
+        if schema is None or "enum" in schema or schema.get("type") != kind:
+            continue
+        if is_blank(value) and not call.said.had_empty(call.tool, keys):
             yield explain.implausible("empty_value", path, value, call.tool)
 
 
@@ -147,15 +149,16 @@ Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
 
 def _strings(call: Valid) -> Iterator[Leaf]:
-    """Yield the texts of a call; the schema only if it requires a string."""
-    for path, keys, value, schema in leaves(call.arguments, call.schema.schema, call.most):
-        if isinstance(value, str):
-            is_required = schema is not None and schema.get("type") == "string"
-            yield path, keys, value, schema if is_required else None
+    """Yield the texts of a call."""
+    every = leaves(call.arguments, call.schema.schema, call.most)
+    return (leaf for leaf in every if isinstance(leaf[2], str))
 
 
 def leaves(arguments: dict[str, Any], schema: object, most: int = MAX_LEAVES) -> Iterator[Leaf]:
-    """Yield a call's first ``most`` single values, those inside objects and arrays."""
+    """Yield a call's first ``most`` single values, those inside objects and arrays.
+
+    An empty array counts as a single value.
+    """
     return islice(_leaves(arguments, schema, "", (), required=False), most)
 
 
@@ -169,7 +172,7 @@ def _leaves(
             place = f"{path}.{key}" if path else key
             inner = (*keys, key)
             yield from _leaves(item, properties.get(key), place, inner, required=key in needed)
-    elif isinstance(value, list):
+    elif isinstance(value, list) and value:
         for index, item in enumerate(value):
             yield from _leaves(item, schema.get("items"), f"{path}[{index}]", keys, required=False)
     else:

@@ -16,6 +16,7 @@ from mlx_stack_proxy.loop_detection.generation.limits import (
     TABLE,
     Excess,
     Kind,
+    Place,
     RepeatedCall,
 )
 from mlx_stack_proxy.settings import GenerationSettings
@@ -89,15 +90,66 @@ SIGNS = {
 }
 
 
+def enough_of(place: Place, period: int) -> int:
+    row = TABLE[place]
+    return max(min(max(row.laps * period, row.characters), row.most), 3 * period)
+
+
 @pytest.mark.parametrize("name", SIGNS)
 def test_signs_may_repeat_for_longer(name: str) -> None:
     one = SIGNS[name]
-    enough = TABLE["signs" if len(set(one)) >= KINDS_OF_SIGNS else "code"].characters
+    few: Place = "code" if len(set(one)) < KINDS_OF_SIGNS else "signs"
+    places: dict[str, Place] = {"digits": "line", "one word": "values"}
+    place = places.get(name, few)
+    enough = enough_of(place, len(one))
     text = prose(200) + "\n" + one * (2 * enough // len(one))
     assert flowed(text[: 200 + enough - len(one) - 64]) is None
     hit = flowed(text)
     assert hit is not None
     assert enough <= hit.end - hit.start <= enough + 128
+
+
+CHANTS = {
+    "a digit": "1",
+    "digits": "0123456789",
+    "numbers and blanks": "1 2 3 ",
+    "capitals": "ABCDEFGHIJ",
+    "a word of capitals": "STOP ",
+    "a line of SQL": "SELECT * FROM users WHERE id = 1;\n",
+    "a statement": "INSERT INTO t VALUES (1, 2); ",
+    "ok": "ok ",
+    "yes": "yes! ",
+    "a syllable": "ha",
+    "Chinese": "好的",
+}
+
+
+@pytest.mark.specification(160)
+@pytest.mark.parametrize("name", CHANTS)
+@pytest.mark.parametrize("lead", [0, 200])
+def test_500_characters_of_one_unit(name: str, lead: int) -> None:
+    one = CHANTS[name]
+    assert flowed(prose(lead) + one * (500 // len(one))) is not None
+    assert flowed(prose(lead) + one * (200 // len(one)) + prose(300)) is None
+
+
+@pytest.mark.parametrize("word", ["no ", "very ", "hello\n", "yes! ", "no, "])
+def test_one_word_80_times(word: str) -> None:
+    assert flowed(prose(100) + word * 80) is not None
+    assert flowed(prose(100) + word * 60 + prose(300)) is None or len(word) > 6
+
+
+@pytest.mark.parametrize("period", [300, 950, 1100, 2600, 5461])
+@pytest.mark.parametrize(
+    "line", ["- item {} of the plan: go on\n", "INSERT INTO t VALUES ({});\n", "{} "]
+)
+def test_a_long_period(period: int, line: str) -> None:
+    """Lists, statements and digits of which no two lines are equal, over and over."""
+    block = "".join(line.format(at * 7919) for at in range(period))[:period]
+    text = prose(100) + block * 6
+    hit = flowed(text, 64)
+    assert hit is not None
+    assert hit.end - hit.start <= (4 if period <= 1000 else 3) * period + 128
 
 
 @pytest.mark.parametrize("before", ["```\n", "```python\n", "  ```js\n", "~~~\n", "As here:```c\n"])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+import respx
 
 from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.operator.remote import events, sessions
-from tests.support.scripted_server import CLOSE, Reply, ScriptedServer
+from mlx_stack_proxy.operator.remote import events
+from mlx_stack_proxy.operator.remote.client import Remote
+from mlx_stack_proxy.settings import ServerSettings
 
 Json = dict[str, Any]
 HASH = "ab" * 16
@@ -24,23 +25,25 @@ STALLS = {"from": "warning", "to": "critical", "cause": "stalls"}
 NOBODYS = {"kind": "pressure_changed", "session": "", "tier": ""}
 
 
-class Kept:
-    """A proxy that has kept these events, or sessions."""
-
-    def __init__(self, kept: list[Json], kind: str = "events") -> None:
-        self.kept, self.kind = kept, kind
-
-    def ask(self, path: str, limit: int, after: int | None = None, **query: Any) -> Json:
-        assert limit <= events.PAGE
-        page = self.kept[-limit:] if after is None else self.kept[after:][:limit]
-        return {self.kind: page, "total": len(self.kept)}
+URL = "http://proxy"
+EVENTS = f"{URL}/mlx-stack/events"
 
 
-def shown(capsys: pytest.CaptureFixture[str], event: Json) -> str:
-    parser = argparse.ArgumentParser()
-    events.add_arguments(parser)
-    remote: Any = Kept([{"time": 1_780_000_000.0, **event}])
-    events.run(remote, parser.parse_args([]))
+def keep(router: respx.MockRouter, kept: list[Json], kind: str = "events") -> None:
+    """Let the proxy at ``URL`` have kept these events, or sessions."""
+
+    def page(request: httpx.Request) -> httpx.Response:
+        limit, after = (request.url.params.get(name) for name in ("limit", "after"))
+        assert int(limit) <= events.PAGE
+        found = kept[-int(limit) :] if after is None else kept[int(after) :][: int(limit)]
+        return httpx.Response(200, json={kind: found, "total": len(kept)})
+
+    router.get(f"{URL}/mlx-stack/{kind}").side_effect = page
+
+
+def shown(router: respx.MockRouter, capsys: pytest.CaptureFixture[str], event: Json) -> str:
+    keep(router, [{"time": 1_780_000_000.0, **event}])
+    assert cli.main(["events", "--url", URL]) == 0
     return capsys.readouterr().out
 
 
@@ -58,22 +61,20 @@ def shown(capsys: pytest.CaptureFixture[str], event: Json) -> str:
     ],
 )
 def test_what_the_kind_says_already_is_not_told_again(
-    event: Json, told: str, capsys: pytest.CaptureFixture[str]
+    event: Json, told: str, respx_mock: respx.MockRouter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     who = "abababababab " if event["session"] else ""
-    assert shown(capsys, event).endswith(f"{who}{told}\n")
+    assert shown(respx_mock, capsys, event).endswith(f"{who}{told}\n")
 
 
 def test_a_clients_text_moves_no_cursor_and_begins_no_line(
-    capsys: pytest.CaptureFixture[str],
+    respx_mock: respx.MockRouter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tool's name is the client's; so is the name of a model that passes through."""
-    out = shown(capsys, {**LOOP, "tier": EVIL, "detail": {"tool": EVIL}})
+    out = shown(respx_mock, capsys, {**LOOP, "tier": EVIL, "detail": {"tool": EVIL}})
     row = {"session": HASH, "turns": 1, "used": 0, "limit": None, "tier": EVIL, "last_seen": 0.0}
-    parser = argparse.ArgumentParser()
-    sessions.add_arguments(parser)
-    remote: Any = Kept([row], "sessions")
-    sessions.run(remote, parser.parse_args([]))
+    keep(respx_mock, [row], "sessions")
+    assert cli.main(["sessions", "--url", URL]) == 0
     listed = capsys.readouterr().out
     for text, lines in ((out, 1), (listed, 3)):
         assert "\x1b" not in text and r"look\u001b[2J\u000a2026" in text
@@ -81,9 +82,9 @@ def test_a_clients_text_moves_no_cursor_and_begins_no_line(
 
 
 @pytest.mark.parametrize(("limit", "count"), [(50, 50), (1500, 1500), (10**9, 2300)])
-def test_events_come_page_by_page(limit: int, count: int) -> None:
-    remote: Any = Kept([{"number": number} for number in range(1, 2301)])
-    found, total = events.newest(remote, {"kind": None}, limit)
+def test_events_come_page_by_page(respx_mock: respx.MockRouter, limit: int, count: int) -> None:
+    keep(respx_mock, [{"number": number} for number in range(1, 2301)])
+    found, total = events.newest(Remote(URL, ServerSettings()), {"kind": None}, limit)
     assert [one["number"] for one in found] == list(range(2301 - count, 2301))
     assert total == 2300
 
@@ -98,22 +99,31 @@ def told(number: int) -> bytes:
     return b'data: {"number": %d}\n\n' % number
 
 
-async def test_events_are_followed_over_a_restart(
-    upstream: ScriptedServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def broken(*pieces: bytes) -> Iterator[bytes]:
+    yield from pieces
+    raise httpx.ReadError("the connection was reset")
+
+
+@pytest.mark.specification(183)
+def test_events_are_followed_over_a_restart(
+    respx_mock: respx.MockRouter,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
     monkeypatch.setattr(events, "RETRY_SECONDS", 0.0)
-    upstream.will(
-        Reply.sse(told(1), b": keepalive\n\n", CLOSE),
-        Reply.raw(CLOSE),
-        Reply.sse(told(2)),
-        Reply.json({"error": {"message": "the key is wrong"}}, status=403),
-    )
-    words = ["events", "--follow", "--json", "--url", upstream.url]
-    assert await asyncio.to_thread(cli.main, words) == 1
+    followed = respx_mock.get(EVENTS)
+    followed.side_effect = [
+        httpx.Response(200, content=broken(told(1), b": keepalive\n\n")),
+        httpx.RemoteProtocolError("Server disconnected without sending a response."),
+        httpx.Response(200, content=told(2)),
+        httpx.Response(403, json={"error": {"message": "the key is wrong"}}),
+    ]
+    assert cli.main(["events", "--follow", "--json", "--url", URL]) == 1
     out, err = capsys.readouterr()
     assert [json.loads(line)["number"] for line in out.splitlines()] == [1, 2]
-    assert [call.header("last-event-id") for call in upstream.calls] == [None, "1", "1", "2"]
+    asked = [call.request.headers.get("last-event-id") for call in followed.calls]
+    assert asked == [None, "1", "1", "2"]
     said = err.splitlines()
     assert ["waiting for the proxy" in line for line in said] == [True, False, True, False]
     assert said[1] == "the proxy is back" and "the key is wrong" in said[3]

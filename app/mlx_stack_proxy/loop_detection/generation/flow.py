@@ -17,6 +17,7 @@ from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
 from .fences import Fences
 from .limits import About, Excess, Kind, RepeatedCall, Rule, characters
+from .marked_calls import MarkedCalls
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
@@ -89,6 +90,7 @@ class Flow:
         "_text_rules",
         "due",
         "length",
+        "marked",
         "size",
         "waiting",
     )
@@ -112,10 +114,15 @@ class Flow:
             (text_rule for text_rule in self._text_rules if isinstance(text_rule, Periods)), None
         )
         self._text = ""
+        self.marked: MarkedCalls | None = None  # counts the marked calls in the text
         self.waiting: list[str] = []  # pieces that are not in `_text` yet
         self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
         self.length = 0  # characters of the text, waiting pieces included
         self.size = 0  # UTF-8 bytes of the text, without waiting pieces
+
+    def whole(self) -> str:
+        """Return the text, waiting pieces included."""
+        return "".join([self._text, *self.waiting])
 
     def look(self) -> Excess | RepeatedCall | None:
         """Take in the waiting pieces. Return the first finding, which ends this text's watch."""

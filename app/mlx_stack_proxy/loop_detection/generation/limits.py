@@ -1,13 +1,15 @@
 """The limits of repetition in a reply, a row for each place; and the data that the rules share.
 
-A repetition is too long once it has both the row's ``laps`` and its ``characters``. Prose has the
-settings ``min_laps`` and ``min_chars``. Signs and code may repeat themselves for longer, and a
-file that a call writes for longer still. Beyond the tool-call limit the limits are stricter.
+A repetition is too long once it has both the row's ``laps`` and its ``characters``, or ``most``
+characters and three laps. Prose has the settings ``min_laps`` and ``min_chars``. Signs and code may
+repeat themselves for longer, and a file that a call writes for longer still. Beyond the tool-call
+limit the limits are stricter.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -15,7 +17,7 @@ from ...frozen import frozen
 from ...settings import GenerationSettings
 from .fences import Fences
 
-Place = Literal["text", "signs", "code", "arguments"]
+Place = Literal["text", "word", "line", "values", "signs", "code", "arguments"]
 Rule = Literal["period", "phrase", "sentences", "reasoning"]
 
 
@@ -38,6 +40,7 @@ class Enough:
 
     laps: int
     characters: int  # in all laps together
+    most: int = sys.maxsize  # characters that are enough with fewer laps, if there are three
 
 
 @frozen
@@ -62,10 +65,14 @@ class RepeatedCall:
     tool: str
 
 
+LEAST_LAPS: Final = 3
 # The settings' limits hold in each row, too.
 TABLE: Final[dict[Place, Enough]] = {
     "text": Enough(0, 0),
-    "signs": Enough(3, 800),  # mostly signs or digits, or one word
+    "word": Enough(80, 240, most=440),  # one word alone
+    "values": Enough(80, 240, most=2000),  # one word and commas: NULL, NULL, NULL
+    "line": Enough(10, 440, most=500),  # letters and digits alone; a statement, as of SQL
+    "signs": Enough(3, 800),  # mostly signs or digits
     "code": Enough(3, 2000),  # code in a fence, and signs of few kinds: rulers, rows of zeros
     "arguments": Enough(3, 8000),  # of a call
 }
@@ -85,9 +92,11 @@ LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
 # A lap counts as signs if it has one word alone, or a smaller share of letters and prose marks.
 LETTERS: Final = 0.85
+LETTERS_OF_LINE: Final = 0.7  # of a statement
 KINDS_OF_SIGNS: Final = 7  # different characters from which on a lap of signs is not a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
 _WORD = re.compile(r"\w++")
+_ENCODED = re.compile(r"[\w+/=-]{32}\s*\Z")
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +106,8 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
-    return max(text, row.laps * period, row.characters)
+    enough = min(max(row.laps * period, row.characters), row.most)
+    return max(text, enough, LEAST_LAPS * period if row.laps else 0)
 
 
 def said(rules: GenerationSettings, *, late: bool) -> int:
@@ -126,3 +136,17 @@ def is_signs(lap: str) -> bool:
     # A lap may begin within a word, so its first and last words may be halves of one.
     words = _WORD.findall(lap * 2)[1:-1] if len(dense) < len(lap) or not lap.isascii() else ()
     return len(set(words)) < 2
+
+
+def place_of_signs(lap: str, before: str) -> Place:
+    """Return the row of a lap of signs; ``before``: the last characters before the repetition."""
+    dense = "".join(lap.split())
+    if dense.isalnum() and _ENCODED.search(before):
+        return "code"  # base64 or hexadecimal data, in which one letter may go on for long
+    if all(char.isalpha() or char in _PROSE for char in dense):
+        return "values" if "," in dense else "word"
+    if dense.isalnum():
+        return "line"
+    if len(set(lap)) < KINDS_OF_SIGNS:
+        return "code"
+    return "line" if sum(map(str.isalpha, dense)) >= LETTERS_OF_LINE * len(dense) else "signs"

@@ -11,13 +11,14 @@ so on. So all looks together take linear time, and a lap is found before it has 
 
 from __future__ import annotations
 
-from .limits import KINDS_OF_SIGNS, About, Excess, Place, characters, is_signs
+from .limits import About, Excess, Place, characters, is_signs, place_of_signs
 
 BLOCK = 64  # characters between two looks
 PROBE = 32  # the least number of characters to search for,
 _REACH_OF_PROBE = 16  # or the search's reach divided by this, if that is more
 _REACH = 4  # times the length's lowest set bit: how far back a search reaches
 _MOST_PLACES = 16  # occurrences that are compared at one look
+_LEAD = 80  # characters before a run that show what the run belongs to
 _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
 
@@ -82,16 +83,16 @@ class Periods:
         lap = text[end - period : end]
         if _is_blank(lap):
             return self._rules.max_trailing_whitespace + 1
-        return characters(self._rules, self._place_of(text, end, lap), period, late=late)
+        return characters(self._rules, self._place_of(text, start, end, lap), period, late=late)
 
-    def _place_of(self, text: str, end: int, lap: str) -> Place:
+    def _place_of(self, text: str, start: int, end: int, lap: str) -> Place:
         if self._about.kind == "arguments":
             return "arguments"
         if self._about.fences.is_open(text, end, end - len(lap)):
             return "code"
         if not is_signs(lap):
             return "text"
-        return "signs" if len(set(lap)) >= KINDS_OF_SIGNS else "code"
+        return place_of_signs(lap, text[max(start - _LEAD, 0) : start])
 
 
 def _is_blank(lap: str) -> bool:

@@ -25,6 +25,7 @@ from ..call_keys import digest
 from .calls import CallCounter, NativeCalls, WrittenCalls
 from .flow import Flow
 from .limits import Excess, RepeatedCall
+from .marked_calls import MarkedCalls, MarkHold
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
@@ -71,6 +72,7 @@ class ReplyWatch:
         self._texts: dict[int, Flow] = {}
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
+        self._marked: dict[int, MarkedCalls] = {}
         self._calls: dict[int, NativeCalls] = {}
         self._arguments: dict[tuple[int, int], Flow] = {}
         self._finished: set[int] = set()
@@ -97,14 +99,26 @@ class ReplyWatch:
             return None
         # Written out here: a method call would cost more than to append a piece.
         piece = event.text  # type: ignore[union-attr]
+        if flow.marked is not None and flow.marked.add(piece, flow.whole):
+            return self._cut_marked(flow, piece, event.choice)  # type: ignore[union-attr]
         flow.waiting.append(piece)
         flow.length += len(piece)
         if flow.length < flow.due or (finding := flow.look()) is None:
             return None
         return self._verdict(finding, event.choice, unseen=kind is ReasoningDelta)  # type: ignore[union-attr]
 
+    def text_hold(self) -> MarkHold:
+        """Return what holds text back that may be one call too many."""
+        return MarkHold(lambda: next(iter(self._marked.values()), None))
+
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
+        for index, marked in self._marked.items():
+            if marked.finish() and index in reply.choices:
+                choice = reply.choices[index]
+                choice.text = choice.text[: max(marked.cut_at, reply.flowed)]
+                reply.mended.add(index)
+                self._note_truncated(marked.tool, index == self._cut)
         ended = self._cut if self._stopped is None else self._stopped.choice
         for index, choice in reply.choices.items():
             if ended is not None and index not in self._finished:
@@ -137,6 +151,9 @@ class ReplyWatch:
             limit, self._rules.exempt_tools, self._tools
         )
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
+        flow.marked = self._marked[choice] = MarkedCalls(
+            limit, self._rules.exempt_tools, formats=not self._tools()
+        )
         return flow
 
     def _new_reasoning(self, choice: int) -> Flow:
@@ -161,6 +178,17 @@ class ReplyWatch:
         if flow.length < flow.due or (finding := flow.look()) is None:
             return None
         return self._verdict(finding, delta.choice, unseen=True)
+
+    def _cut_marked(self, flow: Flow, piece: str, choice: int) -> Verdict:
+        """Return the cut for a surplus call, or the verdict on a repetition before that call."""
+        marked = self._marked[choice]
+        before = piece[: max(marked.cut_at - flow.length, 0)]
+        flow.waiting.append(before)
+        flow.length += len(before)
+        if flow.length >= flow.due and isinstance(finding := flow.look(), Excess):
+            return self._verdict(finding, choice)
+        self._cut = choice
+        return Cut(REPEATED_CALLS, "stop")
 
     def _verdict(
         self, finding: Excess | RepeatedCall, choice: int, *, unseen: bool = False
@@ -195,7 +223,7 @@ class ReplyWatch:
         """End an unfinished choice; ``cut``: this choice is why the reply was cut."""
         if not cut:
             choice.finish_reason = "length"  # the choice is incomplete
-        elif not choice.tool_calls and index in self._written and self._stopped is None:
+        elif self._cuts_text(index, choice):
             choice.finish_reason = "length"  # the last call in its text may be incomplete
             written_calls = self._written[index]
             self._prose, choice.text = (
@@ -204,6 +232,11 @@ class ReplyWatch:
             )
         if index in self._calls:  # the last call may be incomplete
             choice.tool_calls = choice.tool_calls[:-1]
+
+    def _cuts_text(self, index: int, choice: ChoiceReply) -> bool:
+        """Whether a cut choice is a text with real calls in it, the last of them maybe half."""
+        read = index in self._written and self._marked[index].cut_at < 0
+        return read and not choice.tool_calls and self._stopped is None
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
         remarks = self.remarks

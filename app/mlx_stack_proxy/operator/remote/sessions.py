@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy sessions``: list a running proxy's sessions, show one, or reset one."""
+"""``mlx-stack-proxy sessions``: list a running proxy's sessions, show one, reset one or all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .events import moment
 def add_arguments(sessions: argparse.ArgumentParser) -> None:
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
     sessions.add_argument("--delete", action="store_true", help="reset that session")
+    sessions.add_argument("--all", action="store_true", help="with --delete: reset all sessions")
     sessions.add_argument("--limit", type=int, default=20)
     sessions.add_argument("--offset", type=int, default=0)
     set_remote_command(sessions, run)
@@ -24,11 +25,13 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     if args.session is not None:
         method = "DELETE" if args.delete else "GET"
         answer = remote.ask(f"sessions/{quote(args.session, safe='')}", method)
-    elif args.delete:
-        raise NoAnswer("--delete needs a session")
+    elif args.delete and args.all:
+        answer = remote.ask("sessions", "DELETE")
+    elif args.delete or args.all:
+        raise NoAnswer("--delete needs a session or --all, and --all needs --delete")
     else:
         answer = warned(remote.ask("sessions", limit=args.limit, offset=args.offset))
-    if args.json or args.session is not None:
+    if args.json or args.session is not None or args.delete:
         print(json.dumps(answer, indent=2))
         return
     rows = [["session", "turns", "used", "limit", "tier", "last seen"]]
