@@ -95,7 +95,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("second opinion failed", (DOUBTED_LOOP, SECOND, EMPTY), DeliverEarlier(0)),
     ("second opinion failed", (DOUBT, CORRECTED, ENDED), DeliverEarlier(0)),
     ("our own words", (PARROTED,), PLAIN),
-    ("our own words", (HINTED, Retry("loop_detected", 1, hint="Stop."), PARROTED), PLAIN),
+    ("our own words", (HINTED, Retry("loop_detected", 1, hint="Stop."), PARROTED), Move),
     ("our own words", (PARROTED, PLAIN, PARROTED), Move("standard", "empty_response")),
     ("our own words", (TEXT, PARROTED), Deliver()),
     ("server_error", (FAILED,), BACK_OFF),

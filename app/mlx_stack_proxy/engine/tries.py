@@ -213,9 +213,7 @@ def retry_for_answer(situation: Situation) -> Retry | None:
 
 def retry_for_more(situation: Situation) -> Retry | None:
     """Retry once in the exchange, and ask for the next call or an answer."""
-    if _silent_tiers(situation):
-        return None
-    return retry_once(situation, GO_ON)
+    return None if _silent_tiers(situation) else retry_once(situation, GO_ON)
 
 
 def next_tier_for_more(situation: Situation) -> Move | None:
