@@ -214,7 +214,7 @@ async def test_each_tier_of_this_machine_is_asked(typed: Typed, litellm: Scripte
     ]
     assert {call.json()["model"] for call in litellm.calls if call.body} == {"standard"}
     code, lines = await checked(typed, litellm.url, "--cloud")
-    assert (code, len(lines)) == (0, 12)
+    assert (code, len(lines)) == (0, 11)
     assert {call.json()["model"] for call in litellm.calls if call.body} == {"fast", "standard"}
 
 

@@ -150,7 +150,8 @@ class Probe:
                 yield "note", "not asked for a tool call: `tools: false`"
             else:
                 yield await self._tool_call(name)
-                yield await self._guided(name)
+                if tier.guided != "never" and (tier.local or tier.guided != "auto"):
+                    yield await self._guided(name)
         except _Failed as error:
             yield "FAIL", str(error)
 
