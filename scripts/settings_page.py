@@ -20,8 +20,9 @@ import yaml
 from mlx_stack_proxy.operator.settings_shown import as_yaml
 from mlx_stack_proxy.reload import AT_START
 from mlx_stack_proxy.settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX
-from mlx_stack_proxy.settings_retired import RETIRED
+from mlx_stack_proxy.settings_retired import OTHER_NAMES, RETIRED
 from mlx_stack_proxy.settings_source import SCHEMA
+from scripts.settings_schema import MEANS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "settings.md"
@@ -101,6 +102,8 @@ def keys() -> Iterator[Key]:
 def _below(schema: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Key]:
     inner: list[tuple[Mapping[str, Any], tuple[str, ...]]] = []
     for name, place in section["properties"].items():
+        if MEANS in place:
+            continue
         here = (*path, name)
         if here == ("tiers",):
             (tier,) = _section_of(schema, place)["patternProperties"].values()
@@ -197,9 +200,22 @@ def page() -> str:
         lines.append(f"## {'.'.join(section)}\n")
         lines += [_NOTES[section]] if section in _NOTES else []
         lines += [_entry(key, known[key.name]["why"]) for key in several]
+        if others := _other_names(section):
+            lines.append(f"Other names: {others}.\n")
         if retired := ", ".join(f"`{key}`" for key in RETIRED.get(".".join(section), ())):
-            lines.append(f"Retired, accepted and ignored: {retired}.\n")
+            lines.append(f"Retired, without effect, named by the log and `check`: {retired}.\n")
     return "\n".join(lines)
+
+
+def _other_names(section: tuple[str, ...]) -> str:
+    """What else keys of the section may be called, below ``loop_detection``."""
+    below = section[-1] if section[:-1] == ("reliability", "loop_detection") else None
+    names = [
+        f"`{old}` (`{new.partition('.')[2]}`)"
+        for old, new in OTHER_NAMES.items()
+        if new.partition(".")[0] == below
+    ]
+    return ", ".join(names)
 
 
 def _entry(key: Key, why: str) -> str:

@@ -16,11 +16,13 @@ from pydantic import TypeAdapter
 
 from mlx_stack_proxy import settings_source
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.settings_retired import OTHER_NAMES
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.yaml"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLE = "mlx-stack-proxy configuration"
 # Prose has one blank behind its `#`, keys that are commented out none, and their own keys three.
+MEANS = "x-means"  # marks a key that is another name of the one that it gives
 _HIDDEN_KEY = re.compile(r"^([ \t]*+)#(?=[a-z_]+:|  )", re.MULTILINE)
 _KEY = re.compile(r'(?P<indent> *)"?(?P<name>[a-z_]+)"?:(?P<rest>.*)')
 _ANY_TIER = next(iter(DEFAULT_TIERS))  # the one that the example shows with all its keys
@@ -41,8 +43,24 @@ def built(example: str) -> dict[str, Any]:
     schema.pop("required", None)
     for path, text in explanations(example).items():
         _at(schema, path)["description"] = text
+    _add_other_names(schema)
     schema["properties"] = {k: _or_nothing(v) for k, v in schema["properties"].items()}
     return {"$schema": _DIALECT, "title": _TITLE, **schema}
+
+
+def _add_other_names(schema: dict[str, Any]) -> None:
+    """Add the documents' flat names below ``loop_detection``, as what they mean."""
+    loops = ("reliability", "loop_detection")
+    section = next(one for one in _whole(schema, _at(schema, loops)) if "properties" in one)[
+        "properties"
+    ]
+    for name, meant in OTHER_NAMES.items():
+        if "." not in name:
+            place = _at(schema, (*loops, *meant.split(".")))
+            rules = {key: value for key, value in place.items() if key != "default"}
+            if name == "tool_freq_overrides":  # {warn, hard_limit}, or a pair
+                rules = {"type": "object"}
+            section[name] = {**rules, "description": f"another name of {meant}", MEANS: meant}
 
 
 def explanations(example: str) -> Mapping[tuple[str, ...], str]:

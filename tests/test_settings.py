@@ -166,19 +166,19 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said(empty_folder: Path) -
     text = """
 reliability:
   loop_detection:
-    similarity_threshold: 0.5
+    compare: numbers
     duplicate_threshold: 4
     tool_calls:
-      key: salient
-      overrides: {bash: {frequency_hard: 200, identical_hard: 9}}
+      same_error_warn: 5
+      overrides: {bash: {identical_warn: 200, identical_hard: 9}}
 """
     file = config(empty_folder, text)
     loops = "reliability.loop_detection"
     sources = read(file, {"MLX_STACK_RELIABILITY__ESCALATION__FORESEE_ABOVE": "0.5"})
     assert sources.retired() == [
-        f"{loops}.similarity_threshold",
-        f"{loops}.tool_calls.key",
-        f"{loops}.tool_calls.overrides.bash.frequency_hard",
+        f"{loops}.compare",
+        f"{loops}.tool_calls.same_error_warn",
+        f"{loops}.tool_calls.overrides.bash.identical_warn",
         "reliability.escalation.foresee_above",
     ]
     found = sources.settings().reliability.loop_detection

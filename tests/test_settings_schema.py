@@ -50,6 +50,14 @@ def test_the_example_names_it_and_is_valid() -> None:
         ("tiers: {premium: {local: false, tools: auto, params: {top_k: 3}}}", True),
         ("reliability: {escalation: {cloud_fallback: {model: m}}}", True),
         ("reliability: {loop_detection: {tool_calls: {overrides: {a: {window: 3}}}}}", False),
+        ("reliability: {loop_detection: {similarity_threshold: 0.95, window_size: 10}}", True),
+        ("reliability: {loop_detection: {similarity_threshold: 7}}", False),
+        ("reliability: {loop_detection: {cycle_min_len: 2, tool_freq_hard_limit: 50}}", True),
+        ("reliability: {loop_detection: {tool_freq_overrides: {bash: [100, 200]}}}", True),
+        ("reliability: {loop_detection: {hard_limit: 5, max_tracked_threads: 100}}", True),
+        ("reliability: {loop_detection: {preset: specification}}", True),
+        ("reliability: {loop_detection: {preset: other}}", False),
+        ("reliability: {loop_detection: {name_cycle: {min_length: 1}}}", False),
         ("state: {backend: redis, redis_url: 'redis://h:1/0'}", True),
         ("sever: {}", False),
         ("tiers: {fast: {modell: x}}", False),
@@ -78,7 +86,7 @@ def test_every_key_is_explained_but_those_of_one_tool_or_key() -> None:
         for key in definition["properties"].values()
         if "description" not in key and "$ref" not in key
     }
-    assert silent == {"LoopToolOverride", "TokenLimits"}
+    assert silent == {"LoopToolOverride", "ToolFrequencyOverride", "TokenLimits"}
 
 
 def test_no_explanation_beside_a_key_goes_on_below_it() -> None:

@@ -40,6 +40,7 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("upstream", "api_key_env"),
         ("upstream", "max_connections"),
         ("reliability", "loop_detection", "max_sessions"),
+        ("reliability", "loop_detection", "max_tracked_threads"),
         ("reliability", "token_budget", "session_ttl_seconds"),
         ("reliability", "memory_pressure", "enabled"),
         ("reliability", "memory_pressure", "source"),

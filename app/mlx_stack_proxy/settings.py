@@ -8,6 +8,7 @@ file and the environment. A section's docstring is printed into ``config.schema.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
@@ -88,6 +89,7 @@ class TierSettings:
     tools: AutoOrSwitch = "auto"
     images: AutoOrSwitch = "auto"
     response_format: AutoOrSwitch = "auto"
+    guided: Literal["auto", "retry", "always", "never"] = "auto"
     params: Params = Field(default={}, kw_only=True)
     hint_placement: Literal["user", "tool_result"] = "user"
 
@@ -137,21 +139,101 @@ class JudgeSettings:
     confidence: Share = 0.9
 
 
+# The detectors of the original documents. Each is off until its section is given.
+@section
+class IdenticalCallsSettings:
+    """The same set of calls, in any order, whatever it brought."""
+
+    warn: AtLeastOne = 3
+    hard: Annotated[int, Field(ge=2)] = 5
+    window: AtLeastOne = 20
+    key: Literal["all", "salient"] = "all"
+
+
+@section
+class NameCycleSettings:
+    """Tools' names in a cycle, whatever the arguments."""
+
+    min_length: Annotated[int, Field(ge=2, le=64)] = 2
+    max_length: Annotated[int, Field(ge=2, le=64)] = 4
+    warn: Annotated[int, Field(ge=2)] = 3
+    hard: Annotated[int, Field(ge=2)] = 4
+
+
+@section
+class ToolFrequencyOverride:
+    """Other numbers for one tool; what isn't given is as for all."""
+
+    warn: AtLeastOne | None = None
+    hard: Annotated[int, Field(ge=2)] | None = None
+
+
+@section
+class ToolFrequencySettings:
+    """Calls of one tool in a task."""
+
+    warn: AtLeastOne = 30
+    hard: Annotated[int, Field(ge=2)] = 50
+    overrides: dict[str, ToolFrequencyOverride] = Field(default={}, kw_only=True)
+
+
+@section
+class SimilarRepliesSettings:
+    """Text replies of a session that are nearly the same."""
+
+    similarity: Share = 0.95
+    window: Annotated[int, Field(ge=1, le=100)] = 10
+    threshold: Annotated[int, Field(ge=2)] = 3
+    min_chars: AtLeastOne = 64
+
+
+@section
+class NoProgressSettings:
+    warn: AtLeastOne = 15
+    ask: AtLeastOne = 30
+    hard: Annotated[int, Field(ge=2)] = 200
+
+
+# What `preset: specification` gives, where the file gives nothing else.
+_SPECIFICATION: dict[str, Any] = {
+    **{key: {} for key in ("identical_calls", "name_cycle", "tool_frequency", "similar_replies")},
+    "window_size": 50,  # what the detectors look back, for clients that send no transcript
+    "duplicate_threshold": 4,  # so that five equal calls with equal results break at the fifth, too
+    "second_opinion": False,
+}
+
+
 @section
 class LoopDetectionSettings:
     enabled: bool = True
+    preset: Literal["specification"] | None = None
     window_size: AtLeastOne = 10
     duplicate_threshold: Annotated[int, Field(ge=2)] = 3
     warn_threshold: Annotated[int, Field(ge=2)] = 2
     max_period: AtLeastOne = 16
-    on_break: Literal["escalate", "error", "stop"] = "escalate"
+    on_break: Literal["escalate", "error", "stop", "report"] = "escalate"
     exempt_tools: tuple[str, ...] = ("wait", "sleep")
     second_opinion: bool = True
+    no_progress: NoProgressSettings = NoProgressSettings()
+    identical_calls: IdenticalCallsSettings | None = None
+    name_cycle: NameCycleSettings | None = None
+    tool_frequency: ToolFrequencySettings | None = None
+    similar_replies: SimilarRepliesSettings | None = None
     tool_calls: LoopToolCallSettings = LoopToolCallSettings()
     in_response: InResponseSettings = InResponseSettings()
     generation: GenerationSettings = GenerationSettings()
     judge: JudgeSettings = JudgeSettings()
     max_sessions: AtLeastOne = 10_000
+    max_tracked_threads: AtLeastOne | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any) -> Any:
+        given = getattr(data, "kwargs", data)  # pydantic's ArgsKwargs, if it is made by hand
+        if not isinstance(given, Mapping) or given.get("preset") != "specification":
+            return data
+        filled = {**_SPECIFICATION, **{k: v for k, v in given.items() if v is not None}}
+        return filled if given is data else type(data)((), filled)
 
 
 @section

@@ -27,7 +27,7 @@ from .section import keys_of
 from .setting_types import FORMS, nearest, unknown_name
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 from .settings_cloud import CLOUD_TIER, end_in_cloud
-from .settings_retired import without_retired
+from .settings_retired import renamed, without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 CLIENT_KEY_VARIABLE = "MLX_STACK_KEY"  # one of `server.api_keys`, for a client: no setting
@@ -68,23 +68,29 @@ class Sources:
         places = [str(self.path)] if self.path is not None else []
         places += ["environment"] if self.environment else []
         places += ["command line"] if self.command_line else []
-        return from_mapping(self._merged(), " and ".join(places) or "settings")
+        source = " and ".join(places) or "settings"
+        return from_mapping(self._merged(), source, self._other_names())
 
     def retired(self) -> list[str]:
         """Return the dotted paths of given keys that have no effect any more."""
         return without_retired(self._merged())[1]
 
     def _merged(self) -> dict[str, Any]:
-        data = dict(self.file)
+        # Renamed each by itself, so that an old name in the environment is stronger than the file.
+        data, _ = renamed(self.file)
         if data.get("tiers") is None:
             data["tiers"] = DEFAULT_TIERS
-        return _merge(_merge(data, self.environment), self.command_line)
+        return _merge(_merge(data, renamed(self.environment)[0]), self.command_line)
+
+    def _other_names(self) -> dict[str, str]:
+        return renamed(self.file)[1] | renamed(self.environment)[1]
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
         """Return where a key's value comes from. A chain that isn't given follows the tiers."""
-        if _is_given(self.environment, path):
+        if _is_given(renamed(self.environment)[0], path):
             return "environment"
-        in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, TIERS))
+        file, _ = renamed(self.file)
+        in_file = _is_given(file, path) or (path == CHAIN and _is_given(file, TIERS))
         return "file" if in_file else "default"
 
 
@@ -134,12 +140,17 @@ def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE
         raise SettingsError([problem], DEFAULT_FILE) from None
 
 
-def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
+def from_mapping(
+    data: Mapping[str, Any], source: str = "settings", names: Mapping[str, str] | None = None
+) -> Settings:
     """Check plain data of the file's shape and make settings of it. Raises :class:`SettingsError`.
 
-    ``source`` names the data in the error. A tier's ``model`` defaults to the tier's name.
+    ``source`` names the data in the error. ``names``: what other names its keys were given by, as
+    :func:`renamed` returns them. A tier's ``model`` defaults to the tier's name.
     """
     sections = keys_of(Settings)
+    data, other_names = renamed(data)
+    other_names |= names or {}
     data, _ = without_retired(data)
     # YAML reads a section with nothing under it (`server:`) as null: it means the defaults.
     values = {key: value for key, value in data.items() if key in sections and value is not None}
@@ -161,7 +172,7 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        problems += [_sentence(e) for e in error.errors()]
+        problems += [_sentence(e, other_names) for e in error.errors()]
     if problems:
         raise SettingsError(problems, source)
     return settings
@@ -313,10 +324,11 @@ def _unknown_key(path: tuple[Any, ...]) -> str:
     return f"{_shown_path(path)}: {unknown_name(str(path[-1]), known_keys, 'key')}"
 
 
-def _sentence(error: Any) -> str:
+def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
     """Return one of pydantic's errors as a sentence; keys and passwords are not quoted."""
     path = tuple(error["loc"])
     dotted = _shown_path(path)
+    dotted = other_names.get(dotted, dotted)
     if error["type"] == "unexpected_keyword_argument":
         return _unknown_key(path)
     if error["type"] == "value_error" and not path:

@@ -56,9 +56,11 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
     """
     params = params or {}
     rules: Json = {}
+    if own := {name: params[name] for name in ("warn", "hard", "window") if name in params}:
+        rules["identical_calls"] = own  # deer-flow's, which the original design took over
     # Where others count calls, we count laps: the first of the same calls is none.
     if (most := params.get("tool_threshold")) is not None:  # one threshold for everything
-        rules = {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
+        rules |= {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
     laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
     if (most := params.get("max_cycle")) is not None:

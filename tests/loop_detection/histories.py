@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from mlx_stack_proxy.loop_detection import call_keys, detectors
-from mlx_stack_proxy.loop_detection.detectors import Finding
+from mlx_stack_proxy.loop_detection.finding import Finding
 from mlx_stack_proxy.loop_detection.history import History, HistoryReader
 from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from mlx_stack_proxy.wire.blocks import Blocks

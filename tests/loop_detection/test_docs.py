@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mlx_stack_proxy.loop_detection.detectors import DETECTORS
+from mlx_stack_proxy.loop_detection.detectors import DETECTORS, NUMBERS
 from mlx_stack_proxy.section import keys_of
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
@@ -18,7 +18,6 @@ from mlx_stack_proxy.settings import (
 )
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "loops.md").read_text(encoding="utf-8")
-PATIENCE = {one.name: one.patience for one in DETECTORS}["numbers"]
 NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
 # Described on their own pages or sections, or bounds that say themselves what they are.
 ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls", "overrides"}
@@ -40,8 +39,8 @@ def test_every_setting() -> None:
         ("`repetition", LoopDetectionSettings().warn_threshold, 3),
         (
             "… `numbers",
-            LoopDetectionSettings().warn_threshold * PATIENCE,
-            3 * PATIENCE,
+            LoopDetectionSettings().warn_threshold * NUMBERS,
+            3 * NUMBERS,
         ),
     ],
 )

@@ -23,6 +23,7 @@ from tests.loop_detection.histories import (
     steps,
     user,
 )
+from tests.loop_detection.played import Played
 
 Made = list[tuple[str, Json, str]]
 WORDS = ["quokka", "wombat", "koala", "numbat", "bilby", "dingo", "emu", "galah", "lory", "ibis"]
@@ -93,9 +94,50 @@ GETTING_ON: dict[str, Made] = {
 }
 
 
+# Runs in which 15 calls bring nothing new look like those of an agent that is lost. With how many
+# calls at their beginning did bring something.
+NOTHING_NEW = {
+    "pages read one by one (deer-flow#5486)": 1,
+    "files moved one by one (deer-flow#2511, gemini-cli#5873)": 1,
+    "files written, whatever the tool answers": 1,
+    "a batch in which each is checked": 2,
+    "edit, test, edit, test (hermes)": 2,
+    "the same with a shell alone": 2,
+    "a list gone through with answers that are alike": 2,
+    "a look at the screen after each act": 2,
+}
+
+
 @pytest.mark.parametrize("name", GETTING_ON)
 def test_it_gets_on(name: str) -> None:
-    assert Run([TASK, *steps(*GETTING_ON[name])]).is_silent
+    """Silent, but for one neutral hint where 15 calls bring nothing new, and a question at 30."""
+    made = GETTING_ON[name]
+    run = Played([TASK, *steps(*made)])
+    assert not run.broken
+    assert [detector for _, detector in run.hints] == ["no_progress"] * (name in NOTHING_NEW)
+    asked = [number for number, detector in run.asked if detector == "no_progress"]
+    new = NOTHING_NEW.get(name, len(made))
+    assert asked == [new + calls + 1 for calls in (30, 80) if new + calls < len(made)]
+    assert all("go on" in words for words in run.words)
+
+
+CONFIGURED: dict[str, tuple[Json, Made]] = {
+    "identical_calls": ({}, GETTING_ON["two of a kind"]),
+    "name_cycle": (
+        {},
+        [(name, {"n": n}, f"text {word}") for n, word in enumerate(WORDS) for name in "ab"][:5],
+    ),
+    "tool_frequency": ({}, GETTING_ON["pages read one by one (deer-flow#5486)"]),
+    "similar_replies": ({}, GETTING_ON["edit, test, edit, test (hermes)"]),
+}
+
+
+@pytest.mark.parametrize("row", CONFIGURED)
+def test_it_gets_on_with_the_documents_detectors(row: str) -> None:
+    changes, made = CONFIGURED[row]
+    run = Played([TASK, *steps(*made)], **{row: changes})
+    assert not run.broken
+    assert row not in [detector for _, detector in run.hints]
 
 
 def test_a_poll_in_which_only_a_number_moves_is_asked_about_once_and_never_refused() -> None:

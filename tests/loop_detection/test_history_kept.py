@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -33,9 +32,9 @@ def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch
     read_now: list[Json] = []
     one_given = read_messages.input_message_of
 
-    def counted(message: Json, failed: Collection[str]) -> read_messages.InputMessage:
+    def counted(message: Json, *others: Any) -> read_messages.InputMessage:
         read_now.append(message)
-        return one_given(message, failed)
+        return one_given(message, *others)
 
     monkeypatch.setattr("mlx_stack_proxy.loop_detection.history.input_message_of", counted)
     reader = HistoryReader()

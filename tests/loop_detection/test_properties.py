@@ -15,7 +15,7 @@ NAMES = ("read_file", "search", "bash", "fetch", "list_files", "http", "think", 
 def distinct(count: int) -> st.SearchStrategy[list[Made]]:
     """Steps that have nothing in common but their tools' names."""
     return st.lists(st.sampled_from(NAMES), min_size=count, max_size=count).map(
-        lambda names: [(name, {"n": at}, f"found {at}") for at, name in enumerate(names)]
+        lambda names: [(name, {"n": at}, f"found {chr(97 + at)}") for at, name in enumerate(names)]
     )
 
 

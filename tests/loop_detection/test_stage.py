@@ -35,7 +35,7 @@ def test_a_hint_is_given_once_for_a_pattern_and_again_when_it_comes_back() -> No
     for _ in range(2):
         assert sent(stage, whole) != messages, "the same request again, as in a retry"
     assert incidents(whole) == [("loop_warning", ("repetition", "warning"))], "counted once"
-    assert "You have called search with the same arguments 3 times" in hint(stage, messages)
+    assert "Stop calling search with the same arguments: 3 times" in hint(stage, messages)
     messages += steps(A)
     assert hint(stage, messages) == ""
     messages += steps(B, ("list_files", {}, "a b c"), A, A)
@@ -187,7 +187,7 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     def doubts() -> bool:
         verdict = judged(stage, messages, again(A), asked(messages, session))
         if verdict is not None:
-            stage.remembered(asked(messages, session)).asked[verdict.place] = True
+            stage.remembered(asked(messages, session)).asked[verdict.detector, verdict.place] = 2
         return verdict is not None
 
     assert [doubts(), doubts()] == [True, False]

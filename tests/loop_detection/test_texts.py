@@ -62,8 +62,8 @@ THOUGHT = "I look at it again, {} this time."
     ],
 )
 def test_the_command_is_compared_not_the_thought_around_it(text: str, action: str) -> None:
-    assert action_in(text.replace("{}", "closely")) == action
-    assert action_in(text.replace("{}", "for good")) == action
+    assert action_in(text.replace("{}", "closely"))[0] == action
+    assert action_in(text.replace("{}", "for good"))[0] == action
 
 
 def test_no_text_takes_long_to_read() -> None:

@@ -90,6 +90,19 @@ async def test_a_sticky_tier_that_has_ended_is_forgotten(store: Store) -> None:
     assert (await store.load("a", NOW)).sticky == {"fast": two}
 
 
+async def test_the_digests_of_the_last_text_replies_are_kept(store: Store) -> None:
+    for number in range(5):
+        change = Change(turns=1, reply=f"{number} digest", replies_kept=3)
+        await commit(store, "a", change, NOW + number)
+    await commit(store, "a", ONE_TURN, NOW + 9)
+    await commit(store, "b", ONE_TURN, NOW + 9)
+    found = await store.load("a", NOW + 9)
+    assert found.replies == ("2 digest", "3 digest", "4 digest")
+    assert (await store.load("b", NOW + 9)).replies == ()
+    await store.delete("a")
+    assert (await store.load("a", NOW + 9)).replies == ()
+
+
 async def test_a_late_commit_does_not_turn_back_the_clock(store: Store) -> None:
     await commit(store, "a", ONE_TURN, NOW)
     await commit(store, "a", ONE_TURN, NOW - 50)

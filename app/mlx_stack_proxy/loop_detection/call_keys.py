@@ -19,19 +19,65 @@ from ..wire.blocks import walked
 _LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson keeps exactly
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
 _DIGIT: Final = re.compile(r"\d")
+# As the original design has it: what a call is about, and tools of which every argument counts.
+_SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
+_ALL_COUNT: Final = ("write_file", "str_replace")
+_BUCKET: Final = 200  # lines of a file that count as one place
+_VALUES: Final = 16  # values of a call's arguments that are looked for in its result
 _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """A tool call, reduced to the name and the digest that are compared."""
+    """A tool call, reduced to the name and the digests that are compared."""
 
     name: str
     key: int  # the digest of name and arguments
+    salient: int = 0  # the digest of name and salient arguments; 0: the same as `key`
 
 
 def read(name: str, arguments: Any) -> Call:
     """Return the call to compare. ``arguments``: JSON text as on the wire, or the parsed value."""
-    return Call(name, digest(name, _canonical(_parsed(arguments))))
+    parsed = _parsed(arguments)
+    salient = _salient(name, parsed) if isinstance(parsed, dict) else {}
+    return Call(
+        name,
+        digest(name, _canonical(parsed)),
+        digest(name, _canonical(salient)) if salient else 0,
+    )
+
+
+def _salient(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say what a call is about; none if all do."""
+    if name in _ALL_COUNT:
+        return {}
+    salient = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}
+    if name == "read_file" and salient:
+        first, last = _lines_read(arguments)
+        salient["lines"] = (first - 1) // _BUCKET, (last - 1) // _BUCKET
+    return salient if len(salient) != len(arguments) or "lines" in salient else {}
+
+
+def _lines_read(arguments: dict[str, Any]) -> tuple[int, int]:
+    numbers = [arguments.get(key) for key in ("start_line", "end_line", "offset", "limit")]
+    start, end, offset, limit = [n if type(n) is int else None for n in numbers]
+    first = start if start is not None else offset or 1
+    if end is None:
+        end = first + limit - 1 if limit is not None else first
+    return max(min(first, end), 1), max(first, end, 1)
+
+
+def arguments_in(arguments: str) -> list[str]:
+    """Return values among a call's arguments, the longest first; of other text its words."""
+    parsed = _parsed(arguments)
+    values: list[str] = parsed.split() if isinstance(parsed, str) else []
+    rest = [] if isinstance(parsed, str) else [parsed]
+    while rest and len(values) < _VALUES:
+        value = rest.pop()
+        if isinstance(value, (dict, list)):
+            rest += value.values() if isinstance(value, dict) else value
+        elif value is not None and not isinstance(value, bool):
+            values.append(" ".join(str(value).split()))
+    return sorted(values, key=len, reverse=True)[:_VALUES]
 
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:

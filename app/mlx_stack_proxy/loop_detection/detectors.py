@@ -11,86 +11,108 @@ that is asked in its place, without a hint, sees what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
-from . import runs
+from . import runs, specified
 from .call_keys import digest
+from .finding import Finding, is_exempt, listed
 from .history import History
 from .turn import Turn
 
 # A result is a page if it has more characters than _PAGE, and than _SHARE times the arguments.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
+NUMBERS: Final = 4  # so many times as many laps, if results differ in their numbers
 
-
-@frozen
-class Finding:
-    """A loop that the newest turn is part of."""
-
-    detector: str
-    repeats: int  # laps, or calls
-    tool: str  # "": the turns make no calls
-    pattern: str  # a digest (hex) that names the loop, the same as long as the loop goes on
-    hint: str  # what to tell the model
-    run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
-    certain: bool = True  # False: results changed in their numbers, so it may be a poll
-    length: int = 0  # turns of the run
-    confidence: float | None = None  # the loop model's, from 0 to 1
-    reasoning: str = ""  # the loop model's, where the settings let us keep it
+Find = Callable[[History, LoopDetectionSettings], Finding | None]
 
 
 @frozen
 class Detector:
-    """One way to compare the results of two turns. Both ways report a ``repetition``."""
+    """One kind of loop. The newest turn is part of what ``find`` returns."""
 
     name: str  # as in docs/loops.md
-    compared: runs.Compared  # reads the digest that has to be equal
-    patience: int  # the settings' laps are multiplied by this
-    certain: bool  # whether a finding is surely a loop, not a poll that makes progress
+    find: Find
+    # Whether the next reply, if it makes one call at most, may close a loop that has to be broken.
+    may_break: Callable[[History, LoopDetectionSettings], bool]
 
 
-# Each row can be left out by itself. The first one that finds a loop describes it.
+def _repetition(compared: runs.Compared, patience: int, *, certain: bool, name: str) -> Detector:
+    """Return the detector of turns that repeat.
+
+    ``compared``: reads the digest that has to be equal. ``patience``: the settings' laps are
+    multiplied by it. ``certain``: whether it is surely a loop, not a poll that makes progress.
+    """
+
+    def find(history: History, rules: LoopDetectionSettings) -> Finding | None:
+        if not history.repeats:
+            return None
+        return _going_round(history, compared, patience, rules, certain=certain)
+
+    def may_break(history: History, rules: LoopDetectionSettings) -> bool:
+        if not history.repeats:
+            return False
+        run = runs.newest(history, compared, rules)
+        laps = patience * laps_of(run.tools, rules).to_break
+        return run.circle(laps, rules.max_period, foreseen=True) is not None
+
+    return Detector(name, find, may_break)
+
+
+# Each row can be left out by itself. The first one that finds a loop acts; once its hint is given,
+# those after it are silent about the same turn.
 DETECTORS: tuple[Detector, ...] = (
-    Detector("repetition", attrgetter("digest"), patience=1, certain=True),
-    Detector("numbers", attrgetter("shape"), patience=4, certain=False),
+    Detector("identical_calls", specified.identical_calls, specified.may_be_identical),
+    Detector("name_cycle", specified.name_cycle, specified.may_close_cycle),
+    Detector("similar_replies", specified.similar_replies, specified.may_be_similar),
+    _repetition(attrgetter("digest"), 1, certain=True, name="repetition"),
+    _repetition(attrgetter("shape"), NUMBERS, certain=False, name="numbers"),
+    Detector("tool_frequency", specified.tool_frequency, specified.may_be_too_frequent),
+    Detector("no_progress", specified.no_progress, specified.may_make_no_progress),
 )
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
-    for detector in DETECTORS if history.repeats else ():
-        if (finding := _going_round(history, detector, rules)) is not None:
+    for detector in DETECTORS:
+        if (finding := detector.find(history, rules)) is not None:
             yield finding
 
 
-def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
-    """Return the loop to break if the newest turn, a reply, closes one."""
-    return next(findings(history, rules), None)
+def breaks(
+    history: History, rules: LoopDetectionSettings, *, uncertain: bool = True
+) -> Finding | None:
+    """Return the loop to break if the newest turn, a reply, closes one.
+
+    ``uncertain``: whether that includes loops that may be polls.
+    """
+    found = findings(history, rules)
+    return next((finding for finding in found if finding.certain or uncertain), None)
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may close a loop that has to be broken."""
-    for detector in DETECTORS if history.repeats else ():
-        run = runs.newest(history, detector.compared, rules)
-        laps = detector.patience * laps_of(run.tools, rules).to_break
-        if run.circle(laps, rules.max_period, foreseen=True):
-            return True
-    return False
+    return any(detector.may_break(history, rules) for detector in DETECTORS)
 
 
 def _going_round(
-    history: History, detector: Detector, rules: LoopDetectionSettings
+    history: History,
+    compared: runs.Compared,
+    patience: int,
+    rules: LoopDetectionSettings,
+    *,
+    certain: bool,
 ) -> Finding | None:
-    run = runs.newest(history, detector.compared, rules)
+    run = runs.newest(history, compared, rules)
     limits = laps_of(run.tools, rules)
     judging = not history.pending.known
     limit = limits.to_break if judging else limits.to_warn
-    circle = run.circle(detector.patience * limit, rules.max_period)
+    circle = run.circle(patience * limit, rules.max_period)
     if circle is None:
         return None
     laps = circle.begun if judging else circle.made
@@ -101,7 +123,8 @@ def _going_round(
         f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
         _hint(circle, laps),
         tuple([turn.place for turn in circle.turns[: -1 if judging else None]]),
-        certain=detector.certain,
+        certain=certain,
+        confirmable=True,
         length=len(circle.turns),
     )
 
@@ -111,23 +134,22 @@ def _tools(circle: runs.Circle) -> list[str]:
 
 
 def _hint(circle: runs.Circle, laps: int) -> str:
+    """Return an order: a small model would repeat a statement as its answer."""
     tools = _tools(circle)
     if not tools:
         return (
-            f"You have given the same answer {_times(laps)}. Do not repeat it: say something new, "
-            "do the next step, or finish."
+            f"Stop repeating the same answer ({_times(laps)} so far). Say something new, do the "
+            "next step, or finish."
         )
-    tool_list = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
+    tool_list = listed(tools)
     if circle.period == 1:
         return (
-            f"You have called {tool_list} with the same arguments {_times(laps)} and got the same "
-            "result. Do not call it again: use the result you have, call something else, or answer "
-            "with what you know."
+            f"Stop calling {tool_list} with the same arguments: {_times(laps)}, the same result. "
+            "Use that result, call something else, or give the final answer."
         )
     return (
-        f"Your last {len(circle.turns)} steps only repeat {circle.period} steps that you made "
-        f"before ({tool_list}), with the same results. Do not go round again: use the results you "
-        "have, take another approach, or answer with what you know."
+        f"Stop repeating the same {circle.period} steps ({tool_list}): {_times(laps)}, the same "
+        "results. Use those results, take another approach, or give the final answer."
     )
 
 
@@ -192,8 +214,7 @@ def second_opinion(
 
 
 def _makes_same_calls(turn: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
-    waits = any(call.name in rules.exempt_tools for call in turn.calls)
-    return bool(turn.calls) and not waits and turn.calls == other.calls
+    return bool(turn.calls) and not is_exempt(turn, rules) and turn.calls == other.calls
 
 
 def _times(count: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ..likeness import Digest
 from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
@@ -36,7 +37,7 @@ MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 class History:
     """The turns of a session, and the pending input: the next reply answers it. Immutable."""
 
-    __slots__ = ("_repeats", "pending", "place", "task_start", "turns")
+    __slots__ = ("_repeats", "pending", "place", "replies", "task_start", "turns")
 
     def __init__(
         self,
@@ -44,8 +45,10 @@ class History:
         pending: Inputs = NOTHING_YET,
         place: int = 0,
         task_start: int = 0,
+        replies: tuple[Digest, ...] = (),
     ) -> None:
         self.turns = turns  # oldest first
+        self.replies = replies  # the session's text replies, for `similar_replies`; oldest first
         self.pending = pending
         self.place = place  # names the transcript as it stands, the pending input included
         # The first turn of the task at hand; one past the end if the task has no turn yet.
@@ -60,11 +63,17 @@ class History:
             self._repeats = bool(actions) and actions.index(actions[-1]) < len(actions) - 1
         return self._repeats
 
-    def closed_by(self, text: str, calls: Sequence[Call]) -> History:
-        """Return the history with a reply as its newest turn."""
-        reply = output(text, [(call, "") for call in calls])
+    @property
+    def task(self) -> tuple[Turn, ...]:
+        """The turns of the task at hand."""
+        return self.turns[self.task_start :]
+
+    def closed_by(self, text: str, calls: Sequence[Call], digest: Digest | None = None) -> History:
+        """Return the history with a reply as its newest turn. ``digest``: the text's, if wanted."""
+        reply = output(text, [(call, "", "") for call in calls])
         turn = reply.turn(self.pending, self.turns[-1] if self.turns else None)
-        return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start)
+        replies = (*self.replies, digest) if digest is not None else ()
+        return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start, replies)
 
     def behind(self, turns: tuple[Turn, ...]) -> History:
         """Return this history behind the session's last turns, for a client without transcripts.
@@ -80,8 +89,8 @@ class History:
 class HistoryReader:
     """Reads histories. Remembers the turns of sessions."""
 
-    def __init__(self) -> None:
-        self._sessions: Recent[str, _Session] = Recent(MAX_SESSIONS)
+    def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
+        self._sessions: Recent[str, _Session] = Recent(max_sessions)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
         """Return the history that a request's messages tell. ``session``: the session's hash.
@@ -123,6 +132,7 @@ class _Reading:
         self._user_beside_results: bool | None = None
         self._output: Output | None = None  # the last assistant message; None: none came yet
         self._input_messages: list[InputMessage] = []  # the messages since
+        self._brought: set[tuple[str, int]] = set()  # what calls have brought in the task at hand
         self._opening_content: Any = ""  # of the last message before the assistant's first
 
     def and_more(
@@ -131,11 +141,15 @@ class _Reading:
         """Return a copy of this reading that goes on with the next messages."""
         reading = copy.copy(self)
         reading._turns, reading._input_messages = self._turns[:], self._input_messages[:]
+        reading._brought = self._brought.copy()
         for message in messages:
             if message.get("role") == "assistant":
                 reading._take(output_of(message), seen)
             elif is_input(message):
-                reading._input_messages.append(input_message_of(message, failed))
+                position = len(reading._input_messages)
+                reading._input_messages.append(
+                    input_message_of(message, failed, reading._output, position)
+                )
                 if reading._output is None:
                     reading._opening_content = message.get("content")
         return reading
@@ -165,6 +179,8 @@ class _Reading:
             self._user_beside_results = inputs.user
         if inputs.starts_task:
             self._task_start = len(self._turns)
+            self._brought.clear()
+        self._brought.update(inputs.brought)
         self._has_acted = bool(reply.calls) or (self._has_acted and not inputs.starts_task)
         self._turns.append(reply.turn(inputs, self._turns[-1] if self._turns else None))
         self._output, self._input_messages = reply, []
@@ -176,6 +192,8 @@ class _Reading:
             starts = [index for index, turn in enumerate(turns) if turn.inputs.starts_task]
             self._task_start = starts[-1] if starts else 0
             self._has_acted = any(turn.calls for turn in turns[self._task_start :])
+            task = turns[self._task_start :]
+            self._brought = {brought for turn in task for brought in turn.inputs.brought}
             self._user_beside_results = False
 
     def _first_inputs(self, seen: Seen) -> Inputs:
@@ -185,14 +203,12 @@ class _Reading:
 
     def _inputs(self) -> Inputs:
         """Return the messages since the last assistant message."""
-        digest, shape, results = inputs_of(self._output, self._input_messages)
+        inputs = inputs_of(self._output, self._input_messages, self._brought)
         if all(message.call_id is not None for message in self._input_messages):
-            return Inputs(digest, shape, results)
-        interjected = any(results) and self._user_beside_results is False
-        starts_task = self._begins_task(shape)
-        return Inputs(
-            digest, shape, results, user=True, starts_task=starts_task, interjected=interjected
-        )
+            return inputs
+        interjected = any(inputs.results) and self._user_beside_results is False
+        starts_task = self._begins_task(inputs.shape)
+        return replace(inputs, user=True, starts_task=starts_task, interjected=interjected)
 
     def _begins_task(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.

@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.chunks import text_of
-from .detectors import Finding
+from .finding import Finding
 from .history import History
 
 DETECTOR: Final = "judge"  # its name in headers, metrics and events
@@ -142,8 +142,7 @@ def to_finding(
     if answer is None or answer.confidence <= rules.confidence or not history.turns:
         return None
     hint = (
-        "You seem to be stuck: what you do gets you nothing new. Stop, and take another approach, "
-        "or say what stands in the way."
+        "Stop: these steps bring nothing new. Take another approach, or say what stands in the way."
     )
     newest = history.turns[-1]
     return Finding(
@@ -153,6 +152,7 @@ def to_finding(
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
         (newest.place,),
+        confirmable=True,
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..engine.exchange import SessionStart
 from ..recent import Recent
-from .detectors import Finding
+from .finding import Finding
 from .history import History
 from .turn import Turn
 
@@ -28,8 +28,8 @@ class SessionMemory:
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By turn of the run: the run's length when it was broken.
     broken: Recent[int, int] = field(default_factory=Recent)
-    # By turn of the run: whether a second tier has been asked about its calls.
-    asked: Recent[int, bool] = field(default_factory=Recent)
+    # By detector and turn of the run: how many calls there were when a second tier was asked.
+    asked: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By task: the turn at which the loop model is asked again.
     next_looks: Recent[int, int] = field(default_factory=Recent)
     # By task: the loop that the loop model found; until that loop is broken, or for good if it was

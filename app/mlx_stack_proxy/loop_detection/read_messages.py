@@ -9,10 +9,18 @@ from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
-from .texts import action_in, brought_in, collapse, told_calls, without_numbers
+from .texts import (
+    action_in,
+    brought_in,
+    collapse,
+    told_calls,
+    without_numbers,
+    without_values,
+)
 from .turn import Inputs, Result, Turn
 
 MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action counts them all
+MAX_ARGUMENTS: Final = 4_096  # characters; longer arguments are not looked for in their result
 
 
 class Output(NamedTuple):
@@ -22,11 +30,15 @@ class Output(NamedTuple):
     calls: tuple[Call, ...]  # sorted
     ids: tuple[str, ...]  # the calls' ids; "" for a call without one
     name: int  # a digest of the whole message, in this process only
+    # The arguments of each call, or the command in the text; "" if they are too long.
+    arguments: tuple[str, ...] = ()
+    indexes: Mapping[str, int] = {}  # of each call by its id
 
     def turn(self, inputs: Inputs, previous: Turn | None) -> Turn:
         """Return this message's turn. The first turn's place depends on the user's request."""
         place = hash((previous.place if previous else inputs.digest, self.name))
-        return Turn(inputs, self.action, self.calls, place, previous.place if previous else 0)
+        before = previous.place if previous else 0
+        return Turn(inputs, self.action, self.calls, place, before, acts=bool(self.arguments))
 
 
 class InputMessage(NamedTuple):
@@ -34,19 +46,24 @@ class InputMessage(NamedTuple):
 
     call_id: str | None  # None: no tool sent it
     result: Result
+    news: int = 0  # a digest of the result without the call's own arguments
 
 
-def output(text: str, calls_with_ids: Iterable[tuple[Call, str]]) -> Output:
+def output(text: str, calls_made: Iterable[tuple[Call, str, str]]) -> Output:
     """Reduce an assistant message to the digests that are compared.
 
-    ``calls_with_ids``: the message's calls, each with its id.
+    ``calls_made``: the message's calls, each with its id and its arguments.
     """
-    command = action_in(text)
-    pairs = sorted(calls_with_ids, key=lambda pair: pair[0])
-    keys = [call.key.to_bytes(8, "little") for call, _ in pairs]
-    action = digest(*keys) if pairs else digest(command)
-    calls = tuple([call for call, _ in pairs[:MAX_CALLS]])
-    return Output(action, calls, tuple([id for _, id in pairs]), hash((command, action, calls)))
+    command, is_command = action_in(text)
+    made = sorted(calls_made, key=lambda one: one[0])
+    keys = [call.key.to_bytes(8, "little") for call, _, _ in made]
+    action = digest(*keys) if made else digest(command)
+    calls = tuple([call for call, _, _ in made[:MAX_CALLS]])
+    ids = tuple([id for _, id, _ in made])
+    written = [arguments for _, _, arguments in made] or [command] * is_command
+    arguments = tuple([one if len(one) <= MAX_ARGUMENTS else "" for one in written[:MAX_CALLS]])
+    indexes = {id: index for index, id in enumerate(ids) if id}
+    return Output(action, calls, ids, hash((command, action, calls)), arguments, indexes)
 
 
 def is_input(message: Mapping[str, Any]) -> bool:
@@ -57,51 +74,87 @@ def is_input(message: Mapping[str, Any]) -> bool:
 def output_of(message: Mapping[str, Any]) -> Output:
     """Read an assistant message."""
     text = text_of(message.get("content"))
-    return output(text, [(_read(call), _id(call)) for call in _calls(message) or told_calls(text)])
+    return output(text, [_made(call) for call in _calls(message) or told_calls(text)])
 
 
-def input_message_of(message: Mapping[str, Any], failed: Collection[str]) -> InputMessage:
+def input_message_of(
+    message: Mapping[str, Any], failed: Collection[str], output: Output | None, position: int
+) -> InputMessage:
     """Read a message that is not the assistant's. ``failed``: ids of calls that ended in errors.
 
     Errors are compared without numbers: a new line number or id in an error is no news.
+    ``output``: the last assistant message; ``position``: the number of messages since.
     """
-    result = _result(message.get("content"))
-    if message.get("role") not in ("tool", "function"):
-        return InputMessage(None, result)
-    id = message.get("tool_call_id")
-    call_id = id if isinstance(id, str) else ""
-    return InputMessage(
-        call_id, result._replace(digest=result.shape) if call_id in failed else result
-    )
+    content = message.get("content")
+    text = collapse(brought_in(text_of(content)))
+    result = _result(text, content)
+    is_tool = message.get("role") in ("tool", "function")
+    id = message.get("tool_call_id") if is_tool else None
+    call_id = id if isinstance(id, str) else "" if is_tool else None
+    if call_id and call_id in failed:
+        result = result._replace(digest=result.shape)
+    news = result.digest
+    if output is not None and (index := _index(output, call_id, position)) < len(output.arguments):
+        values = call_keys.arguments_in(output.arguments[index])
+        if (rest := without_values(text, values)) != text:
+            news = hash(without_numbers(rest) if result.digest == result.shape else rest)
+    return InputMessage(call_id, result, news)
+
+
+def _index(output: Output, call_id: str | None, position: int) -> int:
+    """Return which call a message answers; past the end if none."""
+    if call_id is None and not output.calls:
+        return 0  # what a command in the text has brought
+    if call_id == "":  # without ids (older forms, careless clients) in the order of the calls
+        return position
+    return output.indexes.get(call_id or "", len(output.ids))
 
 
 def inputs_of(
-    output: Output | None, messages: Sequence[InputMessage]
-) -> tuple[int, int, tuple[Result | None, ...]]:
+    output: Output | None, messages: Sequence[InputMessage], before: Collection[tuple[str, int]]
+) -> Inputs:
     """Take together the messages that followed an assistant message.
 
-    Return ``digest``, ``shape`` and ``results`` of their :class:`Inputs`.
+    ``before``: what calls have brought earlier in this task.
     """
     results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
-    others: list[Result] = []
-    indexes = {id: index for index, id in enumerate(output.ids) if id} if output is not None else {}
-    for position, (call_id, result) in enumerate(messages):
-        # Without ids (older forms, careless clients) answers come in the order of the calls.
-        index = position if call_id == "" else indexes.get(call_id or "", len(results))
+    news = [0] * len(results)
+    others: list[InputMessage] = []
+    for position, message in enumerate(messages):
+        index = _index(output, message.call_id, position) if output is not None else 0
         if index < len(results) and results[index] is None:
-            results[index] = result
+            results[index], news[index] = message.result, message.news
         else:
-            others.append(result)
-    compared = results if any(results) else others
-    return (
+            others.append(message)
+    compared = results if any(results) else [message.result for message in others]
+    brought: list[tuple[str, int]] = []
+    if output is not None and output.calls:
+        rows = zip(output.calls, results, news, strict=True)
+        brought = [(call.name, digest) for call, result, digest in rows if result is not None]
+    elif output is not None and output.arguments and others:
+        brought = [("", hash(tuple([message.news for message in others])))]
+    old, fresh = (0, True) if None in results or not brought else _old(brought, before)
+    return Inputs(
         hash(tuple([result and result.digest for result in compared])),
         hash(tuple([result and result.shape for result in compared])),
         tuple(results),
+        brought=tuple(brought),
+        old=old,
+        fresh=fresh,
     )
 
 
-def _result(content: Any) -> Result:
-    text = collapse(brought_in(text_of(content)))
+def _old(
+    brought: Sequence[tuple[str, int]], before: Collection[tuple[str, int]]
+) -> tuple[int, bool]:
+    """Return how many of the last results had come before, and whether another was new."""
+    for count, result in enumerate(reversed(brought)):
+        if result not in before and result not in brought[: len(brought) - 1 - count]:
+            return count, True
+    return len(brought), False
+
+
+def _result(text: str, content: Any) -> Result:
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [
@@ -119,13 +172,12 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return calls
 
 
-def _read(call: Mapping[str, Any]) -> Call:
+def _made(call: Mapping[str, Any]) -> tuple[Call, str, str]:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
-    name = function.get("name")
-    return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))
-
-
-def _id(call: Mapping[str, Any]) -> str:
-    id = call.get("id")
-    return id if isinstance(id, str) else ""
+    name, arguments, id = function.get("name"), function.get("arguments"), call.get("id")
+    return (
+        call_keys.read(name if isinstance(name, str) else "", arguments),
+        id if isinstance(id, str) else "",
+        arguments if isinstance(arguments, str) else "",
+    )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
+from .finding import is_exempt
 from .history import History
 from .turn import Inputs, Turn
 
@@ -103,5 +104,4 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
 
 
 def _goes_on(turn: Turn, rules: LoopDetectionSettings) -> bool:
-    waits = any(call.name in rules.exempt_tools for call in turn.calls)
-    return not waits and not turn.inputs.interjected
+    return not is_exempt(turn, rules) and not turn.inputs.interjected

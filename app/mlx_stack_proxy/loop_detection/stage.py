@@ -16,21 +16,20 @@ from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
-from ..engine.verdicts import LoopDetected, Verdict
+from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply, ToolCall
-from . import call_keys, detectors, loop_model
+from . import call_keys, detectors, loop_model, specified, text_replies
 from .call_keys import Call
-from .detectors import Finding
-from .generation.reply_watch import ReplyWatch
-from .history import History, HistoryReader
+from .finding import Finding
+from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
+from .history import MAX_SESSIONS, History, HistoryReader
 from .memory import SessionMemory, Sessions
+from .said import replace_by_notice, verdict_of
 
-MESSAGE: Final = (
-    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
-    "different approach."
-)
+NO_PROGRESS: Final = "no_progress"
+ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
 
 
 class LoopDetection:
@@ -46,8 +45,9 @@ class LoopDetection:
         self._model_tier = settings.tiers.get(self._model_rules.tier)
         self._may_quote = settings.observability.capture_failures
         self._settings = settings
-        self.reader = HistoryReader()
-        self._sessions = Sessions(self.rules.max_sessions)
+        most = self.rules.max_tracked_threads
+        self.reader = HistoryReader(most or MAX_SESSIONS)
+        self._sessions = Sessions(most or self.rules.max_sessions)
 
     def continue_from(self, predecessor: LoopDetection) -> None:
         """Take over the memory of the stage that ran with earlier settings."""
@@ -119,11 +119,14 @@ class LoopDetection:
 class _State(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         self._watch = watch
+        self._reported = False  # `on_break: report` has noted what would have ended the reply
         self.remarks = watch.remarks
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
         self._history = stage.read_history(exchange)
+        self._history.replies = text_replies.before(exchange, self._history, self._rules)
+        self._reports = self._rules.on_break == "report"
         self._model_finding = stage.model_finding(exchange, self._history)
 
     def hold_whole(self) -> bool:
@@ -131,77 +134,107 @@ class _State(StageState):
 
         Every break by a reply with one call at most is foreseen.
         """
-        return bool(self._history.turns) and (
-            self._model_finding is not None or detectors.could_break(self._history, self._rules)
+        if not self._knows_turns or self._reports:
+            return False
+        return (
+            self._model_finding is not None
+            or detectors.could_break(self._history, self._rules)
+            or self._question_calls() is not None
         )
 
     def text_hold(self) -> TextHold:
         return self._watch.text_hold()
 
+    @property
+    def _knows_turns(self) -> bool:
+        return bool(self._history.turns or self._history.replies)
+
     def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.second_opinion_on, LoopDetected):
-            self._stage.remembered(exchange).asked[doubt.place] = True
-            detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
-            labels = doubt.detector, "second_opinion"
-            self.remarks.incidents.append(Incident("loop_warning", labels, detail))
-            self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
-        if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
+            self._note_asked(doubt)
+        if not self._knows_turns or isinstance(exchange.model_failure, LoopDetected):
             return  # the retry after a break has that break's hint
         self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
-        findings = self._note_hints()
-        if not findings:
+        finding = self._note_hint()
+        if finding is None or exchange.plain:
             return
         tier = self._stage.tiers.get(request.tier)
         if "Loop" not in self._exchange.notes:
-            self.remarks.notes["Loop"] = f"warning;detector={findings[0].detector}"
+            self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
+        if self._reports:
+            return
         request.body["messages"] = hints.place(
             request.body["messages"],
-            "\n".join(dict.fromkeys(finding.hint for finding in findings)),
+            finding.hint,
             placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
+        if self._reports:
+            self._report(event)
+            return None
         return self._watch.on_event(event)
 
+    def _report(self, event: Event) -> None:
+        """Note what would have ended the reply here, once; the reply goes on as it is."""
+        if self._reported or (verdict := self._watch.on_event(event)) is None:
+            return
+        self._reported = True
+        remarks = self.remarks
+        remarks.incidents = [one for one in remarks.incidents if one.kind != "tokens_saved"]
+        if isinstance(verdict, Cut) and verdict.kind == REPEATED_CALLS:
+            remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+            remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,)))
+
     def mend(self, reply: Reply) -> None:
-        self._watch.mend(reply)
+        if not self._reports:
+            self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
         """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
-        self._watch.drop_surplus(reply)
+        if not self._reports:
+            self._watch.drop_surplus(reply)
         doubt: LoopDetected | None = None
         is_second_opinion = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
             new_history = self._record_reply(choice)
+            self._note_answer(new_history)
             if (finding := self._broken_by(new_history)) is None:
                 doubt = self._doubt_about(choice, new_history) or doubt
+            elif self._reports:
+                self._break(choice, new_history, finding)
             elif is_second_opinion:  # the second opinion failed: the first reply is delivered
-                return _verdict(finding)
+                return verdict_of(finding)
             elif self._rules.on_break != "stop":
                 return self._break(choice, new_history, finding)
             else:
                 self._take_out(reply, index, finding)
+        if doubt is not None and self._reports:
+            self._note_asked(doubt)
+            return None
         return doubt
+
+    @property
+    def _mode(self) -> dict[str, Any]:
+        return {"reported": True} if self._reports else {}
 
     # The hint
 
-    def _note_hints(self) -> list[Finding]:
-        """Note all loops in the history. Return those to give a hint for, the gravest first."""
-        findings = list(detectors.findings(self._history, self._rules))
-        if self._model_finding is not None:
-            findings.insert(0, self._model_finding)
-        if not findings:
-            return []
+    def _note_hint(self) -> Finding | None:
+        """Note the first loop in the history. Return it if its hint is due."""
+        finding = self._model_finding
+        finding = finding or next(detectors.findings(self._history, self._rules), None)
+        if finding is None:
+            return None
         remembered = self._stage.remembered(self._exchange)
-        noted = [(finding, *remembered.note_hint(finding, self._history)) for finding in findings]
-        for finding, is_first, _ in noted:
-            if is_first:
-                self._note("loop_warning", finding, "warning")
-        return [finding for finding, _, give in noted if give]
+        is_first, is_due = remembered.note_hint(finding, self._history)
+        if is_first:
+            self._note("loop_warning", finding, "warning")
+        return finding if is_due else None
 
     # The break
 
@@ -215,7 +248,9 @@ class _State(StageState):
         self._stage.reader.replied(
             exchange.session.hash, self._history, choice.text, calls_with_ids
         )
-        new_history = self._history.closed_by(choice.text, calls)
+        digest = text_replies.digest_of(choice, exchange, self._rules)
+        self.remarks.reply_digest = digest.dumped() if digest is not None else ""
+        new_history = self._history.closed_by(choice.text, calls, digest)
         if calls and not exchange.session.derived:
             remembered = self._stage.remembered(exchange)
             if not remembered.has_transcript:  # its client will not send this turn again
@@ -230,11 +265,10 @@ class _State(StageState):
         return call_keys.read(call.name, call.arguments)
 
     def _broken_by(self, new_history: History) -> Finding | None:
-        if not self._history.turns:
+        if not self._knows_turns:
             return None
-        finding = detectors.breaks(new_history, self._rules)
-        if finding is not None and not finding.certain and not self._may_break_uncertain:
-            finding = None
+        uncertain = self._may_break_uncertain
+        finding = detectors.breaks(new_history, self._rules, uncertain=uncertain)
         if finding is None and not loop_model.ends_it(new_history):
             finding = self._model_finding
         return finding
@@ -243,20 +277,22 @@ class _State(StageState):
     def _may_break_uncertain(self) -> bool:
         """Whether to break a loop that may be a poll: once an exchange, if a next tier follows."""
         failure = self._exchange.model_failure
-        return self._rules.on_break == "escalate" and not isinstance(failure, LoopDetected)
+        escalates = self._reports or self._rules.on_break == "escalate"
+        return escalates and not isinstance(failure, LoopDetected)
 
     def _break(self, choice: ChoiceReply, new_history: History, finding: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not finding.certain
-        confirmable = acts and not self._is_exhausted(new_history, finding)
-        confirmed = confirmable and remembered.note_run(finding)
+        exhausted = self._is_exhausted(new_history, finding)
+        confirmable = finding.confirmable and acts and not exhausted
+        confirmed = confirmable and not self._reports and remembered.note_run(finding)
         if confirmed:
             self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
         else:
             self._note_break(finding)
             self.remarks.notes["Loop"] = f"circuit_break;detector={finding.detector}"
         calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
-        return _verdict(
+        return verdict_of(
             finding, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
@@ -273,19 +309,54 @@ class _State(StageState):
         return finding.certain and repeats >= detectors.identical_hard(names, self._rules)
 
     def _doubt_about(self, choice: ChoiceReply, new_history: History) -> LoopDetected | None:
-        """Return a doubt about a call made again, unless another tier was asked about its run."""
+        """Return a doubt about a call made again, or about a run without progress.
+
+        Return None if another tier was asked about it.
+        """
         argument_chars = sum([len(call.arguments) for call in choice.tool_calls])
         finding = detectors.second_opinion(new_history, argument_chars, self._rules)
-        if finding is None:
+        asks = self._exchange.second_opinion_on is None
+        if finding is not None:
+            run = [(finding.detector, place) for place in finding.run]
+            asked = self._stage.remembered(self._exchange).asked
+            if not asks or asked.find_and_refresh(run) is None:
+                return verdict_of(finding, doubt=True, place=finding.run[-1])
+        if not asks or not new_history.turns[-1].acts or (calls := self._question_calls()) is None:
             return None
-        asked_runs = self._stage.remembered(self._exchange).asked
-        if self._exchange.second_opinion_on is None and asked_runs.find_and_refresh(finding.run):
+        place = self._history.turns[-1].place
+        # Noted here, so that a reply is held once even if no other tier can be asked.
+        self._stage.remembered(self._exchange).asked[NO_PROGRESS, place] = calls
+        tool = next((call.name for call in new_history.turns[-1].calls), "")
+        pattern = f"{new_history.turns[-1].action:016x}"
+        question = Finding(NO_PROGRESS, calls, tool, pattern, "", (place,))
+        return verdict_of(question, doubt=True, place=place)
+
+    def _question_calls(self) -> int | None:
+        """Return how many calls have brought nothing new, if another tier is to be asked now."""
+        run = list(specified.without_news(self._history, self._rules))
+        if not run or run[-1][1] < self._rules.no_progress.ask:
             return None
-        return _verdict(finding, doubt=True, place=finding.run[-1])
+        asked = self._stage.remembered(self._exchange).asked
+        recent = [turn.place for turn, calls in run if calls <= ASK_AGAIN]
+        return None if any((NO_PROGRESS, place) in asked for place in recent) else run[-1][1]
+
+    def _note_asked(self, doubt: LoopDetected) -> None:
+        self._stage.remembered(self._exchange).asked[doubt.detector, doubt.place] = doubt.repeats
+        detail = {"repeats": doubt.repeats, "pattern": doubt.pattern, **self._mode}
+        labels = doubt.detector, "second_opinion"
+        self.remarks.incidents.append(Incident("loop_warning", labels, detail))
+        self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
+
+    def _note_answer(self, new_history: History) -> None:
+        """Note whether the tier that was asked about a repetition does the same."""
+        doubt = self._exchange.second_opinion_on
+        if isinstance(doubt, LoopDetected):
+            same = f"{new_history.turns[-1].action:016x}" == doubt.pattern
+            self.remarks.incidents.append(Incident("loop_answer", ("same" if same else "other",)))
 
     def _take_out(self, reply: Reply, index: int, finding: Finding) -> None:
         self.remarks.reply_notes["Loop"] = f"circuit_break;detector={finding.detector}"
-        _replace_by_notice(reply.choices[index], finding)
+        replace_by_notice(reply.choices[index], finding)
         reply.mended.add(index)
         self._note_break(finding)
 
@@ -300,6 +371,7 @@ class _State(StageState):
 
     def _note(self, kind: str, finding: Finding, action: str) -> None:
         detail = {"repeats": finding.repeats, "tool": finding.tool[:64], "pattern": finding.pattern}
+        detail |= self._mode
         if finding.confidence is not None:
             detail["confidence"] = finding.confidence
         if finding.reasoning:
@@ -309,34 +381,3 @@ class _State(StageState):
 
 def _has_assistant(exchange: Exchange) -> bool:
     return any(message.get("role") == "assistant" for message in exchange.request.body["messages"])
-
-
-def _verdict(finding: Finding, **fields: Any) -> LoopDetected:
-    template = loop_model.MESSAGE if finding.detector == loop_model.DETECTOR else MESSAGE
-    message = template.format(repeats=finding.repeats)
-    return LoopDetected(
-        finding.detector,
-        finding.repeats,
-        message,
-        hint=finding.hint,
-        pattern=finding.pattern,
-        **fields,
-    )
-
-
-def _replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
-    """Take the looping calls out, and say so in the text.
-
-    A text without calls is replaced as a whole: it was given before, and an agent may read a
-    command in it.
-    """
-    calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
-    text = choice.text if calls else ""
-    subject = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    by_model = finding.detector == loop_model.DETECTOR
-    times = f"{finding.repeats} turns" if by_model else f"{finding.repeats}x"
-    reason = f"is part of a loop ({finding.detector}, {times})"
-    notice = f"[Stopped: {subject} {reason}. Try a different approach.]"
-    choice.text = f"{text}\n\n{notice}" if text.strip() else notice
-    choice.tool_calls = []
-    choice.finish_reason = "stop"

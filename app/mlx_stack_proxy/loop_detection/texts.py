@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its numbers
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
+_SHORT: Final = 3  # characters of a value that may be part of any word
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
 # Codex writes this before a command's output: a fresh id, and how long the command took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
@@ -38,8 +39,22 @@ def brought_in(text: str) -> str:
     return text[run.end() :] if run else text
 
 
-def action_in(text: str) -> str:
-    """Return the command that an assistant's text ends with, else the whole text.
+def without_values(text: str, values: Sequence[str]) -> str:
+    """Take the values out of a result that quotes them, as "No results for 'w7'" does."""
+    if len(text) > MAX_TEXT:
+        return text
+    for value in values:
+        if value not in text:
+            continue
+        if len(value) > _SHORT:
+            text = text.replace(value, "")
+        elif value:  # a number, say: only where it stands alone
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "", text)
+    return text
+
+
+def action_in(text: str) -> tuple[str, bool]:
+    """Return the command that an assistant's text ends with, else the whole text; which it is.
 
     An agent without tools writes its command into its text, after a thought whose words change
     each time. Lines are compared without their indentation, which models change.
@@ -47,8 +62,8 @@ def action_in(text: str) -> str:
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
         if command := find(visible).strip():
-            return "\n".join(map(collapse, command.splitlines()))
-    return collapse(visible)
+            return "\n".join(map(collapse, command.splitlines())), True
+    return collapse(visible), False
 
 
 def told_calls(text: str) -> list[dict[str, Any]]:

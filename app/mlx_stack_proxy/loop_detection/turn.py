@@ -30,6 +30,11 @@ class Inputs:
     known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
     interjected: bool = False  # the user speaks beside these results, not beside the results before
+    # The results that came, each as the tool's name ("": a command in a text) and a digest of the
+    # result without the call's own arguments.
+    brought: tuple[tuple[str, int], ...] = ()
+    old: int = 0  # how many of the last of them had come before in this task
+    fresh: bool = True  # one of them was new, or is missing
 
 
 NOTHING_YET: Final = Inputs(known=False)
@@ -46,3 +51,4 @@ class Turn:
     # stays the same if the client takes results out.
     place: int = 0
     before: int = 0  # the place of the previous turn
+    acts: bool = False  # it makes calls, or its text holds a command

@@ -150,6 +150,9 @@ class Ledger:
             sticky=_lasting({**old.sticky, **sticky}, now) if sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
+            replies=(*old.replies, change.reply)[-change.replies_kept :]
+            if change.reply
+            else old.replies,
         )
         self.sessions.move_to_end(session)
         if (over := len(self.sessions) - self._sizes.max_sessions) > 0:
@@ -284,6 +287,7 @@ class Ledger:
             _lasting(sticky, now) if sticky else sticky,
             state.first_seen,
             state.last_seen,
+            state.replies,
         )
 
     def _count(self, limit: Limit, now: float) -> int:

@@ -293,6 +293,8 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
         "session": change.session,
         "turns": change.turns,
         "tier": change.tier,
+        "reply": change.reply,
+        "replies_kept": change.replies_kept,
         "sticky": {
             model: f"{entry.until!r} {entry.tier}" for model, entry in change.sticky.items()
         },
@@ -342,6 +344,7 @@ def _session(row: Any, now: float) -> SessionState:
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),
+        replies=tuple(fields.get(b"replies", b"").decode().splitlines()),
     )
 
 

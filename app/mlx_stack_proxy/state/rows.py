@@ -95,19 +95,21 @@ def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _session(state: SessionState) -> Any:
     """Return a session's content without its token counts, which its purse has."""
-    return {
+    content = {
         "turns": state.turns,
         "tier": state.tier,
         "sticky": state.sticky,
         "first_seen": state.first_seen,
         "last_seen": state.last_seen,
     }
+    return {**content, "replies": state.replies} if state.replies else content
 
 
 def _session_of(name: str, content: dict[str, Any]) -> SessionState:
     content.pop("window", None)  # version 0.1 stored turns here, for loop detection
     content["sticky"] = {model: Sticky(**fields) for model, fields in content["sticky"].items()}
     _add(content["turns"], content["first_seen"], content["last_seen"])
+    content["replies"] = tuple(content.get("replies", ()))
     return SessionState(name, **content)
 
 

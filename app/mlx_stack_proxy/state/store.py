@@ -83,6 +83,7 @@ class SessionState:
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
+    replies: tuple[str, ...] = ()  # digests of the last text replies, oldest first
 
 
 class Sessions(list[SessionState]):
@@ -114,6 +115,8 @@ class Change:
     counts: Deltas = field(default_factory=dict)  # added to the hours' counters
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # new states, by tier
     events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
+    reply: str = ""  # the digest, in one line, of a text reply that joins the session's; "": none
+    replies_kept: int = 0  # how many of them the session keeps then, the last ones
 
 
 @frozen

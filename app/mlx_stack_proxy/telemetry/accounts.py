@@ -15,7 +15,7 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
 from ..engine.services import Services
 from ..engine.steps import Fail, Move, Retry, Step
-from ..engine.verdicts import Rejected
+from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
@@ -78,12 +78,19 @@ def count_attempt(
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.labels(tier, outcome.reason or "ok").inc()
+    if outcome.guided:
+        result = "other" if outcome.guided == "asked" else outcome.guided
+        metrics.guided_attempts.labels(tier, result).inc()
     lowered = outcome.remarks.reply_notes.get("Max-Tokens")
     if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
         sent, _, asked = lowered.partition(";asked=")
         log.get().warning(
             "max_tokens_lowered", tier=tier, asked=int(asked), sent=int(sent), said="once a minute"
         )
+    if isinstance(exchange.second_opinion_on, LoopDetected):
+        answers = [one for one in outcome.remarks.incidents if one.kind == "loop_answer"]
+        if not answers:  # else `settle_incidents` counts it
+            metrics.loop_questions.labels("empty").inc()
     if spent is not None:
         count_tokens(services, tier, spent)
         now = asyncio.get_running_loop().time()

@@ -50,10 +50,16 @@ class Metrics:
         self.rescued_tool_calls = self._counter(
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
+        self.guided_attempts = self._counter(
+            "guided_attempts", "Attempts with a schema for the reply", "tier", "result"
+        )
         self.unchecked_tool_calls = self._counter(
             "unchecked_tool_calls", "Calls and replies taken as they are: checking costs too much"
         )
         self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
+        self.loop_questions = self._counter(
+            "loop_questions", "Questions to the next tier about a repetition, by answer", "answer"
+        )
         self.judge_questions = self._counter(
             "judge_questions", "Questions to the judge of loops, by what came of them", "result"
         )

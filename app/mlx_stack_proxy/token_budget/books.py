@@ -13,6 +13,7 @@ which refuses an attempt while nobody can tell what is used.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -267,4 +268,9 @@ class Books:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         session = exchange.session.hash
         change = Change(session, 1, exchange.tier, sticky, settlement, counts)
+        similar = self._services.settings.reliability.loop_detection.similar_replies
+        outcome = exchange.delivered if delivered and similar is not None else None
+        if similar is not None and outcome is not None and outcome.remarks.reply_digest:
+            kept = similar.window
+            change = replace(change, reply=outcome.remarks.reply_digest, replies_kept=kept)
         return self._services.store.write(change, now)

@@ -26,7 +26,7 @@ from . import explain
 from .names import MAX_NAME
 from .repair.shape import Mender
 from .repair.text import Reading, read
-from .repair.wrapping import framed, unwrap
+from .repair.wrapping import copied_keywords, framed, unwrap
 from .schemas import CompiledSchema, reply_schema
 from .text_calls import FoundCall, rescue
 from .tools import ToolSet
@@ -101,6 +101,17 @@ def check_response_format(
     return check.checked(FORMAT, text, check.mended(answer))
 
 
+def is_wanted(text: str, response_format: object, options: Options) -> bool:
+    """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
+    if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
+        return False
+    json_schema = response_format.get("json_schema")
+    if not isinstance(json_schema, dict) or not json_schema.get("schema"):
+        return False
+    answer, options = behind_thoughts(text), replace(options, repair=False)
+    return not check_response_format(answer, response_format, options).failures
+
+
 def raw_schema(response_format: object) -> object:
     """Return the schema that a ``response_format`` asks for, as the client sent it."""
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
@@ -136,6 +147,8 @@ def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Opti
         return False
     if tool is None or not options.repair:
         return True
+    if copied_keywords(value, schema.raw, schema.declared):
+        return False
     if framed(value, schema.frames) is not None:
         return False
     unwrapped = unwrap(value, tool, schema.declared)
@@ -240,6 +253,9 @@ class _Check:
             elif (text := framed(value, self.schema.frames)) is not None:
                 self.rules.append("wrapped_arguments")
                 value = text
+            if copies := copied_keywords(value, self.schema.raw, self.schema.declared):
+                self.rules.append("schema_keyword")
+                value = {key: item for key, item in value.items() if key not in copies}
         if not self.options.validate_schema:
             return value
         mender = Mender()

@@ -22,15 +22,16 @@ from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
-from ..wire.thoughts import behind_thoughts, inside_thoughts
-from . import explain
-from .check import Checked, Options, check_call, check_response_format
+from ..wire.thoughts import inside_thoughts
+from . import explain, guided
+from .check import Checked, Options, check_call, check_response_format, is_wanted
 from .client_history import is_readable, readable
 from .conversation import Conversation
 from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
-from .mended import Mended
+from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
+from .reply_parts import Mended, as_message, drop_half_call
 from .slow_work import LONG, slow_work
 from .text_calls import Holdback, Rescued, rescue, rescue_cut, rescue_thought
 from .tool_choice import NOTHING, breach, read_choice
@@ -41,6 +42,7 @@ MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
 # What nobody means to write: if the second reply has it too, the next tier is asked.
 SLIPS = (MISCOPIED, "leaked_markup", "unframed_text")
+UNOFFERED = "unknown_tool"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
 
@@ -94,11 +96,23 @@ class _State(StageState):
         self._thought = ""  # the tool whose call was found at the end of a mere thought
         # A tool that the request lacks, if prose surrounds a marked call of it; else "".
         self._unoffered = ""
+        # The same, if calls without a mark are all there is.
+        self._unknown = ""
 
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
             request.body["messages"], count = readable(request.body["messages"])
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
+        if self._exchange.guided:
+            self._guide(request)
+
+    def _guide(self, request: UpstreamRequest) -> None:
+        tier, failed = self._stage.settings.tiers.get(request.tier), self._exchange.model_failure
+        meant = [f.tool for f in failed.failures] if isinstance(failed, InvalidToolCall) else ()
+        request.body["response_format"] = guided.response_format(
+            self._body, self._tool_set, meant, strict=tier is None or tier.local
+        )
+        self.remarks.guided = "asked"
 
     def text_hold(self) -> TextHold | None:
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
@@ -133,7 +147,7 @@ class _State(StageState):
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
         ask_next = doubt and failures[0].kind in ASK_NEXT
-        response = _as_message(reply, failures[0].choice)
+        response = as_message(reply, failures[0].choice)
         return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
@@ -142,6 +156,7 @@ class _State(StageState):
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
         if exchange.second_opinion_on is not None:
+            self.remarks.call_as_text = bool(self._unknown)
             return self._no_answer(choice)
         if choice.tool_calls:
             return self._unread_beside(choice) or self._doubted_calls(choice.tool_calls)
@@ -186,8 +201,12 @@ class _State(StageState):
 
     def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
         """Doubt a text that may hold a call which no format reads."""
-        if choice.finish_reason != "stop" or not self._rescues or self._response_format:
+        wished = self._response_format or self.remarks.guided == "obeyed"
+        if choice.finish_reason != "stop" or not self._rescues or wished:
             return []
+        if self._unknown and UNOFFERED not in self._stage.off:
+            error = explain.unknown_tool(self._unknown, self._tool_set.names)
+            return [CallFailure(self._unknown, UNOFFERED, error)]
         if UNREAD in self._stage.off:
             return []
         return _unread(unread_call(choice.text, self._tool_set) or self._unoffered)
@@ -204,8 +223,12 @@ class _State(StageState):
         mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if mended.calls:
             if mended.is_cut:
-                mended.drop_half_call()
-        elif self._rescues and not self._is_wanted_json(mended.text):
+                drop_half_call(mended.calls)
+        elif self.remarks.guided and mended.text:
+            self._read_guided(index, mended)
+        elif self._rescues and not is_wanted(
+            mended.text, self._response_format, self._stage.options
+        ):
             self._rescue(index, mended, choice.reasoning)
         if mended.calls:
             self._check_calls(index, mended)
@@ -214,22 +237,26 @@ class _State(StageState):
             self._check_format(index, mended)
         return mended
 
-    def _is_wanted_json(self, text: str) -> bool:
-        """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
-        response_format = self._response_format
-        if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
-            return False
-        json_schema = response_format.get("json_schema")
-        if not isinstance(json_schema, dict) or not json_schema.get("schema"):
-            return False
-        options = replace(self._stage.options, repair=False)
-        return not check_response_format(behind_thoughts(text), response_format, options).failures
+    def _read_guided(self, index: int, mended: Mended) -> None:
+        """Take a reply to our schema apart: a text, or calls."""
+        obeyed = guided.is_obeyed(mended.text)
+        self.remarks.guided = "obeyed" if obeyed else "disregarded"
+        answer = guided.answer_in(mended.text) if obeyed else None
+        if answer is not None:
+            mended.text = answer
+        elif self._rescues:
+            self._rescue(index, mended)
+        if obeyed and (mended.calls or answer is not None):
+            mended.rescued = []
+            mended.repairs.append(guided.WORD)
 
-    def _rescue(self, index: int, mended: Mended, reasoning: str) -> None:
+    def _rescue(self, index: int, mended: Mended, reasoning: str = "") -> None:
         rescued = (rescue_cut if mended.is_cut else rescue)(
             mended.text, self._tool_set, self._stage.off
         )
         mended.failures += self._unknown_calls(index, mended.text, rescued)
+        self._unknown = rescued.unoffered if self._stage.options.validate_tool_names else ""
+        doubled = DOUBLED.search(mended.text)
         mended.text = rescued.content
         thought = inside_thoughts(mended.text) if mended.text.strip() else reasoning
         if not rescued.calls and thought and not mended.is_cut:
@@ -240,6 +267,8 @@ class _State(StageState):
         self._rescued = True
         mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
         mended.rescued = [call.format for call in rescued.calls]
+        if doubled:
+            mended.repairs.append("doubled_braces")
         if not mended.is_cut:
             mended.finish_reason = "tool_calls"
 
@@ -367,19 +396,3 @@ class _State(StageState):
 
 def _unread(name: str | None) -> list[CallFailure]:
     return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
-
-
-def _as_message(reply: Reply, index: int) -> dict[str, Any]:
-    """Return one choice as an assistant message, for the error's ``last_response``."""
-    choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
-    return {
-        "role": "assistant",
-        "content": choice.text or None,
-        "tool_calls": list(_as_calls(choice.tool_calls)),
-    }
-
-
-def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
-    for call in calls:
-        function = {"name": call.name, "arguments": call.arguments}
-        yield {"id": call.id, "type": "function", "function": function}

@@ -10,6 +10,7 @@ untouched, apart from tokens at its end with which templates end a turn.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from ..frozen import frozen
 from .formats.base import (
@@ -55,6 +56,8 @@ class Rescued:
     # Names of calls, in a marked format or beside known calls, that no tool of the request has.
     # A block with a known call is taken out of `content` whole, any other block stays in it.
     unknown: tuple[str, ...] = ()
+    # The first name of calls without a mark, which no tool of the request has; "": there is none.
+    unoffered: str = ""
 
 
 def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -65,7 +68,7 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
     held = holdback.finish()
-    return Rescued(held.calls, flowed + held.content, held.unknown)
+    return replace(held, content=flowed + held.content)
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -213,6 +216,7 @@ class _Collector:
         self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[FoundCall] = []
         self._unknown: list[str] = []
+        self._unoffered = ""
 
     def collect(self) -> Rescued:
         scanner = self._scanner
@@ -229,10 +233,10 @@ class _Collector:
         text = scanner.text if scanner.end < 0 else scanner.text[: scanner.end]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._pieces:
-            return Rescued((), text[self._start :], unknown)
+            return Rescued((), text[self._start :], unknown, self._unoffered)
         self._pieces.append(text[self._last_end :])
         first_piece, *others = self._pieces
-        if self._nothing_flowed and _is_litter(first_piece):
+        if self._nothing_flowed and (first_piece.lstrip() == ">" or _is_litter(first_piece)):
             first_piece = ""
         content = first_piece + "".join(piece for piece in others if not _is_litter(piece))
         return Rescued(tuple(self._calls), content, unknown)
@@ -247,6 +251,7 @@ class _Collector:
             self._pieces.clear()
             self._calls.clear()
             self._unknown.clear()
+            self._unoffered = ""
             self._last_end = self._start
         self._scanner.reasoning_end = -1
 
@@ -258,6 +263,8 @@ class _Collector:
                 continue
             if known_calls or row.where is Where.MARK:
                 self._unknown += unknown_names
+            elif unknown_names:
+                self._unoffered = self._unoffered or unknown_names[0]
             if known_calls or block.cleaned:
                 self._pieces.append(scanner.text[self._last_end : candidate.start])
                 if block.text:

@@ -34,7 +34,7 @@ from tests.support.waiting import until
 
 async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     sticky = {"auto": Sticky("standard", NOW + 300.5)}
-    delta = Change(turns=2, tier="fast", sticky=sticky)
+    delta = Change(turns=2, tier="fast", sticky=sticky, reply="digest", replies_kept=9)
     event = {"time": NOW, "kind": "k", "session": "a", "detail": {"ü": [1, None]}}
     one = make_sqlite()
     await one.open()
@@ -55,6 +55,7 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
         sticky=sticky,
         first_seen=NOW + 1,
         last_seen=NOW + 1,
+        replies=("digest",),
     )
     assert await two.load("a", NOW + 2) == state
     assert [s.session for s in await two.sessions(NOW + 2)] == ["a", "b"]

@@ -82,6 +82,17 @@ local function add_sticky(key)
   end
 end
 
+-- Add the digest of a text reply, and keep the last ones.
+local function add_reply(key)
+  local replies = {}
+  for reply in string.gmatch(redis.call('HGET', key, 'replies') or '', '[^\n]+') do
+    replies[#replies + 1] = reply
+  end
+  replies[#replies + 1] = change.reply
+  local first = math.max(1, #replies - change.replies_kept + 1)
+  redis.call('HSET', key, 'replies', table.concat(replies, '\n', first))
+end
+
 local function note_use(key, index, session)
   local first = redis.call('HGET', key, 'first')
   if not first or now < tonumber(first) then
@@ -105,6 +116,9 @@ local function add_to_session(session)
   add_turns(key)
   if next(change.sticky) then
     add_sticky(key)
+  end
+  if change.reply ~= '' then
+    add_reply(key)
   end
   note_use(key, index, session)
   local over = redis.call('ZCARD', index) - change.most_sessions
