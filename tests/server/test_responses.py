@@ -106,3 +106,20 @@ async def test_the_thread_is_the_session_and_what_is_left_out_is_said(
     response = await proxy.client.post("/v1/responses", json=body, headers={"thread-id": "t-1"})
     assert response.headers["x-mlx-stack-session"].startswith("thread-id;")
     assert response.headers["x-mlx-stack-left-out"] == "web_search"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "word"),
+    [
+        ("POST", "/v1/responses/compact", 400, "summary"),
+        ("GET", "/v1/responses/resp_1", 404, "passthrough_paths"),
+        ("POST", "/v1/responses/resp_1/cancel", 404, "passthrough_paths"),
+    ],
+)
+async def test_what_only_a_store_could_answer_goes_to_none(  # noqa: PLR0917
+    upstream: ScriptedServer, proxy: RunningProxy, method: str, path: str, status: int, word: str
+) -> None:
+    headers = {"Authorization": "Bearer the-clients-own"}
+    found = await proxy.client.request(method, path, headers=headers)
+    assert (found.status_code, upstream.calls) == (status, [])
+    assert word in found.json()["error"]["message"]

@@ -112,6 +112,11 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
         [ASKED, USED, user(result("No such file", is_error=True))],
         [SAID, CALLED, tool_message("Error: No such file")],
     ),
+    "a failed one that says so": (
+        None,
+        [ASKED, USED, user(result("Error: no such file", is_error=True))],
+        [SAID, CALLED, tool_message("Error: no such file")],
+    ),
     "a tool that was loaded": (
         None,
         [ASKED, USED, user(result([{"type": "tool_reference", "tool_name": "fetch"}]))],

@@ -135,7 +135,8 @@ class Passthrough:
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
         client_headers = passed_on(request.raw_headers, _NOT_SENT_UP)
         headers, our_key = self._access.upstream_headers([*client_headers, _NOT_PACKED])
-        if our_key and not self._allowed.has(request.method, request.path):
+        guarded = our_key or request.path.startswith("/v1/responses/")
+        if guarded and not self._allowed.has(request.method, request.path):
             raise _not_open(request)
         asks_model = request.method in _CHANGING or _has_body(request)
         local_only = local_only and asks_model
@@ -245,6 +246,8 @@ async def _write(
 
 
 def _not_open(request: Incoming) -> ProxyError:
+    if request.path == "/v1/responses/compact":
+        return invalid("no input is compacted here: ask for a summary in a message", "path")
     endpoint = f"{request.method} {request.path[:128]}"
     sentence = f"{endpoint} is not passed through here; the operator may add it to"
     return ProxyError(404, INVALID_REQUEST, f"{sentence} server.passthrough_paths", param="path")

@@ -68,7 +68,7 @@ class Reader:
         call_id = string_of(block.get("tool_use_id"))
         if block.get("is_error") is True:
             self.failed.add(call_id)
-            text = _ERROR + text
+            text = text if text.startswith(_ERROR.strip()) else _ERROR + text
         self.transcript.result(call_id, text, images)
 
 
