@@ -1,4 +1,4 @@
-"""Installs the gateways that are measured or compared with ours into build/bench (`make bench-install`).
+"""Installs into build/bench what ours is measured and compared with (`make bench-install`).
 
 None of them touches our own environment. What can't be installed is told in a line, and left out.
 """
