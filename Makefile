@@ -103,6 +103,7 @@ fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes ea
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m benchmarks.measure.score $(ARGS)
 	@$(BIN)/python -m benchmarks.measure.score_loops
+	@$(BIN)/python -m benchmarks.measure.score_peers
 
 ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt and detector
 	@$(BIN)/python -m benchmarks.ablation $(ARGS)

@@ -14,6 +14,7 @@ from tests.support.ports import free_port
 AIOHTTP, HTTPX, FRAME, PROXY = "aiohttp relay", "httpx relay", "its frame", "this proxy"
 TRANSPORT = "transport relay"  # httpx's transport without its client, as the proxy calls it
 PORTKEY, LITELLM, FORGE = "Portkey", "LiteLLM", "forge"
+TOOLRAILS, CRUXIAL = "toolrails", "cruxial"  # only in `benchmarks.measure.beside`
 FOREIGN = servers.ROOT / "build" / "bench"  # where `make bench-install` puts what isn't ours
 INSTALL = "make bench-install"
 GATEWAY = "node_modules/@portkey-ai/gateway/build/start-server.js"

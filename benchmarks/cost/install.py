@@ -1,4 +1,4 @@
-"""Installs the gateways that are measured beside ours into build/bench (`make bench-install`).
+"""Installs into build/bench what ours is measured and compared with (`make bench-install`).
 
 None of them touches our own environment. What can't be installed is told in a line, and left out.
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cost.contestants import FOREIGN, FORGE, GATEWAY, PORTKEY
+from benchmarks.cost.contestants import CRUXIAL, FOREIGN, FORGE, GATEWAY, PORTKEY, TOOLRAILS
 
 # With newer servers of its framework this release answers 500 to every stream (its issue 1389).
 PORTKEY_PACKAGE = {
@@ -56,6 +56,17 @@ def forge() -> None:
     run([str(folder / "bin" / "python"), "-c", "import forge.proxy.server"])
 
 
+def package(folder: str, *packages: str) -> Callable[[], None]:
+    """Return what installs these from PyPI into an environment of their own."""
+
+    def install() -> None:
+        run([sys.executable, "-m", "venv", "--clear", str(FOREIGN / folder)])
+        pip = [str(FOREIGN / folder / "bin" / "python"), "-m", "pip", "--no-input"]
+        run([*pip, "--disable-pip-version-check", "install", "--quiet", *packages])
+
+    return install
+
+
 def older(source: str) -> str:
     """A type alias statement (`type X = …`) as an assignment, which is what it comes to."""
     lines = source.splitlines(keepends=True)
@@ -81,7 +92,12 @@ def run(argv: list[str]) -> None:
 
 
 def main() -> int:
-    installers: dict[str, Callable[[], None]] = {PORTKEY: portkey, FORGE: forge}
+    installers: dict[str, Callable[[], None]] = {
+        PORTKEY: portkey,
+        FORGE: forge,
+        TOOLRAILS: package(TOOLRAILS, "toolrails==0.1.1"),
+        CRUXIAL: package(CRUXIAL, "cruxial[openai]==0.5.3"),
+    }
     for name, install in installers.items():
         print(f"{name} …", flush=True)
         try:

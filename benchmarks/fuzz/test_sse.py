@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +192,7 @@ CLEAN = st.builds(
         style,
         done=True,
     ),
-    st.lists(TEXTS, min_size=1, max_size=12),
+    st.lists(TEXTS.filter(bool), min_size=1, max_size=12),  # an empty chunk is left out
     st.fixed_dictionaries({}, optional={"x": JSON, "system_fingerprint": JSON}),
     st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"]),
     st.integers(0, 3),
@@ -202,7 +203,8 @@ CLEAN = st.builds(
 @given(CLEAN | KNOWN, st.booleans(), st.data())
 def test_bytes_in_are_bytes_out(whole: bytes, hold: bool, data: st.DataObject) -> None:
     pieces = cut(whole, data.draw(cuts(len(whole))))
-    found = through({"n": 2} if b'"index": 1' in whole else {}, pieces, hold=hold)
+    two = re.search(rb'"index": ?1, ?"delta"', whole)
+    found = through({"n": 2} if two else {}, pieces, hold=hold)
     if found.verdict is None and not found.mended:
         assert found.out + found.rest == whole
 

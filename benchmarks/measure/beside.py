@@ -21,12 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from benchmarks.cost import contestants
-from benchmarks.measure import load, servers
-from benchmarks.measure.servers import Server
-from tests.support.ports import free_port
+from benchmarks.measure.gateways import CRUXIAL, NAMES, started
 from tests.support.replies import DONE, ROLE, Json, chunk, completion, data, stream, text_stream
 from tests.support.scripted_server import (
     CLOSE,
@@ -39,7 +36,6 @@ from tests.support.scripted_server import (
     WhenWhole,
 )
 
-NAMES = (contestants.LITELLM, contestants.PORTKEY, contestants.FORGE, contestants.PROXY)
 SENTENCE = "I will look at the file again and then decide. "
 ENDLESS = 600  # of them
 PARAMETERS: Json = {
@@ -50,6 +46,7 @@ PARAMETERS: Json = {
 TOOL: Json = {"type": "function", "function": {"name": "search", "parameters": PARAMETERS}}
 ASK: Json = {"role": "user", "content": "Look for the cause."}
 GOOD = '{"query": "cause"}'
+OLLAMA = "/api/chat"  # Ollama's own API, whose grammar obeys a `format`
 
 
 @dataclass
@@ -95,6 +92,8 @@ def by_tier(fast: list[Reply], standard: Reply) -> WhenWhole:
 
     def choose(call: Call) -> Reply:
         body = call.json()
+        if call.target == OLLAMA:
+            return bound(call)
         reply = standard
         if body.get("model") != "standard":
             reply = left.pop(0) if len(left) > 1 else left[0]
@@ -102,6 +101,14 @@ def by_tier(fast: list[Reply], standard: Reply) -> WhenWhole:
         return reply if streamed else plain(reply)
 
     return WhenWhole(choose)
+
+
+def bound(call: Call) -> Reply:
+    """What a model writes that its server binds to a schema: the arguments, or a call."""
+    if call.target == OLLAMA:
+        return Reply.json({"message": {"role": "assistant", "content": GOOD}, "done": True})
+    written = text_stream(f'{{"name": "search", "arguments": {GOOD}}}')
+    return written if call.json().get("stream") else plain(written)
 
 
 def payloads(text: str) -> Iterator[Any]:
@@ -177,6 +184,19 @@ def mistake(bad: Reply, standard: Reply | None = None) -> Answers:
 
 async def dead_tier(upstream: ScriptedServer, url: str, headers: Json) -> str:
     upstream.always(by_tier([Reply.json({"error": "down"}, 500)], called("search", GOOD)))
+    return f"{the_call(await ask(url, headers))} ({len(upstream.calls)})"
+
+
+async def unless_bound(upstream: ScriptedServer, url: str, headers: Json) -> str:
+    """Each model forgets the argument each time, but not where a schema binds what it writes."""
+    bad = called("search", "{}")
+
+    def choose(call: Call) -> Reply:
+        if call.target == OLLAMA or "response_format" in call.json():
+            return bound(call)
+        return bad if call.json().get("stream") else plain(bad)
+
+    upstream.always(WhenWhole(choose))
     return f"{the_call(await ask(url, headers))} ({len(upstream.calls)})"
 
 
@@ -285,6 +305,7 @@ CASES: dict[str, Answers] = {
     "an empty reply": mistake(stream([chunk({"role": "assistant"}), chunk({}, "stop")])),
     "a 500, once": mistake(Reply.json({"error": {"message": "busy"}}, 500)),
     "a 500, always; another model is well": dead_tier,
+    "a required argument is missing, unless a schema binds the model": unless_bound,
     "the same call a sixth time, with the same result": the_same_call,
     "one sentence over and over": endless,
     "the model server dies after text": broken_off,
@@ -292,60 +313,7 @@ CASES: dict[str, Answers] = {
     "the client leaves a stream": leaves(True),
     "the client leaves a request without a stream": leaves(False),
 }
-
-
-def litellm(upstream: int, folder: Path) -> Server:
-    """With two retries and a second model to fall back to."""
-    address = f"http://127.0.0.1:{upstream}/v1"
-    key = secrets.token_hex(16)
-    models = [
-        {
-            "model_name": name,
-            "litellm_params": {"model": f"openai/{name}", "api_base": address, "api_key": key},
-        }
-        for name in ("fast", "standard")
-    ]
-    config = {
-        "model_list": models,
-        "router_settings": {"num_retries": 2, "disable_cooldowns": True},
-        "litellm_settings": {"telemetry": False, "fallbacks": [{"fast": ["standard"]}]},
-    }
-    port = free_port()
-    file = folder / "litellm.yaml"
-    file.write_text(yaml.safe_dump(config))
-    program = str(Path(sys.executable).parent / "litellm")
-    argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-    settings = {"LITELLM_MASTER_KEY": load.KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    server = servers.start(contestants.LITELLM, port, argv, folder, **settings)
-    server.wait_ready("/health/liveliness", 180)
-    return server
-
-
-def portkey_config(upstream: int) -> str:
-    """With two retries and a second model to fall back to."""
-    targets = [
-        {
-            "provider": "openai",
-            "api_key": "sk-local",
-            "custom_host": f"http://127.0.0.1:{upstream}/v1",
-            "retry": {"attempts": 2},
-            "override_params": {"model": name},
-        }
-        for name in ("fast", "standard")
-    ]
-    return json.dumps({"strategy": {"mode": "fallback"}, "targets": targets})
-
-
-def started(name: str, upstream: int, folder: Path) -> tuple[Server, Json]:
-    """The server, and the headers that its clients send."""
-    headers = {"authorization": f"Bearer {load.KEY}"}
-    if name == contestants.LITELLM:
-        return litellm(upstream, folder), headers
-    if name == contestants.PORTKEY:
-        return contestants.portkey(upstream, folder), {"x-portkey-config": portkey_config(upstream)}
-    if name == contestants.FORGE:
-        return contestants.forge(upstream, folder), {}
-    return servers.start_proxy(upstream, folder), headers
+OF_THE_APP = set(list(CASES)[-3:])  # where the model's server is reached by a library
 
 
 async def column(name: str, folder: Path, cases: dict[str, Answers]) -> dict[str, str]:
@@ -355,6 +323,9 @@ async def column(name: str, folder: Path, cases: dict[str, Answers]) -> dict[str
         url = f"http://127.0.0.1:{server.port}/v1/chat/completions"
         try:
             for case, run in cases.items():
+                if name == CRUXIAL and case in OF_THE_APP:
+                    found[case] = "–"
+                    continue
                 upstream.calls.clear()
                 upstream.script.clear()
                 own = {**headers, "x-mlx-stack-session": secrets.token_hex(8)}

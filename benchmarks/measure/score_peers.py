@@ -9,7 +9,8 @@ as it came, though it holds a call. "wrong": other calls than those meant are de
 calls are delivered where none was meant.
 
 Each value of JSON Schema's own test suite is a parameter of a call. An invalid one is to be refused
-or repaired. Aside are formats and contents, which nobody must assert, and remote schemas.
+or repaired. Aside are formats and contents, which nobody must assert, and remote schemas. Exits
+with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,21 @@ SCHEMAS: Final = "json-schema-test-suite.jsonl"
 ASIDE: Final = ("/format", "/content.json", "/refRemote.json")
 MAX_DELIVERED: Final = 3  # invalid values
 KINDS: Final = ("exact", "asked again", "unread", "wrong", "false")
+NOTICED_SHARE: Final = 0.98
+# Tests that are "wrong" or "false" here, each with the reason why that stays
+KNOWN: Final = {
+    "tests/test-chat.cpp:3747": (
+        r"its parser keeps `\n` of a Python string as two characters; Python reads a line break"
+    ),
+    "tests/parser/engine/test_gemma4_streaming_reasoning.py"
+    "::TestGemma4SchemaCoercionBoolNumberNull::test_null_stays_string_without_null_schema": (
+        "a bare `null` for an optional text means that there is none, not the word"
+    ),
+    "test/registered/unit/function_call/test_poolside_v1_detector.py"
+    "::TestPoolsideV1Detector::test_truncated_post_value_emits_no_calls": (
+        "all values are closed and the server says `stop`: only the last mark is missing"
+    ),
+}
 
 
 def kind_of(row: dict[str, Any]) -> str:
@@ -71,29 +87,57 @@ def score_values(verbose: bool) -> bool:
             print(f"    {kind}: {row['address']}")
     print(f"\n{SCHEMAS}: " + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)))
     lost = counts["valid refused"] + counts["valid changed"]
-    print(f"valid values refused or changed: {lost}")
-    print(f"invalid values delivered: {counts['invalid delivered']} (at most {MAX_DELIVERED})")
-    return not lost and counts["invalid delivered"] <= MAX_DELIVERED
+    delivered = counts["invalid delivered"]
+    goals = {
+        f"valid values refused or changed: {lost}, goal 0": not lost,
+        f"invalid values delivered: {delivered}, goal {MAX_DELIVERED}": delivered <= MAX_DELIVERED,
+    }
+    return _all_met(goals)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--verbose", action="store_true", help="name each row that is not exact")
     asked = parser.parse_args()
+    files = sorted(path for pattern in FILES for path in PEERS.glob(pattern))
+    if not files:
+        print(f"score_peers: nothing in {PEERS}, nothing to score")
+        return 0
     total: Counter[str] = Counter()
+    known: Counter[str] = Counter()
     print(f"{'file':40}" + "".join(f"{kind:>13}" for kind in KINDS))
-    for path in sorted(path for pattern in FILES for path in PEERS.glob(pattern)):
+    for path in files:
         counts: Counter[str] = Counter()
         for row in rows(path.name, PEERS):
-            kind = kind_of(row)
+            kind, reason = kind_of(row), KNOWN.get(row["address"])
             counts[kind] += 1
-            if asked.verbose and kind != "exact":
+            if kind in ("wrong", "false"):
+                known[kind] += reason is not None
+                print(f"    {kind}: {row['address']}: {reason or 'NEW'}")
+            elif asked.verbose and kind != "exact":
                 print(f"    {kind}: {row['address']} {row['input']['text'][:200]!r}")
         print(f"{path.stem:40}" + "".join(f"{counts[kind]:13}" for kind in KINDS))
         total += counts
     print(f"{'all':40}" + "".join(f"{total[kind]:13}" for kind in KINDS))
-    values_are_good = score_values(asked.verbose)
-    return 0 if values_are_good and not total["wrong"] and not total["false"] else 1
+    calls_are_good = _goals_met(total, known)
+    return 0 if score_values(asked.verbose) and calls_are_good else 1
+
+
+def _goals_met(total: Counter[str], known: Counter[str]) -> bool:
+    """Print whether each goal is met; what is known to be wrong or false doesn't count."""
+    noticed, whole = total["exact"] + total["asked again"], total.total()
+    new = {kind: total[kind] - known[kind] for kind in ("wrong", "false")}
+    goals = {
+        f"exact or asked again: {noticed / whole:.1%}, goal 98 %": noticed >= NOTICED_SHARE * whole,
+        **{f"{kind}, the known aside: {count}, goal 0": not count for kind, count in new.items()},
+    }
+    return _all_met(goals)
+
+
+def _all_met(goals: dict[str, bool]) -> bool:
+    for goal, met in goals.items():
+        print(f"{goal}: {'met' if met else 'MISSED'}")
+    return all(goals.values())
 
 
 if __name__ == "__main__":

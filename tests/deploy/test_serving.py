@@ -95,7 +95,7 @@ def unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["status"], ["service", "install", "--dry-run"]])
+@pytest.mark.parametrize("command", [["serve"], ["service", "install", "--dry-run"]])
 def test_an_unreadable_working_folder_is_a_sentence(
     command: list[str], unreadable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
