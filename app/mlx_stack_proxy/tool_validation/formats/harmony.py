@@ -83,6 +83,7 @@ def read(src: Source, start: int) -> Block | None:
     if calls:
         return Block(end, tuple(calls), "\n\n".join(texts))
     if end == start or not begins_reply(src.text, start, src.floor):
+        src.spend(end - start)
         return None
     return Block(last, (), "".join(f"{text}\n\n" for text in texts[:-1]), cleaned=True)
 

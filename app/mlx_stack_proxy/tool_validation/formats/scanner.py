@@ -16,7 +16,7 @@ from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
-from .base import TURN_ENDS, Format, Where, begins_reply, behind_turn_ends
+from .base import TURN_ENDS, Format, Where, begins_reply, behind_turn_ends, skip_space
 from .python_calls import WHOLE
 from .table import (
     FENCES,
@@ -206,7 +206,7 @@ class Scanner:
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
         if word in TURN_ENDS and word not in ROWS:
-            return self._judge_end(start, end, final)
+            return self._judge_end(start, final)
         is_own_tag = word in own_tags(self.tools.names)
         rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
         if not rows:  # the element has no tool's name
@@ -222,14 +222,15 @@ class Scanner:
         self._skipped = _up_to(closer)
         return self._judged(end)
 
-    def _judge_end(self, start: int, end: int, final: bool) -> int | None:
+    def _judge_end(self, start: int, final: bool) -> int | None:
         """Cut tokens off that end the reply, unless the text speaks of them."""
-        text = self.text
-        rest = text[behind_turn_ends(text, start) :].lstrip()
-        may_end = not rest or (not final and may_become(TURN_ENDS_SORTED, rest))
+        text, run_end = self.text, behind_turn_ends(self.text, start)
+        index = skip_space(text, run_end)
+        begun = text[index : index + LONGEST]
+        may_end = not begun or (not final and may_become(TURN_ENDS_SORTED, begun))
         spoken_of = start == 0 or text[start - 1] == " "
         if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
-            return self._judged(end)
+            return self._judged(run_end)
         if not final:
             return None
         self.end = start
