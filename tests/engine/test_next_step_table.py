@@ -50,6 +50,8 @@ UNSEEN = OutputTruncated("unseen")
 ENDED, PARROTED = EmptyResponse(ended=True), EmptyResponse(parroted=True)
 MORE = Retry("empty_response", 1, last=True, hint=GO_ON)
 PLAIN = Retry("empty_response", 1, last=True, plain=True)
+OWN = replace(CLIENTS, client_fault=False, servers_own=True)
+LONG = "context_overflow"
 
 TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("ended early", (Cut("max_output_tokens", "length"),), Deliver()),
@@ -131,6 +133,18 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("client's fault", (CLIENTS,), PassOn(400, CLIENTS.headers, CLIENTS.body)),
     ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
     ("client's fault", (OURS,), IN_RESULT),
+    ("server's own limit", (OWN,), Move("standard", "server_error")),
+    ("server's own limit", (OWN, SECOND, OWN), PassOn),
+    ("server's own limit", (INVALID, CORRECTED, OWN), Move("standard", INVALID_REASON)),
+    ("server's own limit", (TEXT, OWN), PassOn),
+    ("prompt too long", (replace(OVERFLOW, room=2000),), Retry(LONG, 1, most_output=2000)),
+    ("prompt too long", (replace(OVERFLOW, room=300),), Move("longctx", LONG)),
+    (
+        "prompt too long",
+        (FAILED, THIRD, replace(OVERFLOW, room=300)),
+        Retry(LONG, 1, most_output=300),
+    ),
+    ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, inferred=True)), Fail),
     (
         "our words refused",
         (replace(OURS, client_fault=False),),

@@ -13,6 +13,7 @@ from ..escalation import ladder
 from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
+from ..wire import strict_template
 from . import hints
 from .deadlines import time_left
 from .exchange import LASTING, Exchange
@@ -39,7 +40,12 @@ LEAST_SECONDS = 10.0
 RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
 # to blame.
+# Reasons of retries that only give the request another form, in which the tier takes it.
+_FREE = ("client_error", "context_overflow")
 _ALWAYS = ("tier_degraded", "budget_exceeded")
+# With fewer tokens of output than this, a larger tier answers better, if there is one. Judgement.
+USEFUL_ROOM = 1024
+MAX_SHORTER = 2  # retries of a tier with less output
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 GO_ON = "Go on: make the next tool call, or give the final answer."
 
@@ -88,8 +94,8 @@ class Situation:
 
     @property
     def retries_left(self) -> int:
-        """How often this tier may be tried again, whatever failed; a hint's new place is free."""
-        retried = [n for reason, n in self.exchange.retried.items() if reason != "client_error"]
+        """How often this tier may be tried again, whatever failed; another form is free."""
+        retried = [n for reason, n in self.exchange.retried.items() if reason not in _FREE]
         return self.settings.reliability.escalation.max_retries_before_escalate - sum(retried)
 
     def may_retry(self, *, free: bool = False) -> bool:
@@ -265,6 +271,16 @@ def retry_hung(situation: Situation) -> Retry | None:
     return retry_once(situation) if situation.in_time(LEAST_SECONDS) else None
 
 
+def retry_strict(situation: Situation) -> Retry | None:
+    """Retry once with system messages and images where every chat template takes them."""
+    exchange = situation.exchange
+    strict = exchange.strict or exchange.tier in situation.view.strict
+    may_help = not strict and strict_template.needs_rewriting(exchange.request.body["messages"])
+    if not may_help or not situation.may_add or not situation.may_retry(free=True):
+        return None
+    return Retry("client_error", 1, last=True, strict=True)
+
+
 def retry_in_tool_result(situation: Situation) -> Retry | None:
     """Retry with our words inside a tool's result, where every chat template takes them."""
     tier = situation.settings.tiers.get(situation.exchange.tier)
@@ -293,6 +309,12 @@ def next_tier(situation: Situation) -> Move | None:
     return situation.move(situation.next_tier()) if situation.may_add else None
 
 
+def next_tier_once(situation: Situation) -> Move | None:
+    """Move if no tier has been left yet: one other server is asked, then the client is to blame."""
+    moved = any(isinstance(step, Move) for step in situation.exchange.steps)
+    return None if moved else next_tier(situation)
+
+
 def next_local_tier(situation: Situation) -> Move | None:
     """Move to a tier of this machine: a full queue or a spent budget must not cost cloud money."""
     return situation.move(situation.next_tier(local=True)) if situation.may_add else None
@@ -307,6 +329,20 @@ def next_tier_at_a_guess(situation: Situation) -> Move | None:
         return None
     tier = situation.next_tier(local=True)
     return None if tier in situation.view.passed_over else situation.move(tier)
+
+
+def retry_with_room(situation: Situation, least: int = USEFUL_ROOM) -> Retry | None:
+    """Retry with less output, which the prompt leaves room for by the tier's error."""
+    room, number = situation.failed.room, situation.retried + 1
+    if room < least or number > MAX_SHORTER or not situation.may_add:
+        return None
+    if not situation.may_retry(free=True):
+        return None
+    return Retry(situation.reason, number, last=number == MAX_SHORTER, most_output=room)
+
+
+def retry_with_any_room(situation: Situation) -> Retry | None:
+    return retry_with_room(situation, 1)
 
 
 def larger_tier(situation: Situation) -> Move | None:
@@ -372,7 +408,9 @@ def deliver_earlier(situation: Situation) -> DeliverEarlier:
 
 
 def deliver_if_wished(situation: Situation) -> Step:
+    reply = situation.exchange.outcomes[-1].reply
     wished = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
+    wished = wished and (reply is None or reply.finished)  # a server may have kept it to itself
     return Deliver() if wished else error(situation)
 
 
@@ -382,9 +420,10 @@ def error(situation: Situation) -> Fail:
 
 def upstreams_answer(situation: Situation) -> PassOn | Fail:
     failed = situation.failed
-    if failed.status is None:  # the error came within a stream
-        text = failed.body.decode("utf-8", "replace") or failed.message
-        return Fail(refusal(situation.exchange, 400, failed.message, text))
+    text = failed.body.decode("utf-8", "replace") or failed.message
+    if failed.status is None or failed.inferred:  # an error within a stream has no status
+        overflow = failed.reason == "context_overflow"
+        return Fail(refusal(situation.exchange, 400, failed.message, text, overflow=overflow))
     # Some servers report a fault of the request with a 500; the client gets a 400.
     status = failed.status if failed.status < 500 else 400
     return PassOn(status, failed.headers, failed.body)
