@@ -17,9 +17,9 @@ from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from .exchange import Exchange
+from .situation import Situation
 from .steps import Deliver, Step
 from .tries import (
-    Situation,
     deliver,
     deliver_agreed,
     deliver_call_of_text,
