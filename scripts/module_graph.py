@@ -43,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
                 "exchange",
                 "session_id",
                 "verdicts",
+                "error_numbers",
                 "steps",
                 "deadlines",
             )

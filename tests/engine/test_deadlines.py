@@ -84,6 +84,9 @@ def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
     deadlines.heard(1005.0, begun=True, finished=True)
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LeftOpen()
+    deadlines.heard(1006.0, begun=True, finished=True, counted=True)
+    assert deadlines.check(1006.9) is None
+    assert deadlines.check(1007.0) == LeftOpen(), "only `[DONE]` is due"
     late = Deadlines(TIER, tools=False, began=1000.0)
     late.heard(1099.0, begun=True, finished=True)
     assert late.check(1100.0) == LeftOpen(), "no timeout when its whole time is over"

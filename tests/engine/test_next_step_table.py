@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
+from mlx_stack_proxy.engine.situation import Situation
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON, Situation
+from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, OutputTruncated, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
@@ -50,6 +51,8 @@ UNSEEN = OutputTruncated("unseen")
 ENDED, PARROTED = EmptyResponse(ended=True), EmptyResponse(parroted=True)
 MORE = Retry("empty_response", 1, last=True, hint=GO_ON)
 PLAIN = Retry("empty_response", 1, last=True, plain=True)
+OWN = replace(CLIENTS, client_fault=False, servers_own=True)
+LONG = "context_overflow"
 
 TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("ended early", (Cut("max_output_tokens", "length"),), Deliver()),
@@ -134,6 +137,18 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("client's fault", (CLIENTS,), PassOn(400, CLIENTS.headers, CLIENTS.body)),
     ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
     ("client's fault", (OURS,), IN_RESULT),
+    ("server's own limit", (OWN,), Move("standard", "server_error")),
+    ("server's own limit", (OWN, SECOND, OWN), PassOn),
+    ("server's own limit", (INVALID, CORRECTED, OWN), Move("standard", INVALID_REASON)),
+    ("server's own limit", (TEXT, OWN), PassOn),
+    ("prompt too long", (replace(OVERFLOW, room=2000),), Retry(LONG, 1, most_output=2000)),
+    ("prompt too long", (replace(OVERFLOW, room=300),), Move("longctx", LONG)),
+    (
+        "prompt too long",
+        (FAILED, THIRD, replace(OVERFLOW, room=300)),
+        Retry(LONG, 1, most_output=300),
+    ),
+    ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, inferred=True)), Fail),
     (
         "our words refused",
         (replace(OURS, client_fault=False),),

@@ -15,7 +15,7 @@ from mlx_stack_proxy.engine.timers import Timers
 from mlx_stack_proxy.engine.verdicts import LeftOpen, UpstreamFailed
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import attempt, client_request, exchange
-from tests.support.replies import chunk, data
+from tests.support.replies import chunk, data, usage_chunk
 
 LIMITS = {"first_token_timeout": 30, "idle_timeout": 10, "tool_silence_timeout": 5}
 TIERS = {"fast": {"model": "m", **LIMITS}, "standard": {"model": "n"}}
@@ -105,6 +105,14 @@ async def test_a_finished_reply_is_left_open_when_the_clients_patience_ends() ->
     timed = Timed()
     timed.hear(95.0, TEXT, FINISH)
     assert await timed.tick(100.0) == LeftOpen()
+
+
+async def test_after_finish_and_usage_nothing_is_waited_for() -> None:
+    """Some servers never send `[DONE]`."""
+    timed = Timed()
+    timed.hear(5.0, TEXT, FINISH, usage_chunk())
+    assert await timed.tick(5.8) is None
+    assert await timed.tick(6.0) == LeftOpen()
 
 
 async def test_a_slow_client_is_no_silence_of_the_tiers() -> None:

@@ -28,7 +28,15 @@ def body(message: str, **more: Any) -> bytes:
 
 def failed(status: int, raw: bytes = b"", **more: Any) -> UpstreamFailed:
     given = {"our_key": False, "our_choice": True, "headers": (), "needs": frozenset(), **more}
-    return failure_of_status(status, given.pop("headers"), raw, **given)
+    found = failure_of_status(status, given.pop("headers"), raw, **given)
+    assert isinstance(found, UpstreamFailed)
+    return found
+
+
+def inside(text: str, **more: Any) -> UpstreamFailed:
+    found = failure_inside(text, **more)
+    assert isinstance(found, UpstreamFailed)
+    return found
 
 
 REPEATING = "litellm.InternalServerError: The model is repeating the same chunk = travel."
@@ -105,7 +113,8 @@ def test_what_a_template_says_behind_our_words_is_not_the_client_s_fault(
     raw: bytes, client_fault: bool
 ) -> None:
     assert failed(400, raw, speaks_behind_result=True).client_fault is client_fault
-    assert failed(400, raw).client_fault
+    without = failed(400, raw)
+    assert (without.client_fault, without.servers_own) == (client_fault, not client_fault)
 
 
 def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
@@ -117,11 +126,11 @@ def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
 
 def test_an_error_inside_an_answer_may_be_about_words_of_ours() -> None:
     text = "Error rendering prompt with jinja template"
-    assert failure_inside(text, speaks_behind_result=True).about_ours
+    assert inside(text, speaks_behind_result=True).about_ours
     found = completion_in(body(text), speaks_behind_result=True)
     assert isinstance(found, UpstreamFailed) and found.about_ours
-    assert not failure_inside(text).about_ours
-    assert not failure_inside("out of memory", speaks_behind_result=True).about_ours
+    assert not inside(text).about_ours
+    assert not inside("out of memory", speaks_behind_result=True).about_ours
 
 
 @pytest.mark.parametrize(

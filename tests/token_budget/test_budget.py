@@ -10,6 +10,7 @@ from mlx_stack_proxy.engine.build_request import build
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
 from mlx_stack_proxy.token_budget.stage import ReplyLength
@@ -30,8 +31,8 @@ def tool(*parameters: str) -> Json:
 CALLS = [tool("city"), tool("path", "content")]
 
 
-def stage(tiers: Json | None = None) -> ReplyLength:
-    budget = {"max_output_tokens": 1000, "tool_calls": {"default_max_tokens": 200}}
+def stage(tiers: Json | None = None, most: int = 1000) -> ReplyLength:
+    budget = {"max_output_tokens": most, "tool_calls": {"default_max_tokens": 200}}
     given = {"tiers": tiers or {"fast": {}}, "reliability": {"token_budget": budget}}
     return ReplyLength(from_mapping(given))
 
@@ -87,21 +88,42 @@ WINDOW = {"fast": {"context_window": 2000}}
 
 
 @pytest.mark.parametrize(
-    ("size", "limit"),
+    ("size", "limit", "ours"),
     [
-        (100, 1000),  # the bytes alone say that there is room
-        (3500 // 2, 1000),
-        (3500 * 2 - 3500 // 2, 496),  # 1,500 tokens and the message's marks
-        (6_900, MIN_ROOM),
-        (99_000, MIN_ROOM),  # full: a little is asked for all the same
+        (100, 1000, 1000),  # the bytes alone say that there is room
+        (3500 // 2, 1000, 1000),
+        (3500, 996, 498),  # 1,000 tokens and the message's marks
+        (3500 * 2 - 3500 // 2, 496, MIN_ROOM),
+        (6_900, MIN_ROOM, MIN_ROOM),
+        (99_000, MIN_ROOM, MIN_ROOM),  # full: a little is asked for all the same
     ],
 )
-def test_less_where_the_window_needs_it(size: int, limit: int) -> None:
+def test_less_where_the_window_needs_it(size: int, limit: int, ours: int) -> None:
+    """A limit of ours leaves room for the estimate's error, too: up to half of what is left."""
     messages = [{"role": "user", "content": "x" * size}]
-    whole = exchange(client_request(size=size + 50, messages=messages))
-    assert sent(stage(tiers=WINDOW), whole) == {"messages": messages, "max_tokens": limit}
+    for asked, expected in (({"max_tokens": 1000}, limit), ({}, ours)):
+        whole = exchange(client_request(size=size + 50, messages=messages, **asked))
+        body = sent(stage(tiers=WINDOW), whole)
+        assert body == {"messages": messages, "max_tokens": expected}
     room = 2000 - estimate_prompt_tokens(whole.request.body)
     assert limit == min(1000, max(room, MIN_ROOM))
+
+
+def test_dense_text_leaves_room_for_its_limit() -> None:
+    """Where a token has 2.9 bytes, a prompt that we take for 24,800 tokens has 30,000."""
+    tiers = {"fast": {"context_window": 40_000}}
+    messages = [{"role": "user", "content": "x" * 87_000}]
+    whole = exchange(client_request(size=87_050, messages=messages))
+    assert 30_000 + sent(stage(tiers=tiers, most=16_384), whole)["max_tokens"] <= 40_000
+
+
+def test_a_learnt_window_counts() -> None:
+    whole = exchange(client_request(size=2000))
+    body = build(whole, from_mapping({}), TierView(windows={"fast": 4096})).body
+    assert 2000 < body["max_tokens"] < 4096
+    request = UpstreamRequest("fast", dict(whole.request.body), learned_window=900)
+    stage().open(whole).on_request(request)
+    assert MIN_ROOM < request.body["max_tokens"] < 900
 
 
 # A reply that was cut

@@ -13,6 +13,7 @@ from mlx_stack_proxy.state.store import Limit
 from mlx_stack_proxy.token_budget import budgets
 from mlx_stack_proxy.token_budget.budgets import Spent
 from mlx_stack_proxy.wire.events import TextDelta, Usage
+from mlx_stack_proxy.wire.prompt_size import TOKENS_OF_TEMPLATE
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 
@@ -185,7 +186,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://host/a.png"}}
     [said("ü" * 500), said("", tools=["x" * 1000]), {"prompt": [7] * 500}, {"input": "é" * 500}],
 )
 def test_a_prompt_costs_at_most_a_token_a_byte(more: Any) -> None:
-    assert 1000 + budgets.TEMPLATE < budgets.most_read(more) < 1150 + budgets.TEMPLATE
+    assert 1000 + TOKENS_OF_TEMPLATE < budgets.most_read(more) < 1150 + TOKENS_OF_TEMPLATE
     assert budgets.most_read(more, 700) == 700
 
 
@@ -195,7 +196,7 @@ def test_a_picture_costs_more_than_its_url_and_less_than_its_bytes() -> None:
     inline = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + source["data"]}}
     for content in ([PICTURE, PICTURE], [by_result, by_result], [inline, inline]):
         most = budgets.most_read(said(content))
-        assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + budgets.TEMPLATE + 300
+        assert 2 * budgets.MEDIUM < most < 2 * budgets.MEDIUM + TOKENS_OF_TEMPLATE + 300
     assert budgets.most_read(said('"type":"image"')) < budgets.MEDIUM
 
 

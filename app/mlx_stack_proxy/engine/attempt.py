@@ -299,7 +299,7 @@ class Attempt:
             may_be_ours = self.speaks_behind_result and not self.reply.choices
             message = event.message or event.type
             return repetition_inside(message) or failure_inside(
-                message, speaks_behind_result=may_be_ours
+                message, speaks_behind_result=may_be_ours, tools=bool(self._client_request.tools)
             )
         return verdict
 

@@ -6,11 +6,14 @@ parameters. A later attempt's request also has what the model must be told: a co
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
+from ..escalation.ladder import TierView
 from ..settings import Settings, TierSettings
 from ..token_budget.budgets import fitting
+from ..wire import strict_template
 from ..wire.usage import window_of
 from . import correction, hints
 from .exchange import Exchange
@@ -26,14 +29,22 @@ from .verdicts import (
     UpstreamFailed,
 )
 
+_NOTHING_KNOWN = TierView()
 # Verdicts that the same sampling of the same prompt would likely bring again.
 _OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse, OutputTruncated)
 
 
-def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
-    """Return the request for ``exchange.tier``; stages may still rewrite it."""
+def build(
+    exchange: Exchange, settings: Settings, view: TierView = _NOTHING_KNOWN
+) -> UpstreamRequest:
+    """Return the request for ``exchange.tier``; stages may still rewrite it.
+
+    ``view``: what errors have taught of the tiers.
+    """
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
+    window, learned = window_of(tier, settings), view.windows.get(exchange.tier, sys.maxsize)
+    most_output = exchange.most_output
     if tier is not None:
         body["model"] = _model(exchange, tier, settings)
         body.update(tier.params)
@@ -46,14 +57,22 @@ def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
         # Also where the client bypasses budgets: mlx-lm's own 512 tokens cut files in two.
         rules = settings.reliability.token_budget
         if rules.enabled:
-            body["max_tokens"] = fitting(rules.max_output_tokens, tier, exchange.request)
+            room = min(window, learned) if tier is not None else sys.maxsize
+            body["max_tokens"] = fitting(rules.max_output_tokens, room, exchange.request, ours=True)
+    if most_output is not None:
+        for name in ("max_tokens", "max_completion_tokens"):
+            if body.get(name) is not None:
+                body[name] = most_output
     if exchange.tier not in exchange.route.direct:
         # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
+    strict = exchange.strict or exchange.tier in view.strict
+    if strict and strict_template.needs_rewriting(body["messages"]):
+        body["messages"] = strict_template.rewritten(body["messages"])
     if exchange.steps and not exchange.plain:
         _tell(body, exchange, settings, tier)
-    return UpstreamRequest(exchange.tier, body, window_of(tier, settings))
+    return UpstreamRequest(exchange.tier, body, window, learned, most_output)
 
 
 def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
@@ -75,7 +94,7 @@ def _tell(
     placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
     if isinstance(outcome.verdict, InvalidToolCall) and outcome.reply is not None and step.correct:
         body["messages"] = correction.corrected(
-            exchange.request.body,
+            {**exchange.request.body, "messages": body["messages"]},
             outcome.reply,
             outcome.verdict,
             role=settings.reliability.tool_validation.correction_role,

@@ -20,7 +20,7 @@ from ..escalation.tier_queue import QueueTimeout
 from ..telemetry import accounts
 from ..telemetry.observers import Observer
 from ..token_budget.books import Books
-from . import response_headers, upstream_answers
+from . import overflow, response_headers, upstream_answers
 from .answer import Answer
 from .attempt import Attempt
 from .deadlines import opinion_until
@@ -75,7 +75,9 @@ class Calls:
         try:
             verdict = await self._make_in_turn(attempt, backoff)
             await self.watch.settle()
-            return verdict
+            if not isinstance(verdict, UpstreamFailed):
+                return verdict
+            return overflow.measured(verdict, attempt.request, self.exchange.request, attempt.reply)
         except asyncio.CancelledError:
             interruption = self.watch.interruption()
             self.timers.end()
@@ -212,10 +214,14 @@ class Calls:
 
     def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self.clock())
-        speaks_behind_result = attempt.speaks_behind_result
-        completion = upstream_answers.completion_in(body, speaks_behind_result=speaks_behind_result)
-        if isinstance(completion, UpstreamFailed):
+        completion = upstream_answers.completion_in(
+            body,
+            speaks_behind_result=attempt.speaks_behind_result,
+            tools=bool(self.exchange.request.tools),
+        )
+        if not isinstance(completion, dict):
             return completion
+        attempt.reply.whole = True
         attempt.take_completion(completion)
         return attempt.verdict
 

@@ -19,6 +19,7 @@ from .verdicts import LeftOpen, UpstreamFailed
 # After the finish_reason only the usage and `[DONE]` are still to come. LiteLLM may take seconds to
 # count a long text. After this time the reply goes out without them.
 AFTER_FINISH_SECONDS = 10.0
+AFTER_USAGE_SECONDS = 1.0  # the same once the usage has come, too: only `[DONE]` is due
 # If a tier has a `health_url`: seconds of silence after which its server is asked, and how many
 # questions in a row may stay unanswered before the call times out.
 ASK_AFTER_SECONDS = 20.0
@@ -53,6 +54,7 @@ class Deadlines:
     _sign: float = field(init=False)  # the last sign of life: bytes, or an answer about health
     _waiting: bool = field(default=True, init=False)  # the reply has no content yet
     _finished: bool = field(default=False, init=False)  # every choice has its finish_reason
+    _counted: bool = field(default=False, init=False)  # the usage has come, too
     _asking: bool = field(default=False, init=False)  # a question about health is on its way
     _unanswered: int = field(default=0, init=False)  # questions unanswered in a row
     _litellm_silent: bool = field(default=False, init=False)  # LiteLLM left the last one unanswered
@@ -60,17 +62,27 @@ class Deadlines:
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
-    def heard(self, now: float, *, begun: bool, finished: bool = False, said: bool = True) -> None:
+    def heard(
+        self,
+        now: float,
+        *,
+        begun: bool,
+        finished: bool = False,
+        counted: bool = False,
+        said: bool = True,
+    ) -> None:
         """Note that bytes came. Any byte is a sign of life, but only content ends a silence.
 
-        ``begun``: the reply has content by now; ``finished``: it has its finish_reason; ``said``:
-        either is new, or more content came.
+        ``begun``: the reply has content by now; ``finished``: it has its finish_reason;
+        ``counted``: it has its usage; ``said``: ``begun`` or ``finished`` is new, or more content
+        came.
         """
         self._sign = now
         self._last = now if said else self._last
         self._unanswered = 0
         self._waiting = not begun
         self._finished = finished
+        self._counted = counted
 
     def begin_asking(self, now: float) -> bool:
         """Whether the server is to be asked now if it is alive; if so, note that it is asked."""
@@ -157,7 +169,8 @@ class Deadlines:
     @property
     def _patience(self) -> float:
         if self._finished:
-            return min(AFTER_FINISH_SECONDS, self._idle_limit)
+            after = AFTER_USAGE_SECONDS if self._counted else AFTER_FINISH_SECONDS
+            return min(after, self._idle_limit)
         return self._first_limit if self._waiting else self._idle_limit
 
     @property

@@ -214,6 +214,17 @@ class Exchange:
         )
 
     @property
+    def strict(self) -> bool:
+        """Whether messages go out as a strict chat template takes them, after a refusal."""
+        return any(isinstance(step, Retry) and step.strict for step in self._steps_on_tier)
+
+    @property
+    def most_output(self) -> int | None:
+        """The tokens of output that the tier's window has left, by its error; None: not known."""
+        steps = (step for step in self._steps_on_tier if isinstance(step, Retry))
+        return next((step.most_output for step in steps if step.most_output), None)
+
+    @property
     def _earlier_outcomes(self) -> list[Outcome]:
         """The outcomes that a step has followed: those before the newest attempt."""
         return self.outcomes[: len(self.steps)]

@@ -66,10 +66,15 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
             return _all_failed(exchange, "an empty reply")
 
 
-def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyError:
-    """Return upstream's refusal of the request as our error. ``text``: its whole answer."""
+def refusal(
+    exchange: Exchange, status: int, message: str, text: str, *, overflow: bool = False
+) -> ProxyError:
+    """Return upstream's refusal of the request as our error. ``text``: its whole answer.
+
+    ``overflow``: it is one, whatever the text says.
+    """
     error = invalid(message, status=status)
-    if is_overflow(text):
+    if overflow or is_overflow(text):
         error.code = OVERFLOW
         window = window_in(text)
         error.extra = {"context_window": window, "prompt_tokens": exchange.request.prompt_tokens}

@@ -17,9 +17,9 @@ from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from .exchange import Exchange
+from .situation import Situation
 from .steps import Deliver, Step
 from .tries import (
-    Situation,
     deliver,
     deliver_agreed,
     deliver_call_of_text,
@@ -34,6 +34,7 @@ from .tries import (
     next_tier_at_a_guess,
     next_tier_for_more,
     next_tier_for_same_slip,
+    next_tier_once,
     retry_asking,
     retry_corrected,
     retry_for_answer,
@@ -43,7 +44,10 @@ from .tries import (
     retry_later,
     retry_once,
     retry_plain,
+    retry_strict,
     retry_unguided,
+    retry_with_any_room,
+    retry_with_room,
     tier_elsewhere,
     upstreams_answer,
 )
@@ -93,9 +97,20 @@ ROWS: Final[Mapping[str, Row]] = {
     "other": Row((next_tier,), error),
     "guided form refused": Row((retry_unguided, next_tier), error),
     "prompt too long": Row(
-        (larger_tier, retry_in_tool_result, leave_for_first_failure), upstreams_answer
+        (
+            retry_with_room,
+            larger_tier,
+            retry_with_any_room,
+            retry_in_tool_result,
+            leave_for_first_failure,
+        ),
+        upstreams_answer,
     ),
     "client's fault": Row((retry_in_tool_result, leave_for_first_failure), upstreams_answer),
+    "server's own limit": Row(
+        (retry_strict, retry_in_tool_result, leave_for_first_failure, next_tier_once),
+        upstreams_answer,
+    ),
     "our words refused": Row(
         (retry_in_tool_result, leave_for_first_failure, retry_later, next_tier), error
     ),
@@ -160,6 +175,8 @@ def _kind_of_upstream(failed: UpstreamFailed) -> str:
         return "prompt too long"
     if failed.client_fault:
         return "client's fault"
+    if failed.servers_own:
+        return "server's own limit"
     if failed.about_ours:
         return "our words refused"
     if failed.silent:

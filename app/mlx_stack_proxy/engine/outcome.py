@@ -22,6 +22,7 @@ EVENT_KINDS = (
     "tool_call_repaired",
     "escalated",
     "exhausted",
+    "prompt_cut",
     "tier_degraded",
     "tier_recovered",
     "budget_warning",

@@ -143,3 +143,6 @@ class UpstreamRequest:
     tier: str
     body: dict[str, Any]  # a shallow copy of the client's body
     window: int = sys.maxsize  # tokens that the model can read, or write per choice, at most
+    learned_window: int = sys.maxsize  # tokens: the window by the tier's errors
+    # Tokens of output that the window has left, by an error; None: no error has said so.
+    most_output: int | None = None

@@ -155,7 +155,10 @@ class Run:
         """Build an attempt, make its call, and return the verdict on its reply."""
         exchange, settings = self._exchange, self._services.settings
         attempt = self._attempt = self._answer.running = Attempt(
-            exchange, build(exchange, settings), self._services.stages, self._report_fault
+            exchange,
+            build(exchange, settings, self._services.tier_states.view()),
+            self._services.stages,
+            self._report_fault,
         )
         verdict = attempt.on_request()
         if verdict is not None:
@@ -184,6 +187,8 @@ class Run:
         event = services.tier_states.note(call, outcome, exchange.request, output)
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
+        elif exchange.strict:
+            services.tier_states.note_strict(call.tier)
         elif exchange.hint_in_tool_result:
             # Upstream took our words in a tool's result: it had refused them in a user message.
             accounts.note_hint_refused(services, exchange)

@@ -38,10 +38,12 @@ class Retry:
     last: bool = False  # the last retry for this reason on this tier
     hint: str = ""  # a sentence to add at the end of the request
     hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
+    strict: bool = False  # from now on write messages as a strict chat template takes them
     after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
     guided: bool = False  # as in :class:`Start`
     warmer: bool = False  # raise the temperature more than a retry does anyway
     plain: bool = False  # without any words of ours
+    most_output: int = 0  # tokens of output to ask for at most on this tier; 0: no such limit
 
 
 @frozen

@@ -80,7 +80,8 @@ class Timers:
         before, self._progress = self._progress, (attempt.reply.pieces, attempt.finished)
         begun, finished = bool(attempt.reply.choices), attempt.finished
         said = excused or before != self._progress
-        deadlines.heard(heard_at, begun=begun, finished=finished, said=said)
+        counted = attempt.reply.usage is not None
+        deadlines.heard(heard_at, begun=begun, finished=finished, counted=counted, said=said)
 
     def tick(self, now: float) -> Verdict | None:
         """Do what is due; return the verdict that interrupts the exchange, None: go on."""

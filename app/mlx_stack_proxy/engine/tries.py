@@ -10,23 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..escalation import ladder
-from ..escalation.ladder import TierView
-from ..frozen import frozen
-from ..settings import Settings
+from ..wire import strict_template
 from . import hints
-from .deadlines import time_left
-from .exchange import LASTING, Exchange
+from .exchange import LASTING
 from .failures import error_of, refusal
-from .guiding import always_guided, form_of_retry, may_guide
+from .guiding import may_guide
+from .situation import Situation
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
     EmptyResponse,
     InvalidToolCall,
     LoopDetected,
-    Rejected,
-    UpstreamFailed,
-    Verdict,
-    reason_of,
 )
 
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
@@ -37,125 +31,11 @@ LEAST_SECONDS = 10.0
 # Reasons after which a retry changes the request: by a correction, a hint or another sampling.
 # Upstream may refuse the changed request although it took the first one.
 RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
-# Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
-# to blame.
-_ALWAYS = ("tier_degraded", "budget_exceeded")
+# With fewer tokens of output than this, a larger tier answers better, if there is one. Judgement.
+USEFUL_ROOM = 1024
+MAX_SHORTER = 2  # retries of a tier with less output
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 GO_ON = "Go on: make the next tool call, or give the final answer."
-
-
-@frozen
-class Situation:
-    """What a rule decides on: an exchange and the verdict with which its last attempt ended."""
-
-    exchange: Exchange
-    verdict: Verdict
-    settings: Settings
-    view: TierView  # what is known of the tiers
-    now: float  # seconds, on the clock of ``exchange.started``
-
-    @property
-    def reason(self) -> str:
-        """Why the attempt failed, in the words of ``escalate_on``."""
-        verdict = self.verdict
-        return verdict.reason if isinstance(verdict, UpstreamFailed) else reason_of(verdict) or ""
-
-    @property
-    def retried(self) -> int:
-        """The number of retries so far on this tier for the same reason."""
-        return self.exchange.retried.get(self.reason, 0)
-
-    @property
-    def may_add(self) -> bool:
-        """Whether another attempt's reply can follow what the client already has.
-
-        After text has gone out, one more attempt may replace a bad tool call or a loop at its end;
-        after any other failure none may.
-        """
-        if not self.exchange.text_is_out:
-            return True
-        may_end_better = isinstance(self.verdict, (InvalidToolCall, LoopDetected))
-        return may_end_better and not self.exchange.text_retried
-
-    def in_time(self, later: float = 0.0) -> bool:
-        """Whether there is time for an upstream call to begin ``later`` seconds from now."""
-        return later < time_left(self.exchange, self.settings, self.now)
-
-    def within_bounds(self, kept: int = 0) -> bool:
-        """Whether time and ``max_attempts`` allow another call, and ``kept`` more after it."""
-        max_attempts = self.settings.reliability.escalation.max_attempts
-        return self.in_time() and len(self.exchange.attempts) + kept < max_attempts
-
-    @property
-    def retries_left(self) -> int:
-        """How often this tier may be tried again, whatever failed; a hint's new place is free."""
-        retried = [n for reason, n in self.exchange.retried.items() if reason != "client_error"]
-        return self.settings.reliability.escalation.max_retries_before_escalate - sum(retried)
-
-    def may_retry(self, *, free: bool = False) -> bool:
-        """Whether this tier may be tried again, with one call left for each tier still to come.
-
-        ``free``: ``max_retries_before_escalate`` does not count this retry.
-        """
-        if self.exchange.tier in self.view.closed or (self.retries_left < 1 and not free):
-            return False
-        return self.within_bounds(kept=len(self.later()))
-
-    def later(self, *, local: bool = False) -> list[str]:
-        """The later tiers that could take the request, in order; ``local``: only this machine's."""
-        return ladder.following(self.exchange, self.settings, self.view, local=local)
-
-    def may_leave(self, reason: str = "") -> bool:
-        """Whether another tier may be asked for this reason (default: the verdict's)."""
-        reason = reason or self.reason
-        escalate_on = self.settings.reliability.escalation.escalate_on
-        return (reason in _ALWAYS or reason in escalate_on) and self.within_bounds()
-
-    def next_tier(self, reason: str = "", *, local: bool = False) -> str | None:
-        return next(iter(self.later(local=local)), None) if self.may_leave(reason) else None
-
-    def move(self, tier: str | None, reason: str = "") -> Move | None:
-        """Return a move to ``tier``, with the hint that it needs; None if ``tier`` is None."""
-        if tier is None:
-            return None
-        # The next tier needs a correction only if the client already has text of the bad reply,
-        # for its own reply follows that text.
-        invalid = isinstance(self.verdict, InvalidToolCall)
-        correct = invalid and self.exchange.text_is_out
-        state = (self.exchange, self.settings, self.view, tier)
-        guided = may_guide(*state) if self.doubts_text else always_guided(*state)
-        return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
-
-    def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
-        """Return a retry after a bad call or a text that may hold one, in the form that is due."""
-        form = form_of_retry(self.exchange, self.settings, self.view)
-        words = form.words and self.settings.reliability.tool_validation.retry_with_correction
-        return Retry(self.reason, number, words, last=last, guided=form.guided, warmer=form.warmer)
-
-    @property
-    def doubts_text(self) -> bool:
-        """Whether the verdict is a doubt whether the reply's text holds a call."""
-        return isinstance(self.verdict, InvalidToolCall) and self.verdict.doubts_text
-
-    @property
-    def hint(self) -> str:
-        """The hint for the next tier: that of the loop, even if a server failed after the loop."""
-        match self.verdict:
-            case LoopDetected(doubt=False):
-                return self.verdict.hint
-            case Rejected():
-                return self.exchange.hint
-            case UpstreamFailed():
-                model_failure = self.exchange.model_failure
-                return model_failure.hint if isinstance(model_failure, LoopDetected) else ""
-            case _:
-                return ""
-
-    @property
-    def failed(self) -> UpstreamFailed:
-        """The verdict. Only for rules in rows where upstream failed."""
-        assert isinstance(self.verdict, UpstreamFailed)
-        return self.verdict
 
 
 # What is tried
@@ -265,6 +145,16 @@ def retry_hung(situation: Situation) -> Retry | None:
     return retry_once(situation) if situation.in_time(LEAST_SECONDS) else None
 
 
+def retry_strict(situation: Situation) -> Retry | None:
+    """Retry once with system messages and images where every chat template takes them."""
+    exchange = situation.exchange
+    strict = exchange.strict or exchange.tier in situation.view.strict
+    may_help = not strict and strict_template.needs_rewriting(exchange.request.body["messages"])
+    if not may_help or not situation.may_add or not situation.may_retry(free=True):
+        return None
+    return Retry("client_error", 1, last=True, strict=True)
+
+
 def retry_in_tool_result(situation: Situation) -> Retry | None:
     """Retry with our words inside a tool's result, where every chat template takes them."""
     tier = situation.settings.tiers.get(situation.exchange.tier)
@@ -291,6 +181,12 @@ def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
 
 def next_tier(situation: Situation) -> Move | None:
     return situation.move(situation.next_tier()) if situation.may_add else None
+
+
+def next_tier_once(situation: Situation) -> Move | None:
+    """Move if no tier has been left yet: one other server is asked, then the client is to blame."""
+    moved = any(isinstance(step, Move) for step in situation.exchange.steps)
+    return None if moved else next_tier(situation)
 
 
 def next_local_tier(situation: Situation) -> Move | None:
@@ -320,6 +216,20 @@ def next_tier_for_same_slip(situation: Situation) -> Move | None:
         ):
             return next_tier_at_a_guess(situation)
     return None
+
+
+def retry_with_room(situation: Situation, least: int = USEFUL_ROOM) -> Retry | None:
+    """Retry with less output, which the prompt leaves room for by the tier's error."""
+    room, number = situation.failed.room, situation.retried + 1
+    if room < least or number > MAX_SHORTER or not situation.may_add:
+        return None
+    if not situation.may_retry(free=True):
+        return None
+    return Retry(situation.reason, number, last=number == MAX_SHORTER, most_output=room)
+
+
+def retry_with_any_room(situation: Situation) -> Retry | None:
+    return retry_with_room(situation, 1)
 
 
 def larger_tier(situation: Situation) -> Move | None:
@@ -385,7 +295,9 @@ def deliver_earlier(situation: Situation) -> DeliverEarlier:
 
 
 def deliver_if_wished(situation: Situation) -> Step:
+    reply = situation.exchange.outcomes[-1].reply
     wished = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
+    wished = wished and (reply is None or reply.finished)  # a server may have kept it to itself
     return Deliver() if wished else error(situation)
 
 
@@ -395,9 +307,10 @@ def error(situation: Situation) -> Fail:
 
 def upstreams_answer(situation: Situation) -> PassOn | Fail:
     failed = situation.failed
-    if failed.status is None:  # the error came within a stream
-        text = failed.body.decode("utf-8", "replace") or failed.message
-        return Fail(refusal(situation.exchange, 400, failed.message, text))
+    text = failed.body.decode("utf-8", "replace") or failed.message
+    if failed.status is None or failed.inferred:  # an error within a stream has no status
+        overflow = failed.reason == "context_overflow"
+        return Fail(refusal(situation.exchange, 400, failed.message, text, overflow=overflow))
     # Some servers report a fault of the request with a 500; the client gets a 400.
     status = failed.status if failed.status < 500 else 400
     return PassOn(status, failed.headers, failed.body)

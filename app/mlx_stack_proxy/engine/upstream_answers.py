@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ..wire import surrogates
-from .verdicts import LoopDetected, UpstreamFailed
+from .verdicts import CallFailure, InvalidToolCall, LoopDetected, UpstreamFailed
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
 _RETRYABLE = frozenset({408, 409, 425, 429})
@@ -47,6 +47,29 @@ _OF_TEMPLATE = re.compile(
     r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
     r"|\bunexpected role\b"
 )
+_OF_IMAGE_PLACE = re.compile(
+    # OpenAI: "Image URLs are only allowed for messages with role 'user', but this message with role
+    # 'tool' contains an image URL."
+    r"\bimages?\b[^.]{0,60}\b(?:only|not|cannot|can't)\b[^.]{0,60}\b(?:roles?|user|tool)\b"
+)
+# A request that another server may take: its template's or grammar's limits are this server's own.
+_SERVERS_OWN = re.compile(
+    _OF_TEMPLATE.pattern
+    # Chat templates: Qwen3.5's (llama.cpp's issue 27367), Gemma's
+    + r"|\bsystem (?:message|role|prompt)s?\b[^.]{0,40}\b(?:must|should|only|not)\b"
+    # LM Studio's issue 2220: "Failed to initialize samplers: failed to parse grammar"; vLLM's
+    # xgrammar, llama.cpp's GBNF
+    + r"|\b\w{0,12}grammars?\b|\bsamplers\b"
+)
+# What servers say of a reply of the model's that they could not read as a tool call.
+_OF_REPLY = re.compile(
+    r"error parsing tool call"  # Ollama's issues 11704, 12884, 17638
+    r"|failed to parse input at pos \d"  # llama.cpp's issue 20761
+    # LM Studio's issues 942, 1358, 1528; llama.cpp says nearly so of a client's history
+    r"|failed to parse tool call:|failed to generate a tool call"
+    r"|tool_use_failed|failed to call a function"  # Groq
+)
+_DETAIL = re.compile(r"\berr(?:or)?\b ?[=:] ?([^\n]{1,200})")
 # LiteLLM's `raise_on_model_repetition` says so after 100 equal pieces of a stream.
 _REPETITION = "the model is repeating the same chunk"
 _OVERFLOW = re.compile(
@@ -61,10 +84,17 @@ _OVERFLOW = re.compile(
     r"|exceeds the maximum number of tokens allowed"
     r"|input tokens exceed the configured limit"
     r"|context the overflows|context overflow"
+    r"|context shift is disabled"  # llama.cpp, once the window is full (its pull request 13577)
+    r"|n_keep \(?\d+\)? ?>= n_ctx"  # LM Studio: "Cannot truncate prompt with n_keep (1) >= n_ctx"
+    # TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096"
+    r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than) \d+"
 )
 # Values of an error's `code` or `type`: OpenAI's, llama.cpp's.
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _WINDOW = (
+    # Anthropic's: "… exceed context limit: 188240 + 21333 > 200000"
+    re.compile(r"\d \+ \d+ > (\d{3,8})"),
+    re.compile(r"must (?:be <=|have less than) (\d{3,8})"),  # TGI
     re.compile(
         r"(?:maximum|max|model'?s?|available)[^.\d]{0,40}?(?:context|model)[^.\d]{0,20}?"
         r"(?:length|window|limit|size)[^\d]{0,20}?(\d{3,8})"
@@ -120,7 +150,7 @@ def failure_of_status(
     our_choice: bool,
     needs: frozenset[str],
     speaks_behind_result: bool = False,
-) -> UpstreamFailed:
+) -> UpstreamFailed | InvalidToolCall:
     """Return the failure behind an answer of status 300 and above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
@@ -140,6 +170,8 @@ def failure_of_status(
             window=window or window_in(text),
             in_field="window" if window is not None else "overflow" if coded else "",
         )
+    if status in _ABOUT_ABILITIES and "tools" in needs and _OF_REPLY.search(text.lower()):
+        return _unread_call(text)
     failure = replace(failure, message=_with(status, message), retry_after=_retry_after(headers))
     if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
         sentence = _with(status, "a redirect, and none is followed")
@@ -148,15 +180,27 @@ def failure_of_status(
         sentence = _with(status, "LiteLLM refused the API key")
         return replace(failure, message=sentence, client_fault=not our_key, final=True)
     lower = message.lower()
-    lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
+    place = "images" in needs and _OF_IMAGE_PLACE.search(lower) is not None
+    lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES and not place else ""
     final = bool(lacks) or _is_about_model(status, lower)
     about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
+    own = status in (*_ABOUT_ABILITIES, 404) and (place or _SERVERS_OWN.search(lower) is not None)
     if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
         client_fault = False
+    elif own and not final:
+        return replace(failure, servers_own=True)
     return replace(
         failure, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks
     )
+
+
+def _unread_call(text: str) -> InvalidToolCall:
+    """Return the verdict on a tool call of the model's that its server could not read."""
+    found = _DETAIL.search(quoted_error(text.encode()) or text)
+    detail = f": {_one_line(found[1])}" if found else ""
+    error = f"the tool call could not be read{detail}"
+    return InvalidToolCall((CallFailure("", "invalid_json", error),))
 
 
 def _is_about_model(status: int, message: str) -> bool:
@@ -186,11 +230,11 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
 
 
 def completion_in(
-    body: bytes, *, speaks_behind_result: bool = False
-) -> dict[str, Any] | UpstreamFailed:
+    body: bytes, *, speaks_behind_result: bool = False, tools: bool = False
+) -> dict[str, Any] | UpstreamFailed | InvalidToolCall:
     """Return the chat completion in a whole answer of status 200, or the failure in it.
 
-    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
         completion = surrogates.read(body, huge=True)
@@ -198,7 +242,7 @@ def completion_in(
         return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
         message = f"no chat completion, but: {quoted_error(body)}"
-        return failure_inside(message, speaks_behind_result=speaks_behind_result)
+        return failure_inside(message, speaks_behind_result=speaks_behind_result, tools=tools)
     return completion
 
 
@@ -209,12 +253,16 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
     return LoopDetected("generation", 100, f"LiteLLM ended the reply: {_one_line(error_text)}")
 
 
-def failure_inside(error_text: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
+def failure_inside(
+    error_text: str, *, speaks_behind_result: bool = False, tools: bool = False
+) -> UpstreamFailed | InvalidToolCall:
     """Return the failure behind an error inside an answer of status 200.
 
-    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     line = _one_line(error_text)
+    if tools and _OF_REPLY.search(error_text[:MAX_READ].lower()):
+        return _unread_call(error_text)
     if is_overflow(error_text):
         window = window_in(error_text)
         return UpstreamFailed("context_overflow", f"the prompt does not fit: {line}", window=window)

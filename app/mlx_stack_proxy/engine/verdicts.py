@@ -122,6 +122,8 @@ class UpstreamFailed:
     body: bytes = b""  # upstream's
     unreachable: bool = False  # no connection could be made
     client_fault: bool = False  # upstream refuses the client's request
+    # The limits of the server's template or grammar refuse it; another server may take it.
+    servers_own: bool = False
     about_ours: bool = False  # upstream may refuse our words, which stood behind a tool's result
     blameless: bool = False  # the failure says nothing about the tier's server
     retry_after: float | None = None  # seconds
@@ -129,8 +131,11 @@ class UpstreamFailed:
     silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
     lacks: str = ""  # the ability (of `ladder.ABILITIES`) that the tier says it lacks
     window: int | None = None  # the context window in tokens that upstream's error names
+    # Tokens of output that an overflow leaves, where only prompt and output together are too large.
+    room: int = 0
     # What upstream's error says in a field of its own; its words may quote a client.
     in_field: Literal["window", "overflow", ""] = ""
+    inferred: bool = False  # its words don't say the reason
 
 
 @frozen
@@ -187,7 +192,9 @@ def reason_of(verdict: Verdict | None) -> str | None:
     match verdict:
         case None | Cut() | LeftOpen():
             return None
-        case UpstreamFailed(reason="server_error") if verdict.client_fault or verdict.about_ours:
+        case UpstreamFailed(reason="server_error") if (
+            verdict.client_fault or verdict.servers_own or verdict.about_ours
+        ):
             return "client_error"
         case UpstreamFailed():
             return verdict.reason

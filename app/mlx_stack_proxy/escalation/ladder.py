@@ -17,6 +17,7 @@ from ..engine.request import Request
 from ..engine.steps import Start
 from ..frozen import frozen
 from ..settings import Settings
+from ..wire.strict_template import is_image
 
 ABILITIES = ("tools", "images", "response_format")
 
@@ -38,6 +39,8 @@ class TierView:
     # Whether a tier's last guided reply obeyed its schema; tiers of which nothing is known are left
     # out.
     guided: Mapping[str, bool] = field(default_factory=dict)
+    # Tiers whose chat template takes system messages and images in few places, learned from errors.
+    strict: frozenset[str] = frozenset()
 
     def without(self, tiers: Iterable[str]) -> TierView:
         """Return the same view with these tiers closed, too."""
@@ -229,10 +232,7 @@ def able(tier: str, request: Request, settings: Settings, view: TierView) -> boo
 
 def _has_image(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(part, dict) and part.get("type") in ("image_url", "input_image", "image")
-        for part in content
-    )
+    return isinstance(content, list) and any(map(is_image, content))
 
 
 def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:

@@ -6,9 +6,9 @@ of the wall clock, passed in. If that clock is put back, everything is forgotten
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
+from ..engine.error_numbers import prompts_in
 from ..engine.outcome import Guided
 from ..engine.request import Request
 from ..engine.verdicts import UpstreamFailed
@@ -18,8 +18,6 @@ from ..state.store import ROUNDING
 # One call in ten minutes that fails at once is a small price for finding out.
 FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
-_READ = 4_000  # bytes of an error that are searched
-_NUMBER = re.compile(rb"(?<!\d)\d{4,8}(?!\d)")
 LEAST_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
 
 
@@ -31,6 +29,7 @@ class LearnedLimits:
         self._lacks: dict[tuple[str, str], float] = {}  # by tier and ability: when it expires
         self._obey: set[str] = set()  # tiers whose last guided reply had its schema's form
         self._refuse: dict[str, float] = {}  # by tier that refused a schema, or didn't obey it
+        self._strict: dict[str, float] = {}  # by tier: when it expires
 
     def take(
         self, tier: str, failure: UpstreamFailed, request: Request, now: float, output: int = 0
@@ -62,6 +61,14 @@ class LearnedLimits:
         refuse = [tier for tier, until in self._refuse.items() if _lasts(until, now)]
         return dict.fromkeys(self._obey, True) | dict.fromkeys(refuse, False)
 
+    def take_strict(self, tier: str, now: float) -> None:
+        """Learn that a tier took messages in a strict form that it had refused in their own."""
+        self._strict[tier] = now + FORGET_SECONDS
+
+    def strict(self, now: float) -> frozenset[str]:
+        """Return the tiers whose chat template is strict (``wire/strict_template.py``)."""
+        return frozenset(tier for tier, until in self._strict.items() if _lasts(until, now))
+
     def windows(self, now: float) -> Mapping[str, int]:
         """Return the learned context windows in tokens, by tier."""
         entries = self._windows.items()
@@ -89,13 +96,12 @@ def _taught(failure: UpstreamFailed, request: Request, output: int) -> int | Non
     if failure.in_field == "window":
         return window
     if window is None:
-        # It says only that the window is smaller than this prompt.
-        window = prompt - 1 if failure.in_field == "overflow" else 0
+        # It says only that the window is smaller than this prompt, perhaps with its output.
+        window = prompt - 1 if failure.in_field == "overflow" and not failure.room else 0
     if window < LEAST_WINDOW:
         return None
-    counted = map(int, _NUMBER.findall(failure.body[:_READ]))
-    asked = (n for n in counted if prompt // 2 + output <= n <= 2 * prompt + output)
-    return window if window <= 2 * prompt or any(window < n for n in asked) else None
+    asked = prompts_in(failure, prompt, output)
+    return window if window <= 2 * prompt or any(window < n + output for n in asked) else None
 
 
 def _lasts(until: float, now: float) -> bool:

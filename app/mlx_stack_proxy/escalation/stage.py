@@ -1,24 +1,25 @@
-"""Finds replies that no server meant to give: empty ones, and ends that LiteLLM made up.
+"""Finds replies that no server meant to give: empty, to a cut prompt, with a made-up end.
 
 If a model server dies, LiteLLM ends its stream with an invented ``finish_reason: "stop"`` and
 ``[DONE]``. Often the reply has no text. If it has some, only the usage gives the death away, which
 LiteLLM then counts itself: that usage has ``completion_tokens_details`` and no ``cached_tokens``,
 or comes too late to be waited for. Good replies of a server that never sends a usage look the same,
-so the sign counts only for local tiers whose server has shown that it sends its own.
+so the sign counts only for local tiers whose server has shown, in a stream, that it sends its own.
 """
 
 from __future__ import annotations
 
 from ..engine.exchange import Exchange
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
 from ..engine.verdicts import EmptyResponse, UpstreamFailed
 from ..settings import Settings
 from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
+from .cut_prompts import CutPrompts
 
-# A reply without the server's own usage is suspect only if so many replies of the tier had one,
-MIN_OWN = 10
-# and so many for each run of replies without one.
+# A reply without the server's own usage is suspect only if a stream of the tier had one, and so
+# many more for each earlier run of replies without one.
 OWN_FOR_EACH_RUN = 10
 # A server's death ends the replies of all its clients, which makes a run. A longer run than this
 # means that the server sends no usage any more.
@@ -35,18 +36,20 @@ class BrokenReplies:
     def __init__(self, settings: Settings) -> None:
         self._models = {name: tier.model for name, tier in settings.tiers.items() if tier.local}
         self._seen = {name: _Usages() for name in self._models}
+        self.cut_prompts = CutPrompts()
 
     def continue_from(self, predecessor: BrokenReplies) -> None:
         """Take over what was seen of each tier that still has the same model."""
         same = self._models.items() & predecessor._models.items()
         self._seen |= {name: predecessor._seen[name] for name, _ in same}
+        self.cut_prompts = predecessor.cut_prompts
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
     def record_end(self, tier: str, reply: Reply) -> bool:
         """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
-        if tier not in self._models or reply.cut:
+        if tier not in self._models or reply.cut or reply.whole:
             return False
         usage = reply.usage
         # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.
@@ -76,7 +79,7 @@ class _Usages:
             self._runs += 1
         if self._run_length > LONGEST_RUN:
             self._own_usages = self._runs = 0
-        return self._own_usages >= MIN_OWN and self._own_usages >= self._runs * OWN_FOR_EACH_RUN
+        return self._own_usages > max(self._runs - 1, 0) * OWN_FOR_EACH_RUN
 
 
 class _State(StageState):
@@ -93,7 +96,23 @@ class _State(StageState):
                     return EmptyResponse(ended=not made_up and self._has_ended(choice, reply))
         if made_up and not reply.has_calls:
             return UpstreamFailed("server_error", "the model server died within its reply")
-        return None
+        return self._cut_prompt(reply)
+
+    def _cut_prompt(self, reply: Reply) -> UpstreamFailed | None:
+        """Return the overflow of a prompt that the server cut, while the client has no text."""
+        request, tier = self._exchange.request, self._exchange.tier
+        read = self._stage.cut_prompts.record(tier, request, reply.usage)
+        if not read:
+            return None
+        sent = request.prompt_tokens
+        detail = {"tokens": read, "estimate": sent}
+        self.remarks.incidents.append(Incident("prompt_cut", (), detail))
+        if reply.flowed:
+            return None
+        message = f"the server read {read} tokens of a prompt of about {sent}, and cut the rest"
+        return UpstreamFailed(
+            "context_overflow", message, status=200, window=read, in_field="window", inferred=True
+        )
 
     def _has_ended(self, choice: ChoiceReply, reply: Reply) -> bool:
         """Whether the server itself ended the turn, with a usage of its own, after a result."""

@@ -62,7 +62,12 @@ class TierStates:
             self._learned.lacks(now),
             proven=self._breakers.proven(),
             guided=self._learned.guided(now),
+            strict=self._learned.strict(now),
         )
+
+    def note_strict(self, tier: str) -> None:
+        """Note that the tier takes messages only in the form of ``wire/strict_template.py``."""
+        self._learned.take_strict(tier, self._clock())
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
@@ -129,5 +134,5 @@ class TierStates:
 
 
 def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
-    about_the_request = failure.client_fault or failure.about_ours
+    about_the_request = failure.client_fault or failure.servers_own or failure.about_ours
     return bool(failure.unreachable or about_the_request or failure.blameless or failure.lacks)

@@ -188,7 +188,7 @@ class Probe:
         except _Failed as error:
             return "ok", f"takes no JSON schema, so no retry is guided ({str(error)[:120]})"
         completion = completion_in(answer)
-        message = {} if isinstance(completion, UpstreamFailed) else completion["choices"][0]
+        message = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (message.get("message") or {}).get("content") or ""
         if not _is_the_code(behind_thoughts(text)):
             return "ok", "ignores a JSON schema, so no retry is guided"

@@ -257,7 +257,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
         return failed
     elif (body := _raw(reply, "body")) is not None:
         completion = completion_in(body)
-        if isinstance(completion, UpstreamFailed):
+        if not isinstance(completion, dict):
             return completion
         attempt.take_completion(completion)
     elif isinstance(reply.get("chunks"), list):

@@ -34,7 +34,7 @@ _COUNTED = {
     "tier_degraded": "down",
 }
 # Kinds of incident whose whole detail is in the event: figures, a tool's name, a digest.
-_WITH_DETAIL = ("loop_warning", "loop_break")
+_WITH_DETAIL = ("loop_warning", "loop_break", "prompt_cut")
 
 
 def tier_label(exchange: Exchange) -> str:

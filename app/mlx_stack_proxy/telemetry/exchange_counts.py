@@ -71,6 +71,7 @@ INCIDENTS: Final = {
     "loop_break": Account("loops", _LOOPS, "loop_break", _LOOP),
     "loop_answer": Account("loop_questions", {}),
     "truncated": Account("truncations", _CUTS, "loop_warning", ("truncated",), by_tier=True),
+    "prompt_cut": Account("cut_prompts", {}, "prompt_cut", by_tier=True),
     "tokens_saved": Account("tokens_saved", {"": "tokens_saved"}),
 }
 

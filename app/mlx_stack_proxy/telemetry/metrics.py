@@ -64,6 +64,7 @@ class Metrics:
             "judge_questions", "Questions to the judge of loops, by what came of them", "result"
         )
         self.truncations = self._counter("truncations", "Replies cut short by us", "tier", "kind")
+        self.cut_prompts = self._counter("cut_prompts", "Prompts cut by their server", "tier")
         self.tokens_saved = self._counter("tokens_saved", "Tokens that a cut reply did not cost")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")

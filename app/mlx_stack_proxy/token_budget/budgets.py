@@ -18,14 +18,12 @@ from ..engine.request import Request
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
 from ..frozen import frozen
-from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
+from ..settings import TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
 from ..wire.blocks import dumped
-from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
 from ..wire.reply import Reply
 
-# Tokens of a chat template's own words: 20 to 30 without tools (Llama 3.1, Qwen 2.5), 150 with.
-TEMPLATE = 256
 # Tokens of a picture or a recording, however it comes: OpenAI's high detail takes up to 1,500,
 # Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
 MEDIUM = 4096
@@ -34,6 +32,8 @@ _MEDIA = re.compile(
 )
 # Their bytes in a request: a `data:` URL, or base64.
 _MEDIA_BYTES = re.compile(rb'"(?:url|image_url)":"data:[^"]*"|"data":"[A-Za-z0-9+/]*=*"')
+# Source code may have 2.8 bytes a token where the estimate takes 3.5.
+ESTIMATE_ERROR = 1.25
 MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
 # `retry_after` for a request that only others' reservations kept out: any of them may end soon.
 WAITED_RETRY_SECONDS = 5
@@ -152,11 +152,26 @@ def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int
     return min(client_limit, limit) if client_limit else limit
 
 
-def fitting(limit: int, tier: TierSettings | None, request: Request) -> int:
-    """Return ``limit`` tokens of output, or fewer if the tier's window has less room left."""
-    if tier is None or request.is_within(tier.context_window - limit):
+def fitting(limit: int, window: int, request: Request, *, ours: bool) -> int:
+    """Return ``limit`` tokens of output, or fewer if the ``window`` has less room left.
+
+    ``ours``: the client did not set the limit. Then it also leaves room for the error of the
+    prompt's estimate, up to half of what is left: some servers refuse a request whose prompt and
+    limit together are larger than the window.
+    """
+    spare = window - limit
+    if request.is_within(int((spare - TOKENS_OF_TEMPLATE) / ESTIMATE_ERROR) if ours else spare):
         return limit
-    return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
+    prompt = request.prompt_tokens
+    room = window - prompt
+    if ours:
+        room = max(window - careful(prompt), room // 2)
+    return min(limit, max(room, MIN_ROOM))
+
+
+def careful(prompt: int) -> int:
+    """Return an estimate of a prompt's tokens that is seldom too low."""
+    return int(prompt * ESTIMATE_ERROR) + TOKENS_OF_TEMPLATE
 
 
 def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
@@ -168,7 +183,7 @@ def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
     raw = dumped(body)
     if media := len(_MEDIA.findall(raw)):
         raw = _MEDIA_BYTES.sub(b"", raw)
-    return min(len(raw) + TEMPLATE + MEDIUM * media, window)
+    return min(len(raw) + TOKENS_OF_TEMPLATE + MEDIUM * media, window)
 
 
 def most_written(body: Mapping[str, Any]) -> int:

@@ -39,10 +39,16 @@ class ReplyLength:
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
-    def limit(self, exchange: Exchange, tier: str) -> int:
+    def limit(self, exchange: Exchange, request: UpstreamRequest) -> int:
         """Return the limit to send, in tokens."""
-        limit = most_asked(exchange, tier, self._budget)
-        return fitting(limit, self.tiers.get(tier), exchange.request)
+        limit = most_asked(exchange, request.tier, self._budget)
+        if request.most_output is not None:
+            return min(limit, request.most_output)
+        tier, window = self.tiers.get(request.tier), request.learned_window
+        if tier is not None:
+            window = min(tier.context_window, window)
+        ours = exchange.request.max_tokens != limit
+        return fitting(limit, window, exchange.request, ours=ours)
 
 
 class _ChoiceTokens:
@@ -161,7 +167,7 @@ class _State(StageState):
         return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
 
     def on_request(self, request: UpstreamRequest) -> None:
-        limit = self._sent_limit = self._stage.limit(self._exchange, request.tier)
+        limit = self._sent_limit = self._stage.limit(self._exchange, request)
         asked = self._exchange.request.max_tokens
         if asked is not None and limit < asked:
             self.remarks.reply_notes["Max-Tokens"] = f"{limit};asked={asked}"

@@ -189,6 +189,7 @@ class Reply:
     finished: bool = False  # every choice seen so far has its finish_reason
     overfull: bool = False  # a choice has more than MAX_CALLS calls
     cut: bool = False  # we ended the call, so its usage never came
+    whole: bool = False  # it came as one object, not as a stream
     generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
     pieces: int = 0  # pieces of text, reasoning, calls and other content that came
     counted: int = 0  # pieces that had come when `usage` did

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 Part = str | Json  # a piece of a user's message: text, or a part of another kind
 
 BETWEEN: Final = "\n\n"
+IMAGE_FOLLOWS: Final = "[an image: see the message after this]"
 _REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 
 
@@ -86,7 +87,7 @@ class Transcript:
 
     def _end_of_user(self) -> None:
         if self._user_parts:
-            self._messages.append({"role": "user", "content": _joined(self._user_parts)})
+            self._messages.append({"role": "user", "content": joined(self._user_parts)})
             self._user_parts = []
 
     def _end_of_assistant(self) -> None:
@@ -102,7 +103,7 @@ class Transcript:
         self._texts, self._thoughts, self._calls = [], [], []
 
 
-def _joined(parts: list[Part]) -> str | list[Json]:
+def joined(parts: list[Part]) -> str | list[Json]:
     """Return a user's content: a string, as every chat template takes it, if all parts are text."""
     content: list[Json] = []
     texts: list[str] = []

@@ -45,6 +45,7 @@ const TOLD = {
   recovered: (d) => ["good", "Recovered", recovered(d)],
   client_left: (d) => ["", "Client left", d.seconds ? `after ${span(d.seconds)}` : ""],
   tier_degraded: (d) => ["bad", "Tier taken out", `tried again in ${span(d.seconds ?? 0)}`],
+  prompt_cut: (d) => ["bad", "Prompt cut by its server", `${d.tokens} of about ${d.estimate} tokens read`],
   tier_recovered: () => ["good", "Tier works again", ""],
   upstream_down: (d) => ["bad", "LiteLLM down", d.why ?? ""],
   upstream_up: (d) => ["good", "LiteLLM is back", d.seconds ? `after ${span(d.seconds)}` : ""],

@@ -14,7 +14,7 @@ import orjson
 
 from ...errors import ProxyError, invalid
 from ..chunks import string_of
-from ..transcript import BETWEEN, Json, Part, Transcript
+from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 
 _ERROR = "Error: "  # begins a result that is an error, for chat completions have no flag for that
 
@@ -60,7 +60,7 @@ class Reader:
             part = _part(inner, block_path)
             if isinstance(part, dict):
                 images.append(part)
-                part = "[an image: see the message after this]"
+                part = IMAGE_FOLLOWS
             texts += [part] if part else []
             if inner.get("type") == "tool_reference":
                 self.loaded.add(string_of(inner.get("tool_name")))

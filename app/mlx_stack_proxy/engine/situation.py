@@ -1,0 +1,140 @@
+"""What the rules of ``tries.py`` decide on: an exchange, how its last attempt ended, the tiers."""
+
+from __future__ import annotations
+
+from ..escalation import ladder
+from ..escalation.ladder import TierView
+from ..frozen import frozen
+from ..settings import Settings
+from .deadlines import time_left
+from .exchange import Exchange
+from .guiding import always_guided, form_of_retry, may_guide
+from .steps import Move, Retry
+from .verdicts import (
+    InvalidToolCall,
+    LoopDetected,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+    reason_of,
+)
+
+# Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
+# to blame.
+_ALWAYS = ("tier_degraded", "budget_exceeded")
+# Reasons of retries that only give the request another form, in which the tier takes it.
+_FREE = ("client_error", "context_overflow")
+
+
+@frozen
+class Situation:
+    """What a rule decides on: an exchange and the verdict with which its last attempt ended."""
+
+    exchange: Exchange
+    verdict: Verdict
+    settings: Settings
+    view: TierView  # what is known of the tiers
+    now: float  # seconds, on the clock of ``exchange.started``
+
+    @property
+    def reason(self) -> str:
+        """Why the attempt failed, in the words of ``escalate_on``."""
+        verdict = self.verdict
+        return verdict.reason if isinstance(verdict, UpstreamFailed) else reason_of(verdict) or ""
+
+    @property
+    def retried(self) -> int:
+        """The number of retries so far on this tier for the same reason."""
+        return self.exchange.retried.get(self.reason, 0)
+
+    @property
+    def may_add(self) -> bool:
+        """Whether another attempt's reply can follow what the client already has.
+
+        After text has gone out, one more attempt may replace a bad tool call or a loop at its end;
+        after any other failure none may.
+        """
+        if not self.exchange.text_is_out:
+            return True
+        may_end_better = isinstance(self.verdict, (InvalidToolCall, LoopDetected))
+        return may_end_better and not self.exchange.text_retried
+
+    def in_time(self, later: float = 0.0) -> bool:
+        """Whether there is time for an upstream call to begin ``later`` seconds from now."""
+        return later < time_left(self.exchange, self.settings, self.now)
+
+    def within_bounds(self, kept: int = 0) -> bool:
+        """Whether time and ``max_attempts`` allow another call, and ``kept`` more after it."""
+        max_attempts = self.settings.reliability.escalation.max_attempts
+        return self.in_time() and len(self.exchange.attempts) + kept < max_attempts
+
+    @property
+    def retries_left(self) -> int:
+        """How often this tier may be tried again, whatever failed; another form is free."""
+        retried = [n for reason, n in self.exchange.retried.items() if reason not in _FREE]
+        return self.settings.reliability.escalation.max_retries_before_escalate - sum(retried)
+
+    def may_retry(self, *, free: bool = False) -> bool:
+        """Whether this tier may be tried again, with one call left for each tier still to come.
+
+        ``free``: ``max_retries_before_escalate`` does not count this retry.
+        """
+        if self.exchange.tier in self.view.closed or (self.retries_left < 1 and not free):
+            return False
+        return self.within_bounds(kept=len(self.later()))
+
+    def later(self, *, local: bool = False) -> list[str]:
+        """The later tiers that could take the request, in order; ``local``: only this machine's."""
+        return ladder.following(self.exchange, self.settings, self.view, local=local)
+
+    def may_leave(self, reason: str = "") -> bool:
+        """Whether another tier may be asked for this reason (default: the verdict's)."""
+        reason = reason or self.reason
+        escalate_on = self.settings.reliability.escalation.escalate_on
+        return (reason in _ALWAYS or reason in escalate_on) and self.within_bounds()
+
+    def next_tier(self, reason: str = "", *, local: bool = False) -> str | None:
+        return next(iter(self.later(local=local)), None) if self.may_leave(reason) else None
+
+    def move(self, tier: str | None, reason: str = "") -> Move | None:
+        """Return a move to ``tier``, with the hint that it needs; None if ``tier`` is None."""
+        if tier is None:
+            return None
+        # The next tier needs a correction only if the client already has text of the bad reply,
+        # for its own reply follows that text.
+        invalid = isinstance(self.verdict, InvalidToolCall)
+        correct = invalid and self.exchange.text_is_out
+        state = (self.exchange, self.settings, self.view, tier)
+        guided = may_guide(*state) if self.doubts_text else always_guided(*state)
+        return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
+
+    def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
+        """Return a retry after a bad call or a text that may hold one, in the form that is due."""
+        form = form_of_retry(self.exchange, self.settings, self.view)
+        words = form.words and self.settings.reliability.tool_validation.retry_with_correction
+        return Retry(self.reason, number, words, last=last, guided=form.guided, warmer=form.warmer)
+
+    @property
+    def doubts_text(self) -> bool:
+        """Whether the verdict is a doubt whether the reply's text holds a call."""
+        return isinstance(self.verdict, InvalidToolCall) and self.verdict.doubts_text
+
+    @property
+    def hint(self) -> str:
+        """The hint for the next tier: that of the loop, even if a server failed after the loop."""
+        match self.verdict:
+            case LoopDetected(doubt=False):
+                return self.verdict.hint
+            case Rejected():
+                return self.exchange.hint
+            case UpstreamFailed():
+                model_failure = self.exchange.model_failure
+                return model_failure.hint if isinstance(model_failure, LoopDetected) else ""
+            case _:
+                return ""
+
+    @property
+    def failed(self) -> UpstreamFailed:
+        """The verdict. Only for rules in rows where upstream failed."""
+        assert isinstance(self.verdict, UpstreamFailed)
+        return self.verdict

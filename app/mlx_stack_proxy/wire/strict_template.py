@@ -1,0 +1,98 @@
+"""Rewrites chat messages for a chat template that takes system messages and images in few places.
+
+Many templates take one system message, at the head, and images from users alone. A later system
+message becomes the user's text where it stands, an image of a tool's result follows the results in
+the user's message, as :mod:`.transcript` has it for the other dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from .transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, joined, reminder
+
+_SYSTEM: Final = ("system", "developer")
+_IMAGES: Final = ("image_url", "input_image", "image")
+
+
+def is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in _IMAGES
+
+
+def needs_rewriting(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a message stands, or has an image, where a strict template takes none."""
+    begun = False
+    for place, message in enumerate(messages):
+        role = message.get("role")
+        if role in _SYSTEM and (begun or place):
+            return True
+        if role == "tool" and any(map(is_image, _parts(message))):
+            return True
+        begun = begun or role not in _SYSTEM
+    return False
+
+
+def rewritten(messages: Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Return the messages as a strict template takes them; the given ones stay unchanged."""
+    out: list[Json] = []
+    head: list[Part] = []
+    waiting: list[Part] = []  # the user's parts that are in no message yet
+    for message in messages:
+        role = message.get("role")
+        if role in _SYSTEM:
+            if out:
+                waiting += [reminder(BETWEEN.join(_texts(message)))]
+            else:
+                head += _parts(message)
+        elif role == "tool":
+            out.append(_without_images(message, waiting))
+        elif role == "user":
+            _add_user(out, [*waiting, *_parts(message)], message)
+            waiting = []
+        else:
+            _add_user(out, waiting, {})
+            waiting = []
+            out.append(dict(message))
+    _add_user(out, waiting, {})
+    return [{"role": "system", "content": joined(head)}, *out] if head else out
+
+
+def _add_user(out: list[Json], parts: list[Part], message: Mapping[str, Any]) -> None:
+    """Add the user's parts, to the message before if that is the user's and no new one came."""
+    if not message and parts and out and out[-1].get("role") == "user":
+        message = out.pop()
+        parts = [*_parts(message), *parts]
+    if parts or message:
+        out.append({**message, "role": "user", "content": joined(parts)})
+
+
+def _without_images(message: Mapping[str, Any], images: list[Part]) -> Json:
+    parts = _parts(message)
+    found = [part for part in parts if is_image(part)]
+    if not found:
+        return dict(message)
+    images += found
+    kept = [part for part in parts if not is_image(part)]
+    return {**message, "content": joined([*kept, IMAGE_FOLLOWS])}
+
+
+def _parts(message: Mapping[str, Any]) -> list[Part]:
+    """Return a message's content as parts, its text parts as strings."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return [content] if isinstance(content, str) and content else []
+    return [_text(part) if _is_text(part) else part for part in content]
+
+
+def _texts(message: Mapping[str, Any]) -> Iterable[str]:
+    return (part for part in _parts(message) if isinstance(part, str))
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and len(part) == 2
+
+
+def _text(part: Json) -> str:
+    text: str = part["text"]
+    return text
