@@ -193,7 +193,7 @@ def test_a_key_that_yaml_reads_as_a_switch_is_a_word(tmp_path: Path) -> None:
     assert load(str(file)).observability.notify.on == ("report",)
 
 
-# The cloud as a tier (rows 93 and 94 of the specification)
+# The cloud as a tier
 
 
 def with_cloud(tiers: dict[str, Any], **fallback: Any) -> Settings:
@@ -201,6 +201,7 @@ def with_cloud(tiers: dict[str, Any], **fallback: Any) -> Settings:
     return from_mapping({"tiers": tiers, "reliability": {"escalation": escalation}})
 
 
+@pytest.mark.specification(93)
 def test_the_cloud_ends_a_chain_that_has_no_tier_there() -> None:
     found = with_cloud({"fast": {}, "standard": {}})
     assert found.reliability.escalation.chain == ("fast", "standard", "cloud_fallback")
@@ -215,6 +216,7 @@ def test_the_cloud_ends_a_chain_that_has_no_tier_there() -> None:
         assert "cloud_fallback" not in with_cloud(tiers, **more).tiers
 
 
+@pytest.mark.specification(94)
 def test_a_provider_has_an_address_or_is_given_one() -> None:
     fallback = with_cloud({"fast": {}}).reliability.escalation.cloud_fallback
     assert fallback is not None and fallback.url == "https://openrouter.ai/api/v1"

@@ -83,9 +83,9 @@ FLAT: dict[str, tuple[Json, Json]] = {
 }
 
 
+@pytest.mark.specification(31, 122, 149, 151)
 @pytest.mark.parametrize("name", FLAT)
 def test_other_names_of_the_detectors_keys(name: str) -> None:
-    """Rows 31, 122, 149 and 151 of the specification."""
     given, meant = FLAT[name]
     found = from_mapping(at(LOOPS, given)).reliability.loop_detection
     ours = from_mapping(at(LOOPS, meant)).reliability.loop_detection
@@ -94,6 +94,7 @@ def test_other_names_of_the_detectors_keys(name: str) -> None:
     assert found.window_size == given.get("window_size", 10), "it keeps its own meaning"
 
 
+@pytest.mark.specification(31)
 @pytest.mark.parametrize("value", [7, -0.1, "abc"])
 def test_a_likeness_out_of_range_is_refused_by_the_name_that_was_given(value: Any) -> None:
     with pytest.raises(SettingsError, match=rf"{LOOPS}\.similarity_threshold: .* {value!r}"):

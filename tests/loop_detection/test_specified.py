@@ -26,9 +26,10 @@ def played(made: Made, **changes: Any) -> Played:
     return Played([TASK, *steps(*made)], **{**SPECIFICATION, **changes})
 
 
-# 002: cycles of names (rows 115 to 126)
+# 002: cycles of names
 
 
+@pytest.mark.specification(115, 116)
 def test_two_names_in_turn_warn_at_call_6_and_break_at_call_8() -> None:
     run = played(named("AB", 9))
     assert run.hints == [(7, "name_cycle")], "the request after call 6"
@@ -36,11 +37,13 @@ def test_two_names_in_turn_warn_at_call_6_and_break_at_call_8() -> None:
     assert run.held[0] == 8, "a reply that may close the cycle is held"
 
 
+@pytest.mark.specification(117)
 def test_three_names_break_at_call_12() -> None:
     run = played(named("ABC", 12))
     assert (run.hints, run.broken) == ([(10, "name_cycle")], [(12, "name_cycle")])
 
 
+@pytest.mark.specification(118)
 def test_search_and_fetch_without_results_are_stopped() -> None:
     """#2569: 200 and more alternating calls."""
     made = [
@@ -61,6 +64,7 @@ def test_one_name_and_names_without_order_are_no_cycle(names: str) -> None:
     assert not run.hints and not run.broken
 
 
+@pytest.mark.specification(122)
 @pytest.mark.parametrize(
     ("changes", "names", "broken"),
     [
@@ -86,13 +90,14 @@ def test_a_batch_in_which_each_is_checked_is_a_cycle_only_if_configured() -> Non
     assert Played([TASK, *steps(*made)], name_cycle={}).broken
 
 
-# 003: identical calls (rows 127 to 136) and frequency (rows 147 to 151)
+# 003: identical calls and frequency
 
 
 def moving(count: int, **arguments: Any) -> Made:
     return [("bash", {"command": "make", **arguments}, f"line {n} of it") for n in range(count)]
 
 
+@pytest.mark.specification(136, 157)
 def test_three_equal_calls_warn_and_the_fifth_breaks_whatever_they_bring() -> None:
     run = played(moving(6))
     assert run.hints == [(4, "identical_calls")]
@@ -103,6 +108,7 @@ def test_three_equal_calls_warn_and_the_fifth_breaks_whatever_they_bring() -> No
     assert not same.asked
 
 
+@pytest.mark.specification(135)
 def test_the_same_set_in_another_order_every_third_turn_is_the_same() -> None:
     pair = [("read", {"path": "a"}), ("read", {"path": "b"})]
     messages = [TASK]
@@ -160,6 +166,7 @@ SALIENT: dict[str, tuple[Made, bool]] = {
 }
 
 
+@pytest.mark.specification(130, 131)
 @pytest.mark.parametrize("name", SALIENT)
 def test_salient_arguments(name: str) -> None:
     made, same = SALIENT[name]
@@ -168,13 +175,16 @@ def test_salient_arguments(name: str) -> None:
     assert not Played(messages, identical_calls={}).broken
 
 
+@pytest.mark.specification(126, 147, 148, 150)
 def test_one_tool_warns_at_30_calls_and_breaks_at_50() -> None:
     run = played([("read_file", {"path": f"{n}"}, f"text {n * 7}") for n in range(51)])
     assert run.hints == [(31, "tool_frequency")]
+    assert run.words[0].startswith("read_file was called 30 times in this task. ")
     assert run.broken[0] == (50, "tool_frequency")
     assert run.held[0] == 50
 
 
+@pytest.mark.specification(149)
 @pytest.mark.parametrize(
     ("changes", "hinted", "broken"),
     [
@@ -204,7 +214,7 @@ def test_a_new_task_begins_all_counts_anew() -> None:
     assert not run.broken
 
 
-# 001: text replies that are nearly the same (rows 27 to 34)
+# 001: text replies that are nearly the same
 
 TEXT = (
     "I looked at the build log once more, and the failing step is still the linker, which can't "

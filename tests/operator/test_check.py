@@ -237,7 +237,7 @@ async def test_a_tier_that_does_not_answer_is_a_failure(
     ]
 
 
-# The cloud (rows 97 and 98 of the specification)
+# The cloud
 
 FALLBACK = (
     "reliability: {{escalation: {{cloud_fallback: {{model: vendor/large, api_key_env: CLOUD_KEY, "
@@ -247,6 +247,7 @@ SPECIFIED = "tiers: {fast: , standard: , premium: }\n"
 THREE = "tiers: {fast: , standard: }\n"
 
 
+@pytest.mark.specification(98)
 @pytest.mark.parametrize(
     ("tiers", "tier"), [(SPECIFIED, "premium"), (THREE, "cloud_fallback")], ids=["named", "its own"]
 )
@@ -270,6 +271,7 @@ async def test_the_direct_way_into_the_cloud(
     assert "vendor/large" not in {call.json()["model"] for call in litellm.calls if call.body}
 
 
+@pytest.mark.specification(97, 98)
 @pytest.mark.parametrize(
     ("tiers", "tier"), [(SPECIFIED, "premium"), (THREE, "cloud_fallback")], ids=["named", "its own"]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import pytest
 from fastapi import FastAPI
 
 from mlx_stack_proxy.main import create_app
@@ -20,8 +21,9 @@ def app() -> Any:
     return create_app(from_mapping({"state": {"backend": "memory"}}))
 
 
+@pytest.mark.specification(177)
 async def test_the_paths_that_models_answer_are_routes_of_the_app(proxy: RunningProxy) -> None:
-    """Rows 177 and 180 of the specification: the proxy is a FastAPI app."""
+    """The proxy is a FastAPI app, and uvicorn serves that."""
     assert isinstance(proxy.server.config.loaded_app, FastAPI)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -267,10 +267,11 @@ async def of_two_tiers(
     return await start_proxy({**TWO, ESCALATION: escalation}, url)
 
 
+@pytest.mark.specification(93)
 async def test_where_no_tier_is_in_the_cloud_it_ends_the_chain(
     upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Row 93 of the specification; LiteLLM's list says nothing about it."""
+    """LiteLLM's list says nothing about it."""
     upstream.models = (*LOCAL, "vendor/large")
     upstream.always(DEAD)
     proxy = await of_two_tiers(start_proxy, cloud.url)
@@ -286,6 +287,7 @@ async def test_where_no_tier_is_in_the_cloud_it_ends_the_chain(
     assert cloud.calls == []
 
 
+@pytest.mark.specification(97)
 @pytest.mark.parametrize("value", [None, "", " "])
 async def test_without_its_key_no_prompt_is_posted(
     value: str | None,
@@ -296,7 +298,6 @@ async def test_without_its_key_no_prompt_is_posted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Row 97 of the specification."""
     monkeypatch.delenv("CLOUD_KEY")
     if value is not None:
         monkeypatch.setenv("CLOUD_KEY", value)

@@ -37,10 +37,11 @@ def in_turn(*names: str) -> Any:
     return lambda call: calling(next(turns), f"key {next(numbers)}")
 
 
+@pytest.mark.specification(115, 116, 118)
 async def test_search_and_fetch_in_turn_warn_at_call_6_and_break_at_call_8(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Rows 115, 116 and 118, with the words that #2569 has."""
+    """With the words that #2569 has."""
     upstream.otherwise = in_turn("look", "read")
     said = {"look": "No results found.", "read": "404 Not Found"}
     agent = Agent(await start_proxy(SPECIFICATION), said.__getitem__)
@@ -109,11 +110,12 @@ async def test_what_the_next_tier_answers_is_counted(
 # Text replies that are nearly the same
 
 
+@pytest.mark.specification(27, 28, 30, 33, 34)
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_third_reply_that_is_nearly_the_same_breaks(
     upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
 ) -> None:
-    """Rows 27, 28, 30, 33 and 34, with 001's YAML."""
+    """With 001's YAML."""
     numbers = count()
     upstream.otherwise = lambda call: text_stream(TEXT.format(next(numbers)))
     given = {"window_size": 10, "similarity_threshold": 0.95, "duplicate_threshold": 3}
@@ -151,6 +153,7 @@ async def test_a_session_without_a_name_is_held_against_its_own_transcript(
         assert checked_error(response, 422, "loop_detected")["detector"] == "similar_replies"
 
 
+@pytest.mark.specification(28, 31)
 @pytest.mark.parametrize(
     ("key", "value", "broken"),
     [

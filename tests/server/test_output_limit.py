@@ -44,10 +44,10 @@ async def test_a_limit_that_upstream_ignores_is_kept(
     assert session["estimated"] == (0 if counts_along else session["used"])
 
 
+@pytest.mark.specification(15)
 async def test_a_client_whose_limit_is_lowered_is_told_and_so_is_the_log(
     upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Row 15 of the specification."""
     upstream.always(text_stream())
     for streams in (False, True):
         response = await ask(proxy, max_tokens=100_000, stream=streams)
@@ -60,13 +60,13 @@ async def test_a_client_whose_limit_is_lowered_is_told_and_so_is_the_log(
     assert '"asked":100000,"sent":16384' in log
 
 
+@pytest.mark.specification(11, 12)
 @pytest.mark.parametrize(
     ("asked", "sent"), [({}, 2048), ({"max_tokens": 8000}, 4096), ({"max_tokens": 1000}, 1000)]
 )
 async def test_enforced_limits_for_tool_calls_are_sent(
     asked: dict[str, int], sent: int, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Rows 11 and 12 of the specification."""
     upstream.always(text_stream())
     proxy = await start_proxy(budget(tool_calls={"apply": "enforce"}))
     response = await ask(proxy, **asked)
@@ -75,10 +75,10 @@ async def test_enforced_limits_for_tool_calls_are_sent(
     assert lowered == ("4096;asked=8000" if sent == 4096 else None)
 
 
+@pytest.mark.specification(72)
 async def test_a_budget_that_is_off_sends_and_counts_nothing(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Row 72 of the specification."""
     upstream.always(text_stream())
     off = budget(enabled=False, max_output_tokens=50, tool_calls={"apply": "enforce"})
     proxy = await start_proxy(off)
