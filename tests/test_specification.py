@@ -10,24 +10,60 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-# Rows that were open at 0.2.0. A row that is built or mended joins here, with its test.
-HELD = {
-    4,  # ⏺ lines, three and more, are cut to the first two
-    6,  # calls as text are alike by their first 50 characters
-    18,  # streamed and not
-    20,  # truncations are counted by tier
-    45,  # an empty required list is a doubt
-    87,  # max_retries_before_escalate bounds every retry on a tier
-    154,  # reset of all sessions
-    160,  # very short chants
-    165,  # the judge's first question at turn 30
-    170,  # its second verdict ends the run
-    182,  # jsonschema is used at run time
-    183,  # respx tests what uses httpx
+# The rows that the audit has as "to build", "to mend" or "say so".
+OPENED = {
+    4,
+    6,
+    11,
+    12,
+    15,
+    18,
+    20,
+    27,
+    28,
+    30,
+    31,
+    33,
+    34,
+    45,
+    72,
+    87,
+    93,
+    94,
+    97,
+    98,
+    101,
+    115,
+    116,
 }
+OPENED |= {117, 118, 122, 126, 130, 131, 135, 136, 147, 148, 149, 150, 151, 154, 157, 160, 165}
+OPENED |= {165, 170, 177, 178, 180, 182, 183}
+# The five stages of the card in one list: docs/specification.md says what is missing.
+OPEN = {178}
+HELD = OPENED - OPEN
 # Departures that stay: docs/specification.md names each with its reason.
-STAYING = {5, 6, 11, 12, 26, 32, 46, 51, 110, 119, 134, 138, 143, 146, 152, 155, 159, 161, 162}
-STAYING |= {164, 166, 173, 175}
+STAYING = {5, 6, 11, 12, 26, 27, 28, 30, 32, 33, 34, 46, 50, 51, 94, 110, 114, 115, 116, 117, 118}
+STAYING |= {
+    119,
+    126,
+    130,
+    131,
+    134,
+    135,
+    136,
+    138,
+    143,
+    146,
+    147,
+    148,
+    149,
+    152,
+    155,
+    157,
+    159,
+    161,
+}
+STAYING |= {162, 164, 166, 173, 175, 180, 182}
 _NAMED = re.compile(r"mark\.specification\(([\d,\s]+)\)")
 
 

@@ -6,11 +6,15 @@ The keys of `loop_detection` are in test_loops_specified.py.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
+from mlx_stack_proxy import settings
 from mlx_stack_proxy.settings import DEFAULT_TIERS
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping
 from tests.server.asking import ask
@@ -47,6 +51,7 @@ escalation:
     api_key_env: OPENROUTER_API_KEY
 """
 RULES = "reliability"
+SCHEMA = Path(settings.__file__).with_name("config.schema.json")
 
 
 def specified(**changes: Any) -> Json:
@@ -138,6 +143,7 @@ async def test_retry_with_correction(
 async def test_the_budget(
     upstream: ScriptedServer,
     start_proxy: StartProxy,
+    *,
     changes: Json,
     status: int,
     warned: str | None,
@@ -176,6 +182,7 @@ async def test_the_cloud(
     upstream: ScriptedServer,
     start_proxy: StartProxy,
     cloud: ScriptedServer,
+    *,
     changes: Json,
     model: str,
     key: str,
@@ -197,3 +204,12 @@ def test_a_key_goes_only_to_its_own_provider() -> None:
     given["reliability"]["escalation"]["cloud_fallback"]["provider"] = "openai"
     with pytest.raises(SettingsError, match="provider 'openai' needs its base_url"):
         from_mapping(given)
+
+
+@pytest.mark.specification(101)
+def test_an_editor_takes_it_as_it_is() -> None:
+    check = Draft202012Validator(orjson.loads(SCHEMA.read_bytes()))
+    given = {"reliability": yaml.safe_load(YAML)}
+    check.validate(given)
+    given["reliability"]["loop_detection"]["similarity_treshold"] = 0.9
+    assert not check.is_valid(given)
