@@ -3,7 +3,9 @@
 A text's shingles are all its runs of 5 characters, and all of 9; of each kind the digest keeps the
 256 with the smallest hashes, a fair sample. One edit of L characters changes L + 4 shingles of 5
 and L + 8 of 9: so twice the first less the second are L, however many edits there are. Up to some
-250 characters that is exact. Of a long text its beginning and its end count.
+250 characters that is exact. Parts that change places change shingles and no character: where there
+are fewer changes than places of them, the share of changed shingles counts. Of a long text its
+beginning and its end count.
 """
 
 from __future__ import annotations
@@ -66,14 +68,26 @@ def alike(one: Digest, other: Digest) -> float:
         return 1.0
     if not one.size or not other.size or len(one.shingles) != len(other.shingles):
         return 0.0
-    short, long = map(_changed, one.shingles, other.shingles)
+    short, long = map(_compared, one.shingles, other.shingles)
+    changed = 2 * short.changed / short.all - long.changed / long.all
+    is_whole = all(len(some) < _KEPT for some in (*one.shingles, *other.shingles))
+    characters, places = 2 * short.changed - long.changed, (long.changed - short.changed) / 8
+    if is_whole and 2 * characters < places:  # an edit is one character at least
+        changed = long.changed / long.all
     lengths = min(one.size, other.size) / max(one.size, other.size)
-    return max(0.0, min(1.0 - (2 * short - long), lengths))
+    return max(0.0, min(1.0 - changed, lengths))
 
 
-def _changed(one: frozenset[int], other: frozenset[int]) -> float:
-    """Return the share of shingles that only one has, as far down as both were kept."""
+class _Compared(NamedTuple):
+    """Shingles of two texts; those that both have count twice in ``all``."""
+
+    changed: int  # that only one of the texts has
+    all: int
+
+
+def _compared(one: frozenset[int], other: frozenset[int]) -> _Compared:
+    """Compare the shingles as far down as both were kept."""
     most = min(max(some) if len(some) >= _KEPT else 2**32 for some in (one, other))
     both = sum([n <= most for n in one & other])
     union = sum([n <= most for n in one | other])
-    return 1.0 - 2 * both / (both + union)
+    return _Compared(union - both, both + union)
