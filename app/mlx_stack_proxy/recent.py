@@ -36,3 +36,10 @@ class Recent(OrderedDict[_K, _V]):
                 self[run[-1]] = self[key]
                 return self[key]
         return None
+
+    def forget(self, key: _K | None) -> None:
+        """Drop a key; None: drop all keys."""
+        if key is None:
+            self.clear()
+        else:
+            self.pop(key, None)

@@ -229,13 +229,19 @@ def test_a_session_that_the_store_forgot_is_forgotten(
     assert hints == [True, *[False] * (len(began) - 2), forgotten]
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    stage = LoopDetection(settings(max_sessions=3))
+@pytest.mark.parametrize("key", ["max_sessions", "max_tracked_threads"])
+def test_what_is_remembered_is_bounded(key: str) -> None:
+    """Also after a reset of all sessions."""
+    stage = LoopDetection(settings(**{key: 3}))
     messages = [TASK, *steps(A, A, A)]
-    for n in range(9):
-        session = SessionId("x", f"{n:032}", f"{n:032}")
-        hint(stage, messages, session)
-    assert len(stage._sessions._sessions) == 3
+    for _ in range(2):
+        for n in range(9):
+            session = SessionId("x", f"{n:032}", f"{n:032}")
+            hint(stage, messages, session)
+        assert len(stage._sessions._sessions) == 3
+        assert len(stage.reader._sessions) == (3 if key == "max_tracked_threads" else 9)
+        stage.forget(None)
+        assert not stage._sessions._sessions and not stage.reader._sessions
 
 
 def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:

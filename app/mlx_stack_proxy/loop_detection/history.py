@@ -110,8 +110,9 @@ class HistoryReader:
         """Remember the turns before a reply: its client may compact the transcript later."""
         self._memory_of(session).seen.replied(history.turns, history.pending, text, calls)
 
-    def forget(self, session: str) -> None:
-        self._sessions.pop(session, None)
+    def forget(self, session: str | None) -> None:
+        """Forget a session, or all of them."""
+        self._sessions.forget(session)
 
     def _memory_of(self, session: str) -> _Session:
         memory = self._sessions[session] = self._sessions.get(session) or _Session()

@@ -93,5 +93,6 @@ class Sessions:
             memory.began = began.time
         return memory
 
-    def forget(self, session: str) -> None:
-        self._sessions.pop(session, None)
+    def forget(self, session: str | None) -> None:
+        """Forget a session, or all of them."""
+        self._sessions.forget(session)

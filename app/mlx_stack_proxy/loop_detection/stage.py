@@ -58,9 +58,6 @@ class LoopDetection:
 
     def forget(self, session: str | None) -> None:
         """Forget a session by its hash; None: forget all sessions."""
-        if session is None:
-            self.reader, self._sessions = HistoryReader(), Sessions(self.rules.max_sessions)
-            return
         self.reader.forget(session)
         self._sessions.forget(session)
 
