@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from . import runs, specified
 from .call_keys import digest
-from .finding import Finding, is_exempt, listed
+from .finding import Finding, is_exempt, listed, tools_of
 from .history import History
 from .turn import Turn
 
@@ -58,7 +58,7 @@ def _repetition(compared: runs.Compared, patience: int, *, certain: bool, name: 
         if not history.repeats:
             return False
         run = runs.newest(history, compared, rules)
-        laps = patience * laps_of(run.tools, rules).to_break
+        laps = patience * _laps(run.tools, rules, judging=True)
         return run.circle(laps, rules.max_period, foreseen=True) is not None
 
     return Detector(name, find, may_break)
@@ -109,17 +109,16 @@ def _going_round(
     certain: bool,
 ) -> Finding | None:
     run = runs.newest(history, compared, rules)
-    limits = laps_of(run.tools, rules)
     judging = not history.pending.known
-    limit = limits.to_break if judging else limits.to_warn
-    circle = run.circle(patience * limit, rules.max_period)
+    laps = patience * _laps(run.tools, rules, judging=judging)
+    circle = run.circle(laps, rules.max_period)
     if circle is None:
         return None
     laps = circle.begun if judging else circle.made
     return Finding(
         "repetition",
         laps,
-        next(iter(_tools(circle)), ""),
+        next(iter(tools_of(circle.turns)), ""),
         f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
         _hint(circle, laps),
         tuple([turn.place for turn in circle.turns[: -1 if judging else None]]),
@@ -129,13 +128,9 @@ def _going_round(
     )
 
 
-def _tools(circle: runs.Circle) -> list[str]:
-    return list(dict.fromkeys([call.name for turn in circle.turns for call in turn.calls]))
-
-
 def _hint(circle: runs.Circle, laps: int) -> str:
     """Return an order: a small model would repeat a statement as its answer."""
-    tools = _tools(circle)
+    tools = tools_of(circle.turns)
     if not tools:
         return (
             f"Stop repeating the same answer ({_times(laps)} so far). Say something new, do the "
@@ -153,28 +148,23 @@ def _hint(circle: runs.Circle, laps: int) -> str:
     )
 
 
-class Laps(NamedTuple):
-    """How many laps are too many.
-
-    A tool's own limits replace the common ones. Of several tools, the highest limit counts.
-    """
-
-    to_warn: int
-    to_break: int
-
-
-def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> Laps:
-    """Return the limits for a run that calls these tools."""
-    warn = _highest(tools, rules, "warn_threshold", rules.warn_threshold)
-    return Laps(warn, _highest(tools, rules, "duplicate_threshold", rules.duplicate_threshold))
+def _laps(tools: Iterable[str], rules: LoopDetectionSettings, *, judging: bool) -> int:
+    """Return how many laps are too many: for a reply that is being judged, else for a hint."""
+    if judging:
+        return _limit(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
+    return _limit(tools, rules, "warn_threshold", rules.warn_threshold)
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Return how many same calls with the same result a second tier can no longer confirm."""
-    return _highest(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
+    return _limit(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
-def _highest(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+def _limit(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+    """Return a limit for a run that calls these tools: the highest one.
+
+    A tool's own limit replaces the common one.
+    """
     overrides = rules.tool_calls.overrides
     limits = [getattr(overrides.get(tool), name, None) for tool in tools]
     return max([common if limit is None else limit for limit in limits], default=common)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from .turn import Turn
@@ -27,6 +29,11 @@ class Finding:
 def is_exempt(turn: Turn, rules: LoopDetectionSettings) -> bool:
     """Whether the turn calls a tool that may be called over and over."""
     return any(call.name in rules.exempt_tools for call in turn.calls)
+
+
+def tools_of(turns: Iterable[Turn]) -> list[str]:
+    """Return the names of the tools that are called, in their order."""
+    return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
 
 def listed(tools: list[str], between: str = ", ") -> str:

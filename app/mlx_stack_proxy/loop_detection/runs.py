@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
-from .finding import is_exempt
+from .finding import is_exempt, tools_of
 from .history import History
 from .turn import Inputs, Turn
 
@@ -45,8 +45,7 @@ class Repeats:
 
     @property
     def tools(self) -> list[str]:
-        turns = self.task[self.start :]
-        return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
+        return tools_of(self.task[self.start :])
 
     def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
         """Return the circle that has reached ``laps`` laps, the first included; None if none has.

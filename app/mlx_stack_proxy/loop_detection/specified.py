@@ -15,7 +15,7 @@ from typing import Final
 from ..likeness import alike
 from ..settings import LoopDetectionSettings, ToolFrequencySettings
 from .call_keys import digest
-from .finding import Finding, is_exempt, listed
+from .finding import Finding, is_exempt, listed, tools_of
 from .history import History
 from .turn import Turn
 
@@ -131,7 +131,7 @@ def tool_frequency(history: History, rules: LoopDetectionSettings) -> Finding | 
     if (section := rules.tool_frequency) is None or not (task := history.task):
         return None
     counts = Counter(name for name, _ in _calls(history, rules))
-    for tool in dict.fromkeys([call.name for call in task[-1].calls]):
+    for tool in tools_of(task[-1:]):
         if counts[tool] >= _limit(history, *_of_tool(section, tool)):
             return Finding(
                 "tool_frequency",
