@@ -47,6 +47,13 @@ def test_it_is_about_the_share_of_characters_that_are_equal(
     assert likeness(one, other) == likeness(other, one)
 
 
+def test_lengths_that_differ_too_much_need_no_closer_look() -> None:
+    one, other = digest(TEXT), digest(TEXT + TEXT[:40])
+    assert 0.8 < alike(one, other) < 0.9
+    assert alike(one, other, 0.9) == 0.0
+    assert alike(one, digest(TEXT.format("/usr")), 0.9) > 0.95
+
+
 def test_a_digest_has_a_bounded_size_and_is_the_same_in_every_process() -> None:
     assert len(digest(LONG * 50).dumped()) < 3_000
     assert digest("a\ud800b").dumped()

@@ -62,11 +62,17 @@ def _shingles(text: str, width: int) -> frozenset[int]:
     return frozenset(sorted(hashes + again)[:_KEPT])
 
 
-def alike(one: Digest, other: Digest) -> float:
-    """Return the share of the text that is equal, from 0 to 1."""
+def alike(one: Digest, other: Digest, least: float = 0.0) -> float:
+    """Return the share of the text that is equal, from 0 to 1.
+
+    Return 0 without a closer look if the lengths' ratio is under ``least``.
+    """
     if one.text == other.text:
         return 1.0
     if not one.size or not other.size or len(one.shingles) != len(other.shingles):
+        return 0.0
+    lengths = min(one.size, other.size) / max(one.size, other.size)
+    if lengths < least:
         return 0.0
     short, long = map(_compared, one.shingles, other.shingles)
     changed = 2 * short.changed / short.all - long.changed / long.all
@@ -74,7 +80,6 @@ def alike(one: Digest, other: Digest) -> float:
     characters, places = 2 * short.changed - long.changed, (long.changed - short.changed) / 8
     if is_whole and 2 * characters < places:  # an edit is one character at least
         changed = long.changed / long.all
-    lengths = min(one.size, other.size) / max(one.size, other.size)
     return max(0.0, min(1.0 - changed, lengths))
 
 
@@ -86,8 +91,10 @@ class _Compared(NamedTuple):
 
 
 def _compared(one: frozenset[int], other: frozenset[int]) -> _Compared:
-    """Compare the shingles as far down as both were kept."""
-    most = min(max(some) if len(some) >= _KEPT else 2**32 for some in (one, other))
-    both = sum([n <= most for n in one & other])
-    union = sum([n <= most for n in one | other])
-    return _Compared(union - both, both + union)
+    """Compare the shingles as far down as both were kept; what both have was kept by both."""
+    ends = [max(some) if len(some) >= _KEPT else 2**32 for some in (one, other)]
+    counted = len(one) + len(other)
+    if ends[0] != ends[1]:
+        longer, end = (one, ends[1]) if ends[0] > ends[1] else (other, ends[0])
+        counted -= sum([n > end for n in longer])
+    return _Compared(counted - 2 * len(one & other), counted)

@@ -167,7 +167,8 @@ def similar_replies(history: History, rules: LoopDetectionSettings) -> Finding |
     if section is None or not replies:
         return None
     window = replies[-section.window :]
-    same = [one for one in window if alike(one, window[-1]) >= section.similarity]
+    least = section.similarity
+    same = [one for one in window if alike(one, window[-1], least) >= least]
     if len(same) < _limit(history, max(2, section.threshold - 1), section.threshold):
         return None
     return Finding(
@@ -185,9 +186,9 @@ def may_be_similar(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether one of the last replies has so many like it that one more breaks."""
     if (section := rules.similar_replies) is None:
         return False
-    window = history.replies[-section.window :]
+    window, least = history.replies[-section.window :], section.similarity
     counts = [
-        sum([alike(one, other) >= section.similarity for other in window])
+        sum([alike(one, other, least) >= least for other in window])
         for one in window[-_LAST_REPLIES:]
     ]
     return max(counts, default=0) >= section.threshold - 1
