@@ -28,6 +28,7 @@ PAGES = {
     "benchmarks/frameworks.md": "benchmark-frameworks.md",
     "benchmarks/loops.md": "benchmark-loops.md",
     "benchmarks/performance.md": "benchmark-performance.md",
+    "benchmarks/real-models.md": "benchmark-real-models.md",
     "benchmarks/scaling.md": "benchmark-scaling.md",
     "benchmarks/tool-calls.md": "benchmark-tool-calls.md",
 }

@@ -89,6 +89,7 @@ class TierSettings:
     tools: AutoOrSwitch = "auto"
     images: AutoOrSwitch = "auto"
     response_format: AutoOrSwitch = "auto"
+    guided: Literal["auto", "retry", "always", "never"] = "auto"
     params: Params = Field(default={}, kw_only=True)
     hint_placement: Literal["user", "tool_result"] = "user"
 

@@ -21,7 +21,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
-from mlx_stack_proxy.tool_validation.stage import UNREAD, ToolValidation
+from mlx_stack_proxy.tool_validation.stage import UNOFFERED, UNREAD, ToolValidation
 
 Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tool-calls.md"
@@ -70,7 +70,7 @@ def rows() -> list[Row]:
     return [
         *(Row("format", name) for name in dict.fromkeys(one.name for one in FORMATS)),
         *(Row("repair", name) for name in repairs()),
-        *(Row("doubt", name) for name in (*DOUBTS, UNREAD)),
+        *(Row("doubt", name) for name in (*DOUBTS, UNREAD, UNOFFERED)),
         *(Row("across turns", one.name) for one in detectors.DETECTORS),
         *(Row("while writing", str(name)) for name in flow.RULES),
     ]

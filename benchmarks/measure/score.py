@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import score_mutations, score_text_calls
+from benchmarks.measure import score_mutations, score_real_models, score_text_calls
 from benchmarks.measure.corpora import CORPORA, TEXTS
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
@@ -61,7 +62,11 @@ class Judged:
 
 
 def judged(
-    tools: list[Json], messages: list[Json], calls: list[tuple[str, str]], text: str = ""
+    tools: list[Json],
+    messages: list[Json],
+    calls: list[tuple[str, str]],
+    text: str = "",
+    finish: str = "stop",
 ) -> Judged:
     """A reply with these calls (name, arguments) and this text, as a stream, through the stages."""
     body: Json = {"messages": messages or [{"role": "user", "content": "?"}], "tools": tools}
@@ -75,7 +80,7 @@ def judged(
         lambda stage, error: faults.append(f"{stage}: {error!r}"),
     )
     attempt.on_request()
-    came = b"".join(_frames(calls, text))
+    came = b"".join(_frames(calls, text, finish))
     went = attempt.feed(came)
     verdict = attempt.settle()
     if verdict is None:
@@ -85,7 +90,7 @@ def judged(
     return Judged(came, went, found, verdict, faults)
 
 
-def _frames(calls: list[tuple[str, str]], text: str) -> Iterator[bytes]:
+def _frames(calls: list[tuple[str, str]], text: str, last: str) -> Iterator[bytes]:
     def frame(delta: Json, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return data_frame(json.dumps({**TOP, "choices": [choice]}).encode())
@@ -97,7 +102,7 @@ def _frames(calls: list[tuple[str, str]], text: str) -> Iterator[bytes]:
         function = {"name": name, "arguments": arguments}
         call = {"index": place, "id": f"c{place}", "type": "function", "function": function}
         yield frame({"tool_calls": [call]})
-    yield frame({}, "tool_calls" if calls else "stop")
+    yield frame({}, "tool_calls" if calls else last)
     yield DONE_FRAME
 
 
@@ -279,7 +284,22 @@ def run(say: Callable[[str], None] = print) -> int:
     few = len(misses) <= ISSUE_EXCEPTIONS
     handled = f"{len(issues) - len(misses)} of {len(issues)}"
     goals.judge("reported shapes: handled as they say", handled, "all but 2", few, misses)
+    _real_models(goals)
     return 0 if goals.met else 1
+
+
+def _real_models(goals: _Goals) -> None:
+    """Judge the replies of real models: each readable call is read, and none is read wrong."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for row in rows(score_real_models.NAME):
+        kind = score_real_models.kind_of(row, judged)
+        by_kind[kind].append(f"{row['id']}: {row['reply']['content']!r}")
+    read, unread, wrong = (by_kind.pop(kind, []) for kind in ("read", "unread", "wrong"))
+    figure = _share(len(read), len(read) + len(unread) + len(wrong))
+    goals.judge("real models' calls: read", figure, "100 %", not unread, unread)
+    goals.judge("real models' calls: wrong", str(len(wrong)), "0", not wrong, wrong)
+    others = (f"{kind}: {len(replies)}" for kind, replies in sorted(by_kind.items()))
+    goals.say(f"    other replies: {'; '.join(others)}")
 
 
 def _share(part: int, whole: int) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ def corrected(
     role: str = "user",
     placement: str = "user",
     with_schema: bool = False,
+    doubt: bool = False,
     **body: Any,
 ) -> list[Json]:
     whole = {"messages": messages or [USER], "tools": TOOLS, **body}
@@ -53,7 +55,7 @@ def corrected(
     new = correction.corrected(
         whole,
         came,
-        InvalidToolCall(failures or (FAILED,)),
+        InvalidToolCall(failures or (FAILED,), doubt),
         role=role,
         placement=placement,
         with_schema=with_schema,
@@ -126,19 +128,64 @@ def test_calls_without_ids_of_their_own_get_some(identity: str) -> None:
     ],
     ids=str,
 )
-def test_what_can_not_be_replayed_is_quoted(call: ToolCall) -> None:
-    new = corrected(reply(call))
-    (only,) = new
-    quoted = f"The response was: {call.name}({call.arguments})"
-    first, second, *rest = EXACT.split("\n")
-    expected = "\n".join(["Find it.", "", first, second, quoted, *rest])
-    assert only["content"] == expected
+def test_what_can_not_be_replayed_is_not_quoted(call: ToolCall) -> None:
+    (only,) = corrected(reply(call))
+    assert only["content"] == f"Find it.\n\n{EXACT}"
+    _, said, last = corrected(reply(call, text="Let me look."))
+    assert said == {"role": "assistant", "content": "Let me look."}
+    assert last == {"role": "user", "content": EXACT}
 
 
-def test_a_long_quote_is_shortened() -> None:
-    (only,) = corrected(reply(text="x" * 5000 + "the end"))
-    assert "the end" in only["content"]
-    assert len(only["content"]) < 1000
+TEXT = '{"name": "find", "arguments": {}}'
+UNKNOWN = CallFailure(
+    "find", "unknown_tool", 'function "find" does not exist; did you mean "search"?'
+)
+
+
+def test_a_call_written_as_text_is_the_models_own_turn() -> None:
+    """Of 14 replies to a quote of the failed call, 9 repeated it; 3 held a valid call."""
+    told = corrected(reply(text=f"<think>Well.</think>\n{TEXT}\n"), UNKNOWN)
+    assert told == [
+        USER,
+        {"role": "assistant", "content": TEXT},
+        {
+            "role": "user",
+            "content": 'That call was refused: there is no tool "find". '
+            "The only tools are: search, write_file, run_terminal_command.\nMake the right call.",
+        },
+    ]
+
+
+def test_where_a_template_may_refuse_it_there_is_no_turn_of_the_models() -> None:
+    prefilled = [USER, {"role": "assistant", "content": "{"}]
+    told = corrected(reply(text=TEXT), UNKNOWN, messages=prefilled)
+    assert [one["role"] for one in told] == ["user", "assistant", "user"]
+    told = corrected(reply(text=TEXT), UNKNOWN, role="system")
+    assert [one["role"] for one in told] == ["system", "user"]
+    long = corrected(reply(text="x" * 50_000), UNKNOWN)
+    assert [one["role"] for one in long] == ["user"]
+
+
+def test_no_words_about_a_text_quote_it() -> None:
+    for doubt in (False, True):
+        for failed in (UNKNOWN, CallFailure("search", "unread_call", 'a call of "search" stands')):
+            told = corrected(reply(text=TEXT), failed, doubt=doubt)
+            assert TEXT not in told[-1]["content"]
+            assert not re.search(r"\byou(r|rs)?\b", told[-1]["content"], re.IGNORECASE)
+
+
+def test_a_doubt_offers_both_readings() -> None:
+    *_, last = corrected(reply(BAD), doubt=True)
+    assert last["content"] == (
+        "That call has not run yet:\n"
+        'missing required field "query" in function "search".\n'
+        "If it is right as it is, make it again. If not, make the right call, or answer in text."
+    )
+    *_, last = corrected(reply(text=TEXT), UNKNOWN, doubt=True)
+    assert last["content"].endswith(
+        "run_terminal_command.\n"
+        "If a tool is needed, call one of these. If not, answer in plain text."
+    )
 
 
 def test_the_choice_that_failed_is_the_one_replayed() -> None:
@@ -198,15 +245,13 @@ def test_a_reply_that_misses_its_format() -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}
     failed = CallFailure("response_format", "x", 'missing required field "age" in the reply')
     told = corrected(reply(text="{}"), failed, response_format=wanted)
-    assert told[0]["content"] == (
-        "Find it.\n\n"
-        "Your previous response contained an invalid response. The error was:\n"
-        'missing required field "age" in the reply.\n'
-        "The response was: {}\n"
-        "You must respond with valid JSON matching the schema exactly."
+    assert told[1] == {"role": "assistant", "content": "{}"}
+    assert told[2]["content"] == (
+        'That answer was refused: missing required field "age" in the reply.\n'
+        "Answer again, with JSON that matches the schema exactly."
     )
     again = corrected(reply(text="{}"), failed, response_format=wanted, with_schema=True)
-    assert again[0]["content"].endswith('\nThe schema is: {"type":"object","required":["age"]}')
+    assert again[-1]["content"].endswith('\nThe schema is: {"type":"object","required":["age"]}')
 
 
 @pytest.mark.parametrize(

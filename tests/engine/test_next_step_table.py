@@ -8,8 +8,8 @@ import pytest
 
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, Situation
-from mlx_stack_proxy.engine.verdicts import Cut, OutputTruncated, UpstreamFailed
+from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON, Situation
+from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, OutputTruncated, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
@@ -47,6 +47,9 @@ SETTINGS = from_mapping({"reliability": {"escalation": {"max_retries_before_esca
 HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
 OTHER_CALL, ENDLESS = replace(HINTED, calls=(("wait", "[]"),)), replace(HINTED, confirmable=False)
 UNSEEN = OutputTruncated("unseen")
+ENDED, PARROTED = EmptyResponse(ended=True), EmptyResponse(parroted=True)
+MORE = Retry("empty_response", 1, last=True, hint=GO_ON)
+PLAIN = Retry("empty_response", 1, last=True, plain=True)
 
 TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("ended early", (Cut("max_output_tokens", "length"),), Deliver()),
@@ -83,6 +86,18 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("empty reply", (EMPTY,), Retry("empty_response", 1, last=True)),
     ("empty reply", (EMPTY, Retry("empty_response", 1), EMPTY), Move("standard", "empty_response")),
     ("empty reply", (TEXT, EMPTY), Fail),
+    ("nothing after a tool's result", (ENDED,), MORE),
+    ("nothing after a tool's result", (ENDED, MORE, ENDED), Move("standard", "empty_response")),
+    ("nothing after a tool's result", (ENDED, MORE, ENDED, SECOND, ENDED), Deliver()),
+    ("nothing after a tool's result", (ENDED, THIRD, ENDED), Deliver()),
+    ("nothing after a tool's result", (TEXT, ENDED), Deliver()),
+    ("nothing after a tool's result", (DOUBTED_LOOP, SECOND, ENDED), MORE),
+    ("second opinion failed", (DOUBTED_LOOP, SECOND, EMPTY), DeliverEarlier(0)),
+    ("second opinion failed", (DOUBT, CORRECTED, ENDED), DeliverEarlier(0)),
+    ("our own words", (PARROTED,), PLAIN),
+    ("our own words", (HINTED, Retry("loop_detected", 1, hint="Stop."), PARROTED), Move),
+    ("our own words", (PARROTED, PLAIN, PARROTED), Move("standard", "empty_response")),
+    ("our own words", (TEXT, PARROTED), Deliver()),
     ("server_error", (FAILED,), BACK_OFF),
     ("server_error", (FAILED, BACK_OFF, FAILED), Move("standard", "server_error")),
     (
@@ -159,7 +174,8 @@ def test_retries_on_a_tier_are_three_whatever_failed(story: Story, expected: Ste
 
 
 def test_every_row_is_tried() -> None:
-    spoken_for = {row for row, _, _ in TABLE} | {"loop, an error at once"}
+    elsewhere = {"loop, an error at once", "guided form refused"}  # the latter: test_guiding.py
+    spoken_for = {row for row, _, _ in TABLE} | elsewhere
     assert spoken_for == set(ROWS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.escalation.recovery import Recovery
@@ -51,7 +52,7 @@ class Watch:
     def ends(self, verdict: UpstreamFailed | None) -> None:
         """A call on the tier ends so."""
         call = self.states.begin("fast")
-        self.states.note(call, verdict, client_request())
+        self.states.note(call, Outcome(call.tier, verdict), client_request())
         self.states.end(call)
 
     def fails(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
     InvalidToolCall,
@@ -49,7 +50,7 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
     states = TierStates(SETTINGS, STORE, journal, lambda: NOW)
     for verdict in verdicts:
         call = states.begin(tier)
-        event = states.note(call, verdict, client_request())
+        event = states.note(call, Outcome(call.tier, verdict), client_request())
         states.end(call)
     return states, journal, event
 

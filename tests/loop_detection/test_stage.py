@@ -35,7 +35,7 @@ def test_a_hint_is_given_once_for_a_pattern_and_again_when_it_comes_back() -> No
     for _ in range(2):
         assert sent(stage, whole) != messages, "the same request again, as in a retry"
     assert incidents(whole) == [("loop_warning", ("repetition", "warning"))], "counted once"
-    assert "You have called search with the same arguments 3 times" in hint(stage, messages)
+    assert "Stop calling search with the same arguments: 3 times" in hint(stage, messages)
     messages += steps(A)
     assert hint(stage, messages) == ""
     messages += steps(B, ("list_files", {}, "a b c"), A, A)

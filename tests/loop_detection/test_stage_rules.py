@@ -134,7 +134,7 @@ def test_a_hint_stands_where_the_tiers_template_takes_it(placement: str, role: s
     messages = [TASK, *steps(A, A, A)]
     new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(messages))
     assert new[-1]["role"] == role
-    assert "Do not call it again" in new[-1]["content"]
+    assert "Use that result" in new[-1]["content"]
     assert new[: len(messages) - 1] == messages[:-1]
     text = [TASK, *[one for _ in range(3) for one in (says("Action: a"), user("Result: b"))]]
     new = sent(LoopDetection(Settings(tiers=tiers, reliability=rules)), asked(text))

@@ -61,7 +61,9 @@ def test_a_reply_is_judged_as_an_agent_finds_it(
 CHAT = "/v1/chat/completions"
 REPORT = {
     **{"version": "0.1.0", "since": 1_780_000_000.0, "until": 1_780_000_060.0, "agent": "demo"},
-    "said": [{"about": "replies", "lines": ["2 of 10 replies were broken; you saw none."]}],
+    "said": [
+        {"about": "replies", "lines": ["2 of 10 replies were broken; none reached an agent."]}
+    ],
     "advice": [],
 }
 
@@ -97,7 +99,7 @@ def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     assert "✓ fast was left for standard: loop" in out
     assert "asked again 2 times" in out
     assert "Of 10 questions 8 came out right directly, 10 through the proxy" in out
-    assert out.rstrip().endswith("replies    2 of 10 replies were broken; you saw none.")
+    assert out.rstrip().endswith("replies    2 of 10 replies were broken; none reached an agent.")
     assert max(map(len, out.splitlines())) <= 80
 
 

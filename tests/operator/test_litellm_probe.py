@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.upstream import Upstream
-from mlx_stack_proxy.operator.litellm_probe import Probe
+from mlx_stack_proxy.operator.litellm_probe import CODE, Probe
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import (
     DONE,
@@ -47,18 +47,24 @@ def called(arguments: str, name: str = "get_weather") -> Reply:
     return stream(with_role({"tool_calls": [call]}, finish="tool_calls"))
 
 
+def guided(text: str) -> Reply:
+    return Reply.json(completion({"content": text}))
+
+
 async def test_a_tier_that_can_do_all(litellm: ScriptedServer) -> None:
-    litellm.will(ONE, COUNT, called('{"city": "Lima"}'))
+    litellm.will(ONE, COUNT, called('{"city": "Lima"}'), guided(f'{{"code": "{CODE}"}}'))
     assert await probed(litellm, model="m", params={"temperature": 0.1}) == [
         ("ok", "answers"),
         ("ok", "streams"),
         ("ok", "calls tools"),
+        ("ok", "obeys a JSON schema, so retries can be guided"),
     ]
-    one, streamed, tool = [call.json() for call in litellm.calls]
+    one, streamed, tool, schema = [call.json() for call in litellm.calls]
+    assert schema["response_format"]["type"] == "json_schema"
     assert (one["max_tokens"], "stream" in one) == (1, False)
     assert streamed["stream"] and streamed["stream_options"] == {"include_usage": True}
     assert [t["function"]["name"] for t in tool["tools"]] == ["get_weather"]
-    for body in (one, streamed, tool):
+    for body in (one, streamed, tool, schema):
         assert (body["model"], body["temperature"]) == ("m", 0.1)
         assert (body["num_retries"], body["disable_fallbacks"]) == (0, True)
 
@@ -86,10 +92,30 @@ async def test_a_tier_that_can_do_all(litellm: ScriptedServer) -> None:
     ],
 )
 async def test_tool_calls(reply: Reply, line: tuple[str, str], litellm: ScriptedServer) -> None:
-    litellm.will(ONE, COUNT, reply)
-    mark, text = (await probed(litellm))[-1]
+    litellm.will(ONE, COUNT, reply, guided("1"))
+    mark, text = (await probed(litellm))[2]
     assert mark == line[0]
     assert text.startswith(line[1])
+
+
+NO_RETRY = "so no retry is guided"
+SCHEMA = f'<think>Hm.</think>{{"code": "{CODE}"}}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "reasoning", "said"),
+    [
+        (guided("1 2 3"), False, f"ignores a JSON schema, {NO_RETRY}"),
+        (guided(""), True, f"ignores a JSON schema, {NO_RETRY}"),
+        (litellm_error(400, "no grammar"), False, f"takes no JSON schema, {NO_RETRY}"),
+        (guided(SCHEMA), True, "can be guided; set tiers.fast.guided: retry"),
+    ],
+)
+async def test_schemas(reply: Reply, reasoning: bool, said: str, litellm: ScriptedServer) -> None:
+    """A model that thinks first is guided only where somebody says so."""
+    litellm.will(ONE, COUNT, called('{"city": "Lima"}'), reply)
+    mark, text = (await probed(litellm, reasoning=reasoning))[-1]
+    assert mark == "ok" and text.endswith(said)
 
 
 async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedServer) -> None:
@@ -120,7 +146,7 @@ async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedSe
     ],
 )
 async def test_streams(reply: Reply, mark: str, said: str, litellm: ScriptedServer) -> None:
-    litellm.will(ONE, reply, called('{"city": "Lima"}'))
+    litellm.will(ONE, reply, called('{"city": "Lima"}'), guided("1"))
     found = (await probed(litellm))[1]
     assert found[0] == mark
     assert found[1].endswith(said)

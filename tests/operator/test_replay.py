@@ -228,7 +228,7 @@ def test_loops_each_record_on_its_own() -> None:
     outcomes = replayed(third, fourth, third, third)
     assert [one["action"] for one in outcomes] == ["delivered", "retried", "delivered", "delivered"]
     assert outcomes[1]["reason"] == "loop_detected: repetition, 3x"
-    assert "You have called search with the same arguments 3 times" in outcomes[1]["correction"]
+    assert "Stop calling search with the same arguments: 3 times" in outcomes[1]["correction"]
 
 
 def test_calls_that_are_cut() -> None:

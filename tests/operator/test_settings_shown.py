@@ -40,7 +40,7 @@ def test_where_each_comes_from(tmp_path: Path) -> None:
     assert below(lines, "server")[:3] == [
         "  file     host: localhost",
         "  env      port: 2",
-        "  default  workers: 1",
+        "  default  allowed_hosts: []",
     ]
     upstream = below(lines, "upstream")
     assert "  default  stream: always" in upstream

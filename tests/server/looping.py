@@ -21,7 +21,7 @@ Json = dict[str, Any]
 RULES = "reliability.loop_detection"
 CHAIN = "reliability.escalation.chain"
 TOOLS = [tool(name, parameters("key", key="string")) for name in ("look", "read", "note")]
-HINTED = "Do not go round again"
+HINTED = "Stop repeating the same"
 BROKEN = (
     "Repeated identical output detected (3x). Consider rephrasing the request or trying a "
     "different approach."

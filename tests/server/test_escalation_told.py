@@ -87,7 +87,8 @@ async def test_a_correction_outlives_a_failure_of_the_server(
     assert response.json()["choices"][0]["finish_reason"] == "tool_calls"
     first, second, third = upstream.calls
     assert messages_of(second) != messages_of(first)
-    assert third.json() == second.json(), "the very request that the server did not answer"
+    repeated = {key: value for key, value in second.json().items() if key != "response_format"}
+    assert third.json() == repeated, "without the schema, which the server may have refused"
 
 
 OVER_422 = litellm_error(422, "temperature must be at most 2")

@@ -145,7 +145,7 @@ async def test_the_next_tier_gets_the_request_and_the_hint(
     assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
     first, second = upstream.calls
     assert await first.left_within(SECOND), "the model is stopped at once"
-    assert "repeated the same text" in str(messages_of(second)[-1]["content"])
+    assert "the same text again and again" in str(messages_of(second)[-1]["content"])
     loops = {"detector": "generation", "action": "circuit_break"}
     await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
 
@@ -162,7 +162,7 @@ async def test_after_text_the_next_tiers_call_joins_it(
     assert '"name":"look"' in response.text.replace('": ', '":')
     first, second = upstream.calls
     assert await first.left_within(SECOND)
-    assert "repeated the same text" in str(messages_of(second)[-1]["content"])
+    assert "the same text again and again" in str(messages_of(second)[-1]["content"])
 
 
 async def test_after_text_a_second_loop_ends_the_stream_with_the_error(

@@ -93,7 +93,7 @@ async def test_it_is_asked_at_turn_30_and_its_loop_is_broken_at_the_next(
     assert (error["detector"], error["repeats"]) == ("judge", 29)
     assert broken.headers["x-mlx-stack-loop"] == "circuit_break;detector=judge"
     told = [call for call in upstream.calls if not is_question(call)][-1].json()["messages"][-1]
-    assert "You seem to be stuck" in told["content"], "it was asked once, with the hint"
+    assert "these steps bring nothing new" in told["content"], "it was asked once, with the hint"
     assert (await turn(proxy, 30)).status_code == 200, "history alone refuses nothing"
     events = (await proxy.client.get("/mlx-stack/events?kind=loop_break")).json()["events"]
     assert events[-1]["detail"]["confidence"] == 0.95

@@ -93,6 +93,7 @@ async def test_each_failure_is_counted_once(
         "escalations{fast,timeout,standard}": 1,
         "escalations{fast,server_error,standard}": 3,
         "escalations{fast,empty_response,standard}": 1,
+        "guided_attempts{other,fast}": 2,
         "tool_call_failures{missing_required,fast}": 3,
         "tool_call_repairs{trailing_comma}": 1,
         "rescued_tool_calls{hermes_json}": 1,

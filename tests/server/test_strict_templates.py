@@ -97,7 +97,7 @@ async def test_a_hint_and_a_correction(
     assert last.headers["x-mlx-stack-attempts"] == "3"
     assert last.headers["x-mlx-stack-retries"] == "2"
     said = str(messages_of(upstream.calls[-1]))
-    assert said.count("You have called look") == 1
+    assert said.count("Stop calling look") == 1
     assert said.count("contained an invalid tool call") == 1
 
 

@@ -64,7 +64,8 @@ async def test_a_retry_heals_and_nothing_of_the_failure_is_seen(
 async def test_what_a_retry_asks_and_how_it_ends(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.always(calling(BAD))
+    limits = [f'{{"limit": {number}}}' for number in range(4)]  # the same again changes the form
+    upstream.will(*map(calling, limits))
     response = await ask(proxy, tools=TOOLS)
     error = checked_error(response, 422, "tool_validation_failed")
     assert error["failures"] == [{"tool": "search", "error": MISSING}]
@@ -73,12 +74,14 @@ async def test_what_a_retry_asks_and_how_it_ends(
     assert messages_of(first) == MESSAGES
     assert "temperature" not in first.json()
     assert [one.json()["temperature"] for one in retries] == [0.1, 0.2, 0.3]
-    for retry in retries:  # each anew from the client's own messages: failures don't pile up
+    # Each is made anew from the client's own messages: failures don't pile up.
+    for failed, retry in zip(limits, retries, strict=False):
         user, said, result, last = messages_of(retry)
         assert user == MESSAGES[0]
-        assert said["tool_calls"][0]["function"] == {"name": "search", "arguments": BAD}
+        assert said["tool_calls"][0]["function"] == {"name": "search", "arguments": failed}
         assert result == {"role": "tool", "tool_call_id": "call_1", "content": f"Error: {MISSING}."}
         assert last["content"].startswith(CORRECTION)
+    upstream.always(calling(BAD))
     passed = await ask(proxy, {"X-MLX-Stack-Bypass": "validation"}, tools=TOOLS)
     assert passed.status_code == 200
 
@@ -101,7 +104,7 @@ async def test_what_comes_after_a_doubt_goes_out(
     assert response.status_code == 200
     assert len(upstream.calls) == 2
     asked = str(messages_of(upstream.calls[1])[-1]["content"])
-    assert "If you meant the call exactly as it is, make it again." in asked
+    assert "If it is right as it is, make it again." in asked
     (called,) = [one for one in deltas(response) if one.get("tool_calls")]
     assert called["tool_calls"][0]["function"]["arguments"] == wanted
     assert finishes(response) == ["tool_calls"]

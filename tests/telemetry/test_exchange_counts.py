@@ -12,8 +12,16 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
-from mlx_stack_proxy.engine.verdicts import LoopDetected, UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import (
+    CallFailure,
+    EmptyResponse,
+    InvalidToolCall,
+    LoopDetected,
+    UpstreamFailed,
+    Verdict,
+)
 from mlx_stack_proxy.telemetry.exchange_counts import WAYS, counts_of, way_of
+from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
 from tests.engine.exchanges import client_request
 from tests.engine.exchanges import exchange as made
 
@@ -24,6 +32,20 @@ BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
 GONE = Outcome("fast", REFUSED, "server_error", status=None)
 DOUBT = Outcome("fast", LOOP, "loop_detected", seconds=1.0)
 HIGHER = Outcome("standard", seconds=1.0)
+
+
+FOUND = CallFailure("edit", "unread_call", "a call stands in the text")
+BAD_CALL = replace(BAD, verdict=InvalidToolCall((replace(FOUND, position=0),)))
+SILENT = Outcome("fast", EmptyResponse(ended=True), "empty_response")
+STILL_TEXT = replace(OK, remarks=Remarks(call_as_text=True))
+DOUBTED = InvalidToolCall((FOUND,), doubt=True)
+
+
+def text(said: str, verdict: Verdict | None = DOUBTED) -> Outcome:
+    choice = ChoiceReply()
+    choice.add_text(said)
+    reason = "tool_validation_failure" if verdict else None
+    return Outcome("fast", verdict, reason, reply=Reply({0: choice}))
 
 
 def exchange(*attempts: Outcome, **fields: Any) -> Exchange:
@@ -55,6 +77,12 @@ def with_repairs(attempt: Outcome, repairs: str) -> Outcome:
         ([BAD, OK], "comma", "retried_right"),
         ([BAD, HIGHER], "", "escalated_right"),
         ([DOUBT, GONE, HIGHER], "", "escalated_right"),
+        ([text("<x>"), text("<x>", None)], "", "went_out_broken"),  # the same text again
+        ([text("<x>"), text("An answer.", None)], "", "confirmed"),
+        ([text("<x>"), STILL_TEXT], "", "went_out_broken"),
+        ([text("<x>")], "", "went_out_broken"),  # nobody could be asked
+        ([BAD_CALL, BAD_CALL], "", "went_out_broken"),  # under `return_last`
+        ([SILENT, replace(SILENT, tier="standard")], "", "went_out_broken"),
     ],
 )
 def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: str) -> None:
@@ -65,6 +93,18 @@ def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: 
     rows = counts_of(one, "ok")
     assert sum(row.get(way, 0) for row in rows.values() for way in WAYS) == 1
     assert rows[attempts[-1].tier][way] == 1
+
+
+def test_calls_that_stayed_text_are_counted() -> None:
+    rows = counts_of(exchange(text("<x>"), text("<x>", None)), "ok")
+    assert rows["fast"]["calls_as_text"] == 1
+    assert "calls_as_text" not in counts_of(exchange(SILENT), "ok")["fast"]
+
+
+def test_repairs_are_counted_by_their_rule() -> None:
+    incident = Incident("tool_call_repaired", ("doubled_braces",))
+    row = counts_of(exchange(replace(OK, remarks=Remarks(incidents=[incident]))), "ok")["fast"]
+    assert (row["repairs"], row["repairs:doubled_braces"]) == (1, 1)
 
 
 def test_all_that_happened_stands_where_it_happened() -> None:

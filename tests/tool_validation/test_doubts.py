@@ -160,7 +160,7 @@ def test_a_text_may_be_about_marks() -> None:
 
 @pytest.mark.parametrize("kind", DOUBTS)
 def test_each_doubt_can_be_left_out(kind: str) -> None:
-    given = {"a": "", "city": "<city>", "b": "x</parameter>", "order": "887449"}
+    given = {"a": "", "city": "<city>", "b": "x</parameter>", "order": "887449", "type": "x"}
     framed = {"type": "string", FRAME: ["<a>", "</a>"]}
     schema = parameters("a", a=STRING, city=STRING, b=framed, order=STRING)
     every = doubted(given, schema, said("8874449"))

@@ -71,7 +71,7 @@ PROSE = ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1]
         (["a <too", "lbar>"], ["a ", "<toolbar>"]),
         (["[", "1] see"], ["", "[1] see"]),
         (['{"', 'answer": 4}'], ["", '{"answer": 4}']),
-        (['{"name": "', "Mo", 'mo"', "}"], ["", "", '{"name": "Momo"', "}"]),
+        (['{"name": "', "Mo", 'mo"', "}"], ["", "", "", '{"name": "Momo"}']),
         (['{"name": "find', '_me"}'], ["", '{"name": "find_me"}']),
         (["Act", "ually"], ["", "Actually"]),
         (["Action: ", "I will", "\n"], ["", "", "Action: I will\n"]),

@@ -208,7 +208,7 @@ def in_two_choices(reply: Json) -> Json:
         (message(text=BEHIND_PROSE), {}, "unread_call", True),
         (message(text=CLOSED), {}, "unread_call", True),
         (message(text=IN_A_FENCE), {}, "unread_call", True),
-        (message(text=OF_NO_TOOL), {}, "unread_call", True),
+        (message(text=OF_NO_TOOL), {}, "unknown_tool", False),
         (message(text=f"Hermes models write calls like {UNKNOWN}"), {}, "unread_call", True),
         (EMPTY, {}, "empty_value", False),
         (SLIP, LOOK_UP, "miscopied_id", True),

@@ -34,6 +34,7 @@ from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamError
 from ..wire.reply import MAX_CALLS, Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
+from . import own_words
 from .exchange import Exchange
 from .gate import Gate
 from .headers import RawHeaders
@@ -41,7 +42,7 @@ from .outcome import Committed, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
 from .upstream_answers import failure_inside, repetition_inside
-from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
+from .verdicts import Cut, EmptyResponse, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
@@ -70,6 +71,7 @@ class Attempt:
         self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
+        self._own_words = ""  # what we have added at the end of the request's messages
         self.reply = Reply()
         # While the reply comes: why the attempt is over before the reply's end. After `settle`: the
         # verdict on the reply, by the stages or, if they find nothing, still the cut.
@@ -138,14 +140,9 @@ class Attempt:
 
     @property
     def speaks_behind_result(self) -> bool:
-        """Whether the request sent has a user message of ours behind a tool result.
-
-        False if the client itself has a user message there, to which ours was appended.
-        """
-        messages, originals = self.request.body["messages"], self._client_request.body["messages"]
-        if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
-            return False
-        return not any(messages[-2] is original for original in originals[-2:-1])
+        """Whether the request sent has a user message of ours behind a tool result."""
+        asked = self._client_request.body["messages"]
+        return own_words.stand_behind_result(self.request.body["messages"], asked)
 
     @property
     def over(self) -> bool:
@@ -155,6 +152,8 @@ class Attempt:
     def on_request(self) -> Verdict | None:
         """Let the stages rewrite the request; return a refusal if it can't be written as JSON."""
         self._pipeline.on_request(self.request)
+        asked = self._client_request.body["messages"]
+        self._own_words = own_words.hold_back(self._gate, self.request.body["messages"], asked)
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
@@ -236,6 +235,8 @@ class Attempt:
         self.verdict = self._pipeline.end(self.reply) or cut
         if self.verdict is _TOO_MANY:
             self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
+        if self.verdict is None and own_words.are_all(self.reply, self._own_words):
+            self.verdict = EmptyResponse(parroted=True)
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:

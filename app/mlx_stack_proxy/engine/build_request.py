@@ -6,6 +6,7 @@ parameters. A later attempt's request also has what the model must be told: a co
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..settings import Settings, TierSettings
@@ -50,7 +51,7 @@ def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
         # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
-    if exchange.steps:
+    if exchange.steps and not exchange.plain:
         _tell(body, exchange, settings, tier)
     return UpstreamRequest(exchange.tier, body, window_of(tier, settings))
 
@@ -87,7 +88,7 @@ def _tell(
         )
     if isinstance(step, Retry) and isinstance(outcome.verdict, _OF_SAMPLING):
         local = tier is not None and tier.local
-        body.update(correction.other_sampling(body, step.number, local=local))
+        body.update(correction.other_sampling(body, step.number, local=local, warmer=step.warmer))
 
 
 def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
@@ -95,9 +96,13 @@ def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None
 
     A retry after a server's failure says nothing new: the earlier outcome still counts.
     """
+    correct = False
     for outcome, step in zip(reversed(exchange.outcomes), reversed(exchange.steps), strict=True):
         if isinstance(step, Move):
             return outcome, step
-        if isinstance(step, Retry) and not isinstance(outcome.verdict, UpstreamFailed):
-            return outcome, step
+        if not isinstance(step, Retry):
+            continue
+        correct = correct or step.correct
+        if not isinstance(outcome.verdict, UpstreamFailed):
+            return outcome, replace(step, correct=correct)
     return None, None

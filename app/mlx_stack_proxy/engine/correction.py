@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from ..printable import abridged
 from ..wire.reply import ChoiceReply, Reply, ToolCall, is_object
+from ..wire.thoughts import behind_thoughts
 from . import hints
 from .verdicts import CallFailure, InvalidToolCall
 
-MAX_QUOTED = 600  # characters of a bad output: enough to see the mistake, too few for a page
+MAX_REPEATED = 6000  # characters of a failed text that the model sees again
 MAX_LISTED_TOOLS = 40
 MAX_SCHEMA = 6000  # characters of one tool's schema, which is told before the last retry
 TEMPERATURE_STEP = 0.1
@@ -24,6 +24,7 @@ MAX_TEMPERATURE = 2.0
 
 # Function names that every chat template and server accepts (OpenAI's own rule).
 _REPLAYABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_FORMAT = "response_format"  # stands for the tool's name in failures of a reply's text
 _NOT_RUN = "not executed: another call of the same response was invalid"
 
 
@@ -39,31 +40,37 @@ def corrected(
     """Return the messages of the next attempt: the client's, the failed reply, the correction.
 
     ``body``: the client's request. ``role``, ``placement``: as in :func:`hints.place`.
-    ``with_schema``: include the failed tools' schemas in full. If the failed reply can be replayed,
-    it comes as an assistant message, with a tool result for each call that says what was wrong; if
-    not, the correction quotes it, shortened.
+    ``with_schema``: include the failed tools' schemas in full. The failed reply comes as the
+    assistant's own turn: its calls with a result for each that says what was wrong, or its text.
+    The correction quotes nothing of it: small models copy what they read last. For an invalid
+    native call, it is the specification's four lines.
     """
     messages: list[dict[str, Any]] = list(body["messages"])
     index = verdict.failures[0].choice if verdict.failures else 0
     choice = reply.choices.get(index)
-    quoted = ""
     if choice is not None and _can_be_replayed(choice):
         messages += _replayed(choice, [f for f in verdict.failures if f.choice == index])
-    elif choice is not None:
-        quoted = _quoted(choice)
+    elif choice is not None and role == "user" and messages[-1].get("role") != "assistant":
+        messages += _as_text(choice)
+    failures = verdict.failures
+    written = choice is not None and not choice.tool_calls and bool(choice.text.strip())
     if verdict.doubt:
-        text = _doubt(verdict.failures, quoted)
+        text = _doubt(body, failures)
+    elif written or failures[0].tool == _FORMAT:
+        text = _refusal(body, failures, with_schema=with_schema)
     else:
-        text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)
+        text = _four_lines(body, failures, with_schema=with_schema)
     return hints.place(messages, text, role=role, placement=placement)
 
 
-def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict[str, Any]:
+def other_sampling(
+    body: Mapping[str, Any], number: int, *, local: bool, warmer: bool = False
+) -> dict[str, Any]:
     """Return the sampling fields that retry ``number`` (from 1) changes; empty: none.
 
     Without a change the same prompt would bring the same mistake. A request with a seed gets
     another fixed seed; any other gets a little more temperature. mlx-lm's default temperature is 0;
-    a cloud's default is not known and so not changed.
+    a cloud's default is not known and so not changed. ``warmer``: add three times as much.
     """
     seed = body.get("seed")
     if seed is not None:
@@ -77,7 +84,8 @@ def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict
         temperature = 0.0
     if not isinstance(temperature, (int, float)):  # a tier's own params are not checked
         return {}
-    return {"temperature": min(round(temperature + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
+    more = TEMPERATURE_STEP * number * (3 if warmer else 1)
+    return {"temperature": min(round(temperature + more, 3), MAX_TEMPERATURE)}
 
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:
@@ -117,58 +125,91 @@ def _distinct_ids(calls: list[ToolCall]) -> list[str]:
     return ids
 
 
-def _quoted(choice: ChoiceReply) -> str:
-    parts = [choice.text] if choice.text.strip() else []
-    parts += [f"{call.name}({call.arguments})" for call in choice.tool_calls]
-    return abridged("\n".join(parts), MAX_QUOTED)
+def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
+    """Return a reply's text as the assistant's own turn; nothing for none, or a long one."""
+    answer = behind_thoughts(choice.text).strip()
+    if not answer or len(answer) > MAX_REPEATED:
+        return []
+    return [{"role": "assistant", "content": answer}]
 
 
-def _doubt(failures: tuple[CallFailure, ...], quoted: str) -> str:
-    """Return the question whether the model meant its reply."""
-    errors = list(dict.fromkeys(failure.error for failure in failures))
-    lines = [
-        "Your previous response was not delivered yet, for it may not be what you meant:",
-        *(f"{error}." for error in errors),
-    ]
-    if quoted:
-        lines.append(f"The response was: {quoted}")
-    if any(failure.position >= 0 for failure in failures):
-        lines.append(
-            "If you meant the call exactly as it is, make it again. If not, make the call that "
-            "you meant, or answer with text."
+def _doubt(body: Mapping[str, Any], failures: tuple[CallFailure, ...]) -> str:
+    """Return the question whether the model meant its reply, in words that nobody would answer."""
+    errors = _errors(failures)
+    if failures[0].kind == "unknown_tool":
+        return "\n".join(
+            [
+                f"That call was refused: {errors[0]}.{_only_tools(body)}",
+                "If a tool is needed, call one of these. If not, answer in plain text.",
+            ]
         )
-    else:
-        lines.append("If you meant a tool call, make it. If that was your answer, give it again.")
-    return "\n".join(lines)
+    if failures[0].position < 0:
+        question = "If a call is meant, make it now. If the text is the answer, give it again."
+        return "\n".join([*(f"{error}." for error in errors), question])
+    return "\n".join(
+        [
+            "That call has not run yet:",
+            *(f"{error}." for error in errors),
+            "If it is right as it is, make it again. If not, make the right call, or answer in "
+            "text.",
+        ]
+    )
 
 
-def _sentence(
-    body: Mapping[str, Any], failures: tuple[CallFailure, ...], quoted: str, *, with_schema: bool
+def _refusal(
+    body: Mapping[str, Any], failures: tuple[CallFailure, ...], *, with_schema: bool
 ) -> str:
-    errors = list(dict.fromkeys(failure.error for failure in failures))
-    about_format = bool(failures) and all(f.tool == "response_format" for f in failures)
-    subject = "response" if about_format else "tool call"
+    """Return what is wrong with a call written as text, or with a text, and what to write."""
+    errors = "; ".join(_errors(failures))
+    if failures[0].tool == _FORMAT:
+        order = "Answer again, with JSON that matches the schema exactly."
+        schema = _format_schema(body) if with_schema else []
+        return "\n".join([f"That answer was refused: {errors}.", order, *schema])
+    if body.get("tool_choice") == "none":  # to name the tools would ask for another call
+        return f"That call was refused: {errors}."
+    what = "call" if failures[0].tool else "answer"
+    lines = [f"That {what} was refused: {errors}.{_only_tools(body)}", "Make the right call."]
+    return "\n".join([*lines, *(_told_schemas(body, failures) if with_schema else ())])
+
+
+def _four_lines(
+    body: Mapping[str, Any], failures: tuple[CallFailure, ...], *, with_schema: bool
+) -> str:
+    """Return the specification's four lines about an invalid call."""
+    errors = _errors(failures)
     lines = [
-        f"Your previous response contained an invalid {subject}. "
+        "Your previous response contained an invalid tool call. "
         f"The {'error was' if len(errors) == 1 else 'errors were'}:",
         *(f"{error}." for error in errors),
     ]
-    if quoted:
-        lines.append(f"The response was: {quoted}")
-    if about_format:
-        lines.append("You must respond with valid JSON matching the schema exactly.")
-        return "\n".join([*lines, *(_format_schema(body) if with_schema else ())])
-    if body.get("tool_choice") == "none":  # to name the tools would ask for another call
+    if body.get("tool_choice") == "none":
         return "\n".join(lines)
     lines.append("You must respond with valid JSON matching the tool schema exactly.")
     names = _tool_names(body)
     if names:
-        ellipsis = ", …" if len(names) > MAX_LISTED_TOOLS else ""
-        lines.append(f"Available tools: {', '.join(names[:MAX_LISTED_TOOLS])}{ellipsis}.")
-    if with_schema:
-        schemas = _schemas(body, {failure.tool for failure in failures})
-        lines += schemas or _all_schemas(body, names)
-    return "\n".join(lines)
+        lines.append(f"Available tools: {_listed(names)}.")
+    return "\n".join([*lines, *(_told_schemas(body, failures) if with_schema else ())])
+
+
+def _errors(failures: Iterable[CallFailure]) -> list[str]:
+    """Return the failures' sentences, each once; a tool that isn't there is named shortly."""
+    return list(
+        dict.fromkeys(
+            f'there is no tool "{failure.tool}"'
+            if failure.kind == "unknown_tool"
+            else failure.error
+            for failure in failures
+        )
+    )
+
+
+def _only_tools(body: Mapping[str, Any]) -> str:
+    names = _tool_names(body)
+    return f" The only tools are: {_listed(names)}." if names else ""
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:MAX_LISTED_TOOLS]) + (", …" if len(names) > MAX_LISTED_TOOLS else "")
 
 
 def _tool_names(body: Mapping[str, Any]) -> list[str]:
@@ -188,9 +229,11 @@ def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
     return lines
 
 
-def _all_schemas(body: Mapping[str, Any], names: list[str]) -> list[str]:
-    """Return all schemas if short, for when the tool is unknown (mlx-lm loses the text)."""
-    lines = _schemas(body, set(names))
+def _told_schemas(body: Mapping[str, Any], failures: Iterable[CallFailure]) -> list[str]:
+    """Return the failed tools' schemas; for an unknown tool all, if short (mlx-lm loses texts)."""
+    if schemas := _schemas(body, {failure.tool for failure in failures}):
+        return schemas
+    lines = _schemas(body, set(_tool_names(body)))
     return lines if sum(map(len, lines)) <= MAX_SCHEMA else []
 
 

@@ -15,6 +15,7 @@ from ..settings import Settings
 from ..token_budget.books import Books
 from .deadlines import out_of_patience, time_left
 from .exchange import Exchange
+from .guiding import may_guide
 from .next_step import next_step
 from .services import Services
 from .steps import DeliverEarlier, Move, Retry, Start, Step
@@ -33,12 +34,18 @@ class Decisions:
         """Choose the tier to start on; return the refusal if the cloud's cap leaves no tier."""
         while True:
             start = self._choose_start()
+            tier = self.services.settings.tiers.get(start.tier)
+            if tier is not None and tier.guided == "always":
+                start = replace(start, guided=self._may_guide(start.tier))
             asked_before = start.tier in self.books.capped_tiers
             refusal = await self.books.set_aside_for_cloud(start.tier)
             if refusal is None:
                 return start
             if asked_before:  # the ladder has no other tier left
                 return refusal
+
+    def _may_guide(self, tier: str) -> bool:
+        return may_guide(self.exchange, self.services.settings, self._view(), tier)
 
     def _choose_start(self) -> Start:
         exchange, settings, view = self.exchange, self.services.settings, self._view()

@@ -182,10 +182,29 @@ class Exchange:
         }
 
     @property
+    def guided(self) -> bool:
+        """Whether the newest attempt sends a schema in which the model must write its reply."""
+        newest = self.steps[-1] if self.steps else self.start
+        return isinstance(newest, (Start, Retry, Move)) and newest.guided
+
+    @property
+    def guided_on_tier(self) -> bool:
+        """Whether any attempt on the current tier was guided."""
+        steps = self._steps_on_tier
+        if not any(isinstance(step, Move) for step in steps) and self.start is not None:
+            return self.start.guided or any(step.guided for step in steps)
+        return any(step.guided for step in steps)
+
+    @property
     def hint(self) -> str:
         """The hint for every further attempt on the current tier; "" if there is none."""
         # A hint given to an earlier tier doesn't count for the next one.
         return next((step.hint for step in self._steps_on_tier if step.hint), "")
+
+    @property
+    def plain(self) -> bool:
+        """Whether the newest attempt's request is to hold no words of ours."""
+        return bool(self.steps) and isinstance(last := self.steps[-1], Retry) and last.plain
 
     @property
     def hint_in_tool_result(self) -> bool:
@@ -262,6 +281,7 @@ class Exchange:
             not self.request.stream
             or self.controls.stream == "buffered"
             or self.second_opinion_on is not None
+            or self.guided
             or (body.get("n") or 1) != 1
             or bool(body.get("response_format"))
         )

@@ -22,6 +22,7 @@ from .tries import (
     Situation,
     deliver,
     deliver_agreed,
+    deliver_call_of_text,
     deliver_confirmed,
     deliver_earlier,
     deliver_if_wished,
@@ -31,13 +32,17 @@ from .tries import (
     next_local_tier,
     next_tier,
     next_tier_at_a_guess,
+    next_tier_for_more,
     retry_asking,
     retry_corrected,
     retry_for_answer,
+    retry_for_more,
     retry_hung,
     retry_in_tool_result,
     retry_later,
     retry_once,
+    retry_plain,
+    retry_unguided,
     tier_elsewhere,
     upstreams_answer,
 )
@@ -64,7 +69,7 @@ class Row:
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "second opinion failed": Row((), deliver_earlier),
+    "second opinion failed": Row((deliver_call_of_text,), deliver_earlier),
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
@@ -76,6 +81,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_once, next_tier), error),
+    "nothing after a tool's result": Row((retry_for_more, next_tier_for_more), deliver),
+    "our own words": Row((retry_plain, next_tier), deliver),
     # Upstream's failures
     "server_error": Row((retry_later, next_tier), error),
     "timeout": Row((next_tier, retry_hung), error),
@@ -83,6 +90,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "no connection": Row((tier_elsewhere,), error),
     "tier_busy": Row((next_local_tier,), error),
     "other": Row((next_tier,), error),
+    "guided form refused": Row((retry_unguided, next_tier), error),
     "prompt too long": Row(
         (larger_tier, retry_in_tool_result, leave_for_first_failure), upstreams_answer
     ),
@@ -115,6 +123,12 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
 def kind_of(situation: Situation) -> str:
     """Return the key in :data:`ROWS` for the situation's verdict."""
     match situation.verdict:
+        case _ if situation.exchange.outcomes[-1].guided == "refused":
+            return "guided form refused"
+        case EmptyResponse(ended=True) if not isinstance(
+            situation.exchange.second_opinion_on, InvalidToolCall
+        ):
+            return "nothing after a tool's result"  # so a call that was made again is not meant
         case _ if situation.exchange.second_opinion_on is not None:
             return "second opinion failed"  # without a verdict, `next_step` has delivered it
         case Rejected():
@@ -133,7 +147,7 @@ def kind_of(situation: Situation) -> str:
         case OutputTruncated():
             return "cut, and next to all lost"
         case EmptyResponse():
-            return "empty reply"
+            return "our own words" if situation.verdict.parroted else "empty reply"
         case UpstreamFailed():
             return _kind_of_upstream(situation.verdict)
         case Cut() | LeftOpen():

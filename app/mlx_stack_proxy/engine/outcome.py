@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..frozen import frozen
 from ..wire.reply import Reply
 from .verdicts import UpstreamFailed, Verdict
 
+# A schema was sent; and whether the reply has its form, or the server refused the request with it.
+Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
+# Statuses with which servers refuse a request for what it asks of them.
+_REFUSING = frozenset({400, 415, 422, 500, 501})
 # The kinds of events that are stored; docs/observability.md says when each comes and what it tells.
 EVENT_KINDS = (
     "loop_warning",
@@ -65,6 +69,8 @@ class Remarks:
     reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
     incidents: list[Incident] = field(default_factory=list)
     inquiry: Inquiry | None = None
+    call_as_text: bool = False  # the reply is still a call as text, although it was asked again
+    guided: Guided = ""  # what became of a schema that the reply was to be written in
     reply_digest: str = ""  # of the reply's text, for the store to keep if the reply is delivered
 
     def add(self, other: Remarks) -> None:
@@ -72,6 +78,8 @@ class Remarks:
         self.reply_notes |= other.reply_notes
         self.incidents += other.incidents
         self.inquiry = other.inquiry or self.inquiry
+        self.call_as_text = other.call_as_text or self.call_as_text
+        self.guided = other.guided or self.guided
         self.reply_digest = other.reply_digest or self.reply_digest
 
 
@@ -113,6 +121,13 @@ class Outcome:
     def unreachable(self) -> bool:
         """Whether no connection could be made."""
         return isinstance(self.verdict, UpstreamFailed) and self.verdict.unreachable
+
+    @property
+    def guided(self) -> Guided:
+        """What became of the schema that the attempt sent; "" if it sent none."""
+        refused = isinstance(self.verdict, UpstreamFailed) and self.verdict.status in _REFUSING
+        guided = self.remarks.guided
+        return "refused" if refused and guided == "asked" else guided
 
     def as_dict(self) -> dict[str, Any]:
         return {

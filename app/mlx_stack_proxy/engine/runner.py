@@ -172,16 +172,16 @@ class Run:
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         outcome = self._add_outcome(verdict, reason_of(verdict), status)
         if (call := self._calls.tier_call) is not None:
-            self._learn_of_tier(call, verdict)
+            self._learn_of_tier(call, outcome)
             self._calls.end_for_tier()
         accounts.settle_incidents(self._services, self._exchange, outcome.remarks.incidents)
 
-    def _learn_of_tier(self, call: TierCall, verdict: Verdict | None) -> None:
+    def _learn_of_tier(self, call: TierCall, outcome: Outcome) -> None:
         """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
-        services, exchange = self._services, self._exchange
+        services, exchange, verdict = self._services, self._exchange, outcome.verdict
         body = self._attempt.request.body if self._attempt is not None else {}
         output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-        event = services.tier_states.note(call, verdict, exchange.request, output)
+        event = services.tier_states.note(call, outcome, exchange.request, output)
         if isinstance(verdict, UpstreamFailed):
             services.recovery.watch(call.tier)
         elif exchange.hint_in_tool_result:

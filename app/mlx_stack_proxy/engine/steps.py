@@ -13,6 +13,7 @@ class Start:
     tier: str
     reason: str = ""  # why the tier isn't the route's first; "" if it is, or needs no reason
     stays: bool = False  # the exchange may use no other tier
+    guided: bool = False  # send a schema in which the model can write only a valid reply
 
 
 @frozen
@@ -38,16 +39,20 @@ class Retry:
     hint: str = ""  # a sentence to add at the end of the request
     hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
     after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
+    guided: bool = False  # as in :class:`Start`
+    warmer: bool = False  # raise the temperature more than a retry does anyway
+    plain: bool = False  # without any words of ours
 
 
 @frozen
 class Move:
-    """Escalate to another tier. ``hint`` and ``correct`` are as in :class:`Retry`."""
+    """Escalate to another tier. ``hint``, ``correct`` and ``guided`` are as in :class:`Retry`."""
 
     tier: str
     reason: str
     hint: str = ""
     correct: bool = False
+    guided: bool = False
 
 
 @frozen

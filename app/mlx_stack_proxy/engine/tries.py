@@ -7,6 +7,8 @@ say what the client gets when nothing more can be tried; they always return a st
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..escalation import ladder
 from ..escalation.ladder import TierView
 from ..frozen import frozen
@@ -15,8 +17,10 @@ from . import hints
 from .deadlines import time_left
 from .exchange import LASTING, Exchange
 from .failures import error_of, refusal
+from .guiding import always_guided, form_of_retry, may_guide
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
+    EmptyResponse,
     InvalidToolCall,
     LoopDetected,
     Rejected,
@@ -37,6 +41,7 @@ RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
 # to blame.
 _ALWAYS = ("tier_degraded", "budget_exceeded")
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
+GO_ON = "Go on: make the next tool call, or give the final answer."
 
 
 @frozen
@@ -117,7 +122,20 @@ class Situation:
         # for its own reply follows that text.
         invalid = isinstance(self.verdict, InvalidToolCall)
         correct = invalid and self.exchange.text_is_out
-        return Move(tier, reason or self.reason, hint=self.hint, correct=correct)
+        state = (self.exchange, self.settings, self.view, tier)
+        guided = may_guide(*state) if self.doubts_text else always_guided(*state)
+        return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
+
+    def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
+        """Return a retry after a bad call or a text that may hold one, in the form that is due."""
+        form = form_of_retry(self.exchange, self.settings, self.view)
+        words = form.words and self.settings.reliability.tool_validation.retry_with_correction
+        return Retry(self.reason, number, words, last=last, guided=form.guided, warmer=form.warmer)
+
+    @property
+    def doubts_text(self) -> bool:
+        """Whether the verdict is a doubt whether the reply's text holds a call."""
+        return isinstance(self.verdict, InvalidToolCall) and self.verdict.doubts_text
 
     @property
     def hint(self) -> str:
@@ -149,15 +167,36 @@ def retry_corrected(situation: Situation) -> Retry | None:
     if number > rules.max_retries or not situation.may_add or not situation.may_retry():
         return None
     last = number == rules.max_retries or situation.retries_left == 1
-    return Retry(situation.reason, number, correct=rules.retry_with_correction, last=last)
+    return situation.retry_in_form(number, last=last)
 
 
 def retry_asking(situation: Situation) -> Retry | None:
-    """Retry, and ask the model whether it meant its reply; only as this tier's first retry."""
-    rules = situation.settings.reliability.tool_validation
-    if situation.exchange.retried or not rules.max_retries or not situation.may_retry():
+    """Retry, and ask the model whether it meant its reply; only as this tier's first retry.
+
+    Whether a text holds a call is asked by a schema that takes a call or an answer; that is worth a
+    further retry.
+    """
+    rules, exchange = situation.settings.reliability.tool_validation, situation.exchange
+    if not rules.max_retries or not situation.may_retry():
         return None
+    state = (exchange, situation.settings, situation.view, exchange.tier)
+    unasked = situation.doubts_text and not exchange.guided_on_tier and may_guide(*state)
+    if exchange.retried and not unasked:
+        return None
+    if situation.doubts_text:
+        return situation.retry_in_form(situation.retried + 1)
     return Retry(situation.reason, 1, correct=rules.retry_with_correction)
+
+
+def retry_unguided(situation: Situation) -> Retry | None:
+    """Make the same attempt without its schema, which the tier refuses; it counts as no retry."""
+    step = situation.exchange.steps[-1] if situation.exchange.steps else None
+    if not situation.in_time():
+        return None
+    if not isinstance(step, Retry):
+        return Retry("client_error", 1)
+    words = situation.settings.reliability.tool_validation.retry_with_correction
+    return Retry(step.reason, step.number, words, last=step.last)
 
 
 def retry_once(situation: Situation, hint: str = "") -> Retry | None:
@@ -172,6 +211,33 @@ def retry_for_answer(situation: Situation) -> Retry | None:
     return retry_once(situation, ANSWER_DIRECTLY)
 
 
+def retry_for_more(situation: Situation) -> Retry | None:
+    """Retry once in the exchange, and ask for the next call or an answer."""
+    return None if _silent_tiers(situation) else retry_once(situation, GO_ON)
+
+
+def next_tier_for_more(situation: Situation) -> Move | None:
+    """Ask one more tier; if two are silent, there is nothing more to say."""
+    others = _silent_tiers(situation) - {situation.exchange.tier}
+    return None if others else next_tier(situation)
+
+
+def _silent_tiers(situation: Situation) -> set[str]:
+    """Return the tiers that ended their turn without a word before, in this exchange."""
+    earlier = situation.exchange.outcomes[:-1]
+    return {
+        outcome.tier
+        for outcome in earlier
+        if isinstance(outcome.verdict, EmptyResponse) and outcome.verdict.ended
+    }
+
+
+def retry_plain(situation: Situation) -> Retry | None:
+    """Retry once without any words of ours, because the model has only repeated them."""
+    retry = retry_once(situation)
+    return retry and replace(retry, hint="", plain=True)
+
+
 def retry_later(situation: Situation) -> Retry | None:
     """Retry after a back-off, or after the server's Retry-After if that is longer, but short."""
     failed, retries = situation.failed, situation.retried
@@ -183,7 +249,8 @@ def retry_later(situation: Situation) -> Retry | None:
     after = max(BACKOFF_SECONDS * 2**retries, retry_after)
     if retry_after > MAX_OBEYED_RETRY_AFTER or not situation.in_time(after * (1 + JITTER)):
         return None
-    return Retry(situation.reason, retries + 1, last=situation.retries_left == 1, after=after)
+    last, guided = situation.retries_left == 1, situation.exchange.guided
+    return Retry(situation.reason, retries + 1, last=last, after=after, guided=guided)
 
 
 def retry_hung(situation: Situation) -> Retry | None:
@@ -264,6 +331,14 @@ def tier_elsewhere(situation: Situation) -> Move | None:
     return next_tier(
         Situation(situation.exchange, situation.verdict, situation.settings, view, situation.now)
     )
+
+
+def deliver_call_of_text(situation: Situation) -> Deliver | None:
+    """Deliver the call that a doubted text became, if it is only doubted itself."""
+    doubt = situation.exchange.second_opinion_on
+    of_text = isinstance(doubt, InvalidToolCall) and doubt.doubts_text
+    loop = situation.verdict
+    return Deliver() if of_text and isinstance(loop, LoopDetected) and loop.doubt else None
 
 
 def deliver_confirmed(situation: Situation) -> Deliver | None:

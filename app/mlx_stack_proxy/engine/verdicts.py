@@ -67,6 +67,11 @@ class InvalidToolCall:
     # The reply as an assistant message, for the error's `last_response`.
     response: dict[str, Any] | None = field(default=None, compare=False)
 
+    @property
+    def doubts_text(self) -> bool:
+        """Whether it is a doubt whether the reply's text holds a call."""
+        return self.doubt and all(failure.position < 0 for failure in self.failures)
+
 
 @frozen
 class OutputTruncated:
@@ -79,6 +84,10 @@ class OutputTruncated:
 @frozen
 class EmptyResponse:
     """The reply has neither text nor calls that a client could use."""
+
+    # After a tool's result, the server itself ended the turn: the model has nothing more to say.
+    ended: bool = False
+    parroted: bool = False  # all that the reply has is our own words
 
 
 @frozen

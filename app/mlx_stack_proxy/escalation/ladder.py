@@ -35,6 +35,9 @@ class TierView:
     closed: frozenset[str] = frozenset()
     # Tiers that have answered, failed at most once since, and aren't degraded.
     proven: frozenset[str] = frozenset()
+    # Whether a tier's last guided reply obeyed its schema; tiers of which nothing is known are left
+    # out.
+    guided: Mapping[str, bool] = field(default_factory=dict)
 
     def without(self, tiers: Iterable[str]) -> TierView:
         """Return the same view with these tiers closed, too."""

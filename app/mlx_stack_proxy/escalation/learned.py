@@ -1,4 +1,4 @@
-"""What tiers' errors have taught: context windows smaller than configured, abilities they lack.
+"""What tiers have taught: smaller context windows, abilities they lack, whether they obey a schema.
 
 ``ladder.py`` reads it, so that later requests skip a tier that would refuse them. Times are seconds
 of the wall clock, passed in. If that clock is put back, everything is forgotten.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..engine.outcome import Guided
 from ..engine.request import Request
 from ..engine.verdicts import UpstreamFailed
 from ..state.store import ROUNDING
@@ -30,6 +31,8 @@ class LearnedLimits:
     def __init__(self) -> None:
         self._windows: dict[str, tuple[int, float]] = {}  # by tier: tokens, and when they expire
         self._lacks: dict[tuple[str, str], float] = {}  # by tier and ability: when it expires
+        self._obey: set[str] = set()  # tiers whose last guided reply had its schema's form
+        self._refuse: dict[str, float] = {}  # by tier that refused a schema, or didn't obey it
 
     def take(
         self, tier: str, failure: UpstreamFailed, request: Request, now: float, output: int = 0
@@ -47,6 +50,19 @@ class LearnedLimits:
         status = failure.status or 0
         if failure.lacks and (400 <= status < 500 or status == _NOT_IMPLEMENTED):
             self._lacks[tier, failure.lacks] = until
+
+    def take_guided(self, tier: str, result: Guided, now: float) -> None:
+        """Learn from what became of the schema that a guided call sent."""
+        if result == "obeyed":
+            self._obey.add(tier)
+        elif result in ("disregarded", "refused"):
+            self._obey.discard(tier)
+            self._refuse[tier] = now + FORGET_SECONDS
+
+    def guided(self, now: float) -> Mapping[str, bool]:
+        """Return for each tier whether it obeys a schema; without those that aren't known."""
+        refuse = [tier for tier, until in self._refuse.items() if _lasts(until, now)]
+        return dict.fromkeys(self._obey, True) | dict.fromkeys(refuse, False)
 
     def windows(self, now: float) -> Mapping[str, int]:
         """Return the learned context windows in tokens, by tier."""

@@ -90,10 +90,19 @@ class _State(StageState):
         if not self._exchange.request.body.get("stop"):
             for choice in reply.choices.values():
                 if _is_empty(choice, reply.flowed):
-                    return EmptyResponse()
+                    return EmptyResponse(ended=not made_up and self._has_ended(choice, reply))
         if made_up and not reply.has_calls:
             return UpstreamFailed("server_error", "the model server died within its reply")
         return None
+
+    def _has_ended(self, choice: ChoiceReply, reply: Reply) -> bool:
+        """Whether the server itself ended the turn, with a usage of its own, after a result."""
+        roles = (
+            message.get("role") for message in reversed(self._exchange.request.body["messages"])
+        )
+        newest = next((role for role in roles if role in ("tool", "assistant")), "")
+        own = reply.usage is not None and not reply.usage.counted_by_litellm
+        return own and choice.finish_reason == "stop" and newest == "tool"
 
 
 def _is_empty(choice: ChoiceReply, flowed: int) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..engine.outcome import Outcome
 from ..engine.request import Request
-from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
+from ..engine.verdicts import Rejected, UpstreamFailed
 from ..settings import Settings
 from ..state.store import BreakerState, Store
 from ..telemetry import log
@@ -60,6 +61,7 @@ class TierStates:
             self._learned.windows(now),
             self._learned.lacks(now),
             proven=self._breakers.proven(),
+            guided=self._learned.guided(now),
         )
 
     def __getitem__(self, tier: str) -> BreakerState:
@@ -73,19 +75,21 @@ class TierStates:
         self._breakers.end(call)
 
     def note(
-        self, call: TierCall, verdict: Verdict | None, request: Request, output: int = 0
+        self, call: TierCall, outcome: Outcome, request: Request, output: int = 0
     ) -> Event | None:
         """Learn from how a call ended; return the event to keep, if the tier's state changed.
 
-        ``verdict`` None: the call brought a good reply. ``output``: tokens for which it asked.
+        ``output``: tokens for which it asked.
         """
-        tier = call.tier
+        tier, verdict, guided = call.tier, outcome.verdict, outcome.guided
+        self._learned.take_guided(tier, guided, self._clock())
         if tier not in self._tiers or isinstance(verdict, Rejected):
             return None  # e.g. this process ends, which says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return self._succeeded(tier)
         self._learned.take(tier, verdict, request, self._clock(), output)
-        if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
+        refused = guided == "refused"
+        if verdict.reason not in _COUNTED or refused or _says_nothing_of_its_server(verdict):
             return None
         degraded = self._breakers.failed(call, self._clock())
         state = self._breakers[tier]

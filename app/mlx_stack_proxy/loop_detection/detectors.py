@@ -134,23 +134,22 @@ def _tools(circle: runs.Circle) -> list[str]:
 
 
 def _hint(circle: runs.Circle, laps: int) -> str:
+    """Return an order: a small model would repeat a statement as its answer."""
     tools = _tools(circle)
     if not tools:
         return (
-            f"You have given the same answer {_times(laps)}. Do not repeat it: say something new, "
-            "do the next step, or finish."
+            f"Stop repeating the same answer ({_times(laps)} so far). Say something new, do the "
+            "next step, or finish."
         )
     tool_list = listed(tools)
     if circle.period == 1:
         return (
-            f"You have called {tool_list} with the same arguments {_times(laps)} and got the same "
-            "result. Do not call it again: use the result you have, call something else, or answer "
-            "with what you know."
+            f"Stop calling {tool_list} with the same arguments: {_times(laps)}, the same result. "
+            "Use that result, call something else, or give the final answer."
         )
     return (
-        f"Your last {len(circle.turns)} steps only repeat {circle.period} steps that you made "
-        f"before ({tool_list}), with the same results. Do not go round again: use the results you "
-        "have, take another approach, or answer with what you know."
+        f"Stop repeating the same {circle.period} steps ({tool_list}): {_times(laps)}, the same "
+        "results. Use those results, take another approach, or give the final answer."
     )
 
 

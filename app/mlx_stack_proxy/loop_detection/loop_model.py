@@ -142,8 +142,7 @@ def to_finding(
     if answer is None or answer.confidence <= rules.confidence or not history.turns:
         return None
     hint = (
-        "You seem to be stuck: what you do gets you nothing new. Stop, and take another approach, "
-        "or say what stands in the way."
+        "Stop: these steps bring nothing new. Take another approach, or say what stands in the way."
     )
     newest = history.turns[-1]
     return Finding(

@@ -158,7 +158,7 @@ class _State(StageState):
             return  # the retry after a break has that break's hint
         self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
         finding = self._note_hint()
-        if finding is None:
+        if finding is None or exchange.plain:
             return
         tier = self._stage.tiers.get(request.tier)
         if "Loop" not in self._exchange.notes:

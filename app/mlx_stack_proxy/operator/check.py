@@ -30,6 +30,8 @@ from ..settings import Settings
 from ..settings_cloud import CLOUD_TIER
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
+from .chat_templates import shows_doubled_braces
+from .init.looking import details_of
 from .litellm_probe import RIGHT_ADDRESS, Mark, NoModels, Probe, is_litellm, list_models
 from .local_stack import run_directory
 
@@ -134,6 +136,8 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
         asked = [n for n in settings.tiers if n in direct or n in listed] if probe else []
         async for line in _tiers(settings, upstream, asked, direct, cloud=cloud):
             yield line
+        async for line in _templates(settings, upstream, listed if probe else []):
+            yield line
     finally:
         await upstream.aclose()
     rules = settings.reliability.memory_pressure
@@ -198,6 +202,17 @@ def _cloud_lines(settings: Settings, direct: list[str]) -> Iterator[Line]:
     if not direct and not has_key:
         only = "the cloud is asked through LiteLLM alone"
         yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
+
+
+async def _templates(
+    settings: Settings, upstream: Upstream, listed: list[str]
+) -> AsyncIterator[Line]:
+    """Yield a line for each tier whose chat template shows a call in doubled braces."""
+    groups = await details_of(upstream, upstream_key(settings)) if listed else {}
+    for name in listed:
+        if await shows_doubled_braces(groups, settings.tiers[name].model):
+            yield "note", f"tier {name}: its chat template shows a call in doubled braces"
+            yield NEXT, "give its server a template that shows calls in single ones"
 
 
 def _say(line: Line) -> None:

@@ -22,6 +22,7 @@ from ..engine.verdicts import UpstreamFailed
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.cloud import Cloud
 from ..settings import Settings
+from ..wire.thoughts import behind_thoughts
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
 Mark = Literal["ok", "note", "FAIL"]
@@ -39,6 +40,23 @@ _TOOL = {
             "type": "object",
             "properties": {"city": {"type": "string", "description": "such as Lima"}},
             "required": ["city"],
+        },
+    },
+}
+
+
+# Nobody counts so without being made to.
+CODE = "q7-violet-0413"
+_GUIDE = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "reply",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "enum": [CODE]}},
+            "required": ["code"],
+            "additionalProperties": False,
         },
     },
 }
@@ -132,6 +150,8 @@ class Probe:
                 yield "note", "not asked for a tool call: `tools: false`"
             else:
                 yield await self._tool_call(name)
+                if tier.guided != "never" and (tier.local or tier.guided != "auto"):
+                    yield await self._guided(name)
         except _Failed as error:
             yield "FAIL", str(error)
 
@@ -156,6 +176,25 @@ class Probe:
         tokens = _REASONING_TOKENS if self._settings.tiers[name].reasoning else _TOOL_TOKENS
         _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
         return _of_tool_call(outcome)
+
+    async def _guided(self, name: str) -> tuple[Mark, str]:
+        """Ask with a schema that only a server which obeys it satisfies."""
+        tier = self._settings.tiers[name]
+        tokens = _REASONING_TOKENS if tier.reasoning else _TOOL_TOKENS
+        try:
+            answer = await self._ask(
+                name, "a guided reply", _COUNT, max_tokens=tokens, response_format=_GUIDE
+            )
+        except _Failed as error:
+            return "ok", f"takes no JSON schema, so no retry is guided ({str(error)[:120]})"
+        completion = completion_in(answer)
+        message = {} if isinstance(completion, UpstreamFailed) else completion["choices"][0]
+        text = (message.get("message") or {}).get("content") or ""
+        if not _is_the_code(behind_thoughts(text)):
+            return "ok", "ignores a JSON schema, so no retry is guided"
+        thinks = tier.reasoning and tier.guided == "auto"
+        advice = f"; set tiers.{name}.guided: retry" if thinks else ""
+        return "ok", f"obeys a JSON schema, so retries can be guided{advice}"
 
     async def _streamed(self, name: str, question: str, **parameters: Any) -> tuple[bytes, Outcome]:
         """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
@@ -188,6 +227,13 @@ class Probe:
         if status >= 400:
             raise _Failed(f"{subject}: status {status}: {quoted_error(answer)}")
         return answer
+
+
+def _is_the_code(text: str) -> bool:
+    try:
+        return bool(orjson.loads(text) == {"code": CODE})
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _of_tool_call(outcome: Outcome) -> tuple[Mark, str]:

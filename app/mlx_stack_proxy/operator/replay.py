@@ -34,7 +34,7 @@ from ..engine.next_step import next_step
 from ..engine.outcome import Outcome as Ended
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
-from ..engine.steps import Deliver, Move, Retry
+from ..engine.steps import Deliver, Move, Retry, Start
 from ..engine.upstream_answers import completion_in
 from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict, reason_of
 from ..errors import ProxyError
@@ -193,10 +193,12 @@ class Replay:
                 controls=Controls(bypass=frozenset(context.get("bypass", ()))),
             )
             retried = dict(context.get("retried", {}))
+            guided = bool(context.get("guided"))
             return Exchange(
                 request,
                 outcomes=[Ended(tier, called=False) for _ in retried],
-                steps=[Retry(reason, number) for reason, number in retried.items()],
+                steps=[Retry(reason, n, guided=guided) for reason, n in retried.items()],
+                start=Start(tier, guided=guided),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None

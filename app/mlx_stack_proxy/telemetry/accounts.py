@@ -78,6 +78,9 @@ def count_attempt(
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.labels(tier, outcome.reason or "ok").inc()
+    if outcome.guided:
+        result = "other" if outcome.guided == "asked" else outcome.guided
+        metrics.guided_attempts.labels(tier, result).inc()
     lowered = outcome.remarks.reply_notes.get("Max-Tokens")
     if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
         sent, _, asked = lowered.partition(";asked=")

@@ -63,6 +63,19 @@ def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
     return _start_higher(tier, says)
 
 
+def calls_as_text(tier: Tier, settings: Settings) -> Advice | None:
+    calls, found = tier["calls"], tier["calls_found"]
+    if found < ENOUGH or found / calls <= MOSTLY:
+        return None
+    share = "every call" if found >= calls else f"{found:,.0f} of {calls:,.0f} calls"
+    verb = "comes" if found >= calls else "come"
+    says = f"{share} of {tier.name} {verb} as text"
+    if tier["repairs:doubled_braces"] / found > OFTEN:
+        says += "; its template shows doubled braces"
+    setting = f"tiers.{tier.name}.guided"
+    return Advice(f"{says}: have it write within a schema.", setting, "guided: always")
+
+
 def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
     requests = tier["attempts"] - tier["retries"]
     if requests < ENOUGH or tier["left"] / requests <= MOSTLY:
@@ -117,6 +130,7 @@ def window_too_small(tier: Tier, settings: Settings) -> Advice | None:
 Rule = Callable[[Tier, Settings], Advice | None]
 RULES: Final[tuple[Rule, ...]] = (
     tool_often_wrong,
+    calls_as_text,
     tier_mostly_left,
     queue_always_full,
     limit_that_cuts,

@@ -14,20 +14,24 @@ from typing import Final
 
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
-from ..engine.verdicts import is_doubt
+from ..engine.verdicts import EmptyResponse, InvalidToolCall, is_doubt
 from ..frozen import frozen
 from ..state.hourly import Counts
 from .metrics import OTHER
 
 # The ways in which a reply came to be right after attempts that failed.
 RECOVERED: Final = ("retried_right", "escalated_right")
-# All ways in which a delivered reply came to be right.
+# A reply that was delivered as it is because nobody had a better one.
+BROKEN: Final = "went_out_broken"
+# What became of a delivered reply: all ways in which it came to be right, or `BROKEN`.
 WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
     *RECOVERED,
+    BROKEN,
 )
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # the word in X-MLX-Stack-Repairs for a call found in text
+_GUIDED: Final = "guided"  # … and for a reply that was written in a schema of ours
 AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
 _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
 
@@ -110,6 +114,8 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["silent_seconds"] += attempt.silent
     row["tokens_in"] += attempt.tokens_in
     row["tokens_out"] += attempt.tokens_out
+    row["guided"] += attempt.guided == "obeyed"
+    row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")
     if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
         row["failed"] += 1
         row[f"failed:{UNREACHABLE if attempt.unreachable else attempt.reason}"] += 1
@@ -124,6 +130,8 @@ def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> Non
     counter = hour.get(incident.labels[-1] if incident.labels else "") or hour.get("")
     if counter is not None:
         row[counter] += amount_of(incident)
+    if counter == "repairs":
+        row[f"repairs:{incident.labels[-1]}"] += 1
     if counter == "invalid_calls":
         row[f"invalid_calls:{_tool(incident.detail.get('tool'), offered)}"] += 1
 
@@ -138,6 +146,7 @@ def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
         case "ok":
             row["turns"] += 1
             row[way_of(exchange)] += 1
+            row["calls_as_text"] += _is_call_as_text(exchange)
         case "client_left":
             row["client_left"] += 1
         case "client_error":
@@ -147,8 +156,46 @@ def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
             row[f"errors:{outcome}"] += 1
 
 
+def _went_out_broken(exchange: Exchange) -> bool:
+    """Whether the delivered reply is a bad call, a call as text, empty, or our own words."""
+    delivered = exchange.delivered
+    verdict = delivered.verdict if delivered is not None else None
+    bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
+    return bad_call or isinstance(verdict, EmptyResponse) or _is_call_as_text(exchange)
+
+
+def _is_call_as_text(exchange: Exchange) -> bool:
+    """Whether the delivered text may hold a call, and nothing has shown that it is an answer.
+
+    That the model gave the same text again shows nothing.
+    """
+    delivered = exchange.delivered
+    if delivered is None:
+        return False
+    if _doubts_text(delivered) or delivered.remarks.call_as_text:
+        return True
+    text = _text_of(delivered)
+    return bool(text) and any(
+        _doubts_text(earlier) and _text_of(earlier) == text for earlier in exchange.attempts
+    )
+
+
+def _doubts_text(outcome: Outcome) -> bool:
+    return isinstance(outcome.verdict, InvalidToolCall) and outcome.verdict.doubts_text
+
+
+def _text_of(outcome: Outcome) -> str:
+    """Return the text of a reply without calls; "" if it has calls."""
+    choices = list(outcome.reply.choices.values()) if outcome.reply is not None else []
+    if not choices or any(choice.tool_calls for choice in choices):
+        return ""
+    return choices[0].text.strip()
+
+
 def way_of(exchange: Exchange) -> str:
     """Return which of ``WAYS`` a delivered reply belongs to."""
+    if _went_out_broken(exchange):
+        return BROKEN
     # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
     asked_again = len(exchange.attempts) > 1
     failed = [a for a in exchange.attempts if asked_again and a.reason]
@@ -157,7 +204,7 @@ def way_of(exchange: Exchange) -> str:
         return "retried_right" if same else "escalated_right"
     if failed:
         return "confirmed"
-    repairs = exchange.reply_notes.get("Repairs")
+    repairs = set(exchange.reply_notes.get("Repairs", "").split(",")) - {"", _GUIDED}
     if not repairs:
         return "right_at_once"
-    return "found_in_text" if _RESCUED in repairs.split(",") else "repaired"
+    return "found_in_text" if _RESCUED in repairs else "repaired"

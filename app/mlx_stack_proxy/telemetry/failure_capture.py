@@ -179,6 +179,7 @@ class _Tape(Observer):
                     "named": not exchange.session.derived,
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
+                    "guided": bool(outcome.guided),
                 },
                 **mended,
             }

@@ -50,6 +50,9 @@ class Metrics:
         self.rescued_tool_calls = self._counter(
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
+        self.guided_attempts = self._counter(
+            "guided_attempts", "Attempts with a schema for the reply", "tier", "result"
+        )
         self.unchecked_tool_calls = self._counter(
             "unchecked_tool_calls", "Calls and replies taken as they are: checking costs too much"
         )

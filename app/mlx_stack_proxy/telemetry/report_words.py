@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from .exchange_counts import BROKEN
+
 Report = Mapping[str, Any]
 Counts = Mapping[str, float]
 MOST_NAMED: Final = 5  # agents and tools in one line
@@ -55,20 +57,27 @@ def _requests(report: Report) -> list[str]:
 def _replies(report: Report) -> list[str]:
     totals = report["totals"]
     turns = totals.get("turns", 0)
-    seen = sum(totals.get(f"errors:{kind}", 0) for kind in _ABOUT_REPLIES)
-    broken = turns - totals.get("right_at_once", 0) - totals.get("confirmed", 0) + seen
-    if not turns + seen:
+    errors = sum(totals.get(f"errors:{kind}", 0) for kind in _ABOUT_REPLIES)
+    seen = errors + totals.get(BROKEN, 0)
+    broken = turns - totals.get("right_at_once", 0) - totals.get("confirmed", 0) + errors
+    if not turns + errors:
         return []
     if not broken:
         subject = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
         return [f"{subject} right at once."]
     were = "was" if broken == 1 else "were"
-    clause = f"you saw {_n(seen)} of them" if seen else "you saw none"
-    of_all = _some(turns + seen, "reply", "replies")
+    clause = f"{_n(seen)} reached an agent" if seen else "none reached an agent"
+    of_all = _some(turns + errors, "reply", "replies")
     lines = [f"{_n(broken)} of {of_all} {were} broken; {clause}."]
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
+    if as_text := totals.get("calls_as_text", 0):
+        lines.append(f"{_some(as_text, 'call')} went out as text.")
+    if guided := totals.get("guided", 0):
+        in_vain = totals.get("guided_in_vain", 0)
+        clause = f"; {_some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
+        lines.append(f"Written in a schema of ours: {_some(guided, 'reply', 'replies')}{clause}.")
     wrong = labels(totals, "failed")
     if wrong:
         causes = [f"{_WRONG.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in wrong.items()]

@@ -26,7 +26,7 @@ from . import explain
 from .names import MAX_NAME
 from .repair.shape import Mender
 from .repair.text import Reading, read
-from .repair.wrapping import unwrap
+from .repair.wrapping import copied_keywords, unwrap
 from .schemas import CompiledSchema, reply_schema
 from .text_calls import FoundCall, rescue
 from .tools import ToolSet
@@ -136,6 +136,8 @@ def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Opti
         return False
     if tool is None or not options.repair:
         return True
+    if copied_keywords(value, schema.raw, schema.declared):
+        return False
     unwrapped = unwrap(value, tool, schema.declared)
     return unwrapped is None or not unwrapped.sure
 
@@ -235,6 +237,9 @@ class _Check:
             if unwrapped is not None and (unwrapped.sure or not self.schema.accepts(value)):
                 self.rules.append("wrapped_arguments")
                 value = unwrapped.inner
+            if copies := copied_keywords(value, self.schema.raw, self.schema.declared):
+                self.rules.append("schema_keyword")
+                value = {key: item for key, item in value.items() if key not in copies}
         if not self.options.validate_schema:
             return value
         mender = Mender()

@@ -118,6 +118,14 @@ def _miscopied(call: Valid) -> Iterator[str]:
         yield explain.miscopied(*slip, call.tool)
 
 
+def _keyword(call: Valid) -> Iterator[str]:
+    """Doubt a parameter that the tool lacks, and that is named as a keyword of its schema."""
+    raw, declared = call.schema.raw, call.schema.declared
+    for key in call.arguments:
+        if isinstance(raw, dict) and key in raw and key not in declared:
+            yield explain.no_parameter(key, call.tool)
+
+
 def _unframed(call: Valid) -> Iterator[str]:
     """Doubt a text, such as a patch, that doesn't begin and end as its tool's grammar says."""
     for name, (opening, closing) in call.schema.frames.items():
@@ -133,6 +141,7 @@ DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "placeholder": _placeholder,
     "miscopied_id": _miscopied,
     "unframed_text": _unframed,
+    "schema_keyword": _keyword,
 }
 
 # The value's path as text, the names on the path, the value, and the schema if it is required.

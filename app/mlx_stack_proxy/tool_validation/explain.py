@@ -66,6 +66,11 @@ def implausible(kind: str, path: str, value: str, tool: str) -> str:
     return f'field "{path}" in function "{tool}" holds tool-call markup: {_quoted(value)}'
 
 
+def no_parameter(name: str, tool: str) -> str:
+    """Say that a parameter is only a keyword of the tool's schema."""
+    return f'"{shortened(name)}" is a keyword of the schema of function "{tool}", no parameter'
+
+
 def unread(tool: str) -> str:
     """Say that a text may hold a call of ``tool``."""
     return f'a call of "{shortened(tool)}" stands in the text, and none was made'

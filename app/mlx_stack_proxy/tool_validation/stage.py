@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
-
-import orjson
 
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
@@ -25,13 +23,15 @@ from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
-from . import explain
+from . import explain, guided
 from .check import Checked, Options, check_call, check_response_format
 from .client_history import is_readable, readable
 from .conversation import Conversation
 from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
+from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
+from .reply_parts import Mended, as_message, drop_half_call
 from .slow_replies import is_slow
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
 from .tool_choice import NOTHING, breach, read_choice
@@ -40,6 +40,7 @@ from .unread import broken_call, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
+UNOFFERED = "unknown_tool"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.
 ASK_NEXT = (MISCOPIED, UNREAD)
 
@@ -75,18 +76,6 @@ class ToolValidation:
         return _State(self, exchange)
 
 
-@dataclass(slots=True)
-class _Mended:
-    """The new contents of one choice; they are applied only if no choice of the reply failed."""
-
-    text: str
-    calls: list[ToolCall]
-    finish_reason: str | None
-    repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
-    rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
-    failures: list[CallFailure] = field(default_factory=list)
-
-
 class _State(StageState):
     def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
         self._stage = stage
@@ -103,11 +92,24 @@ class _State(StageState):
         self._failures: list[CallFailure] = []  # found by `mend`, reported by `judge`
         # A tool that the request lacks, if prose surrounds a marked call of it; else "".
         self._unoffered = ""
+        self._unknown = (
+            ""  # a tool that the request lacks, if calls without a mark are all there is
+        )
 
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
             request.body["messages"], count = readable(request.body["messages"])
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
+        if self._exchange.guided:
+            self._guide(request)
+
+    def _guide(self, request: UpstreamRequest) -> None:
+        tier, failed = self._stage.settings.tiers.get(request.tier), self._exchange.model_failure
+        meant = [f.tool for f in failed.failures] if isinstance(failed, InvalidToolCall) else ()
+        request.body["response_format"] = guided.response_format(
+            self._body, self._tool_set, meant, strict=tier is None or tier.local
+        )
+        self.remarks.guided = "asked"
 
     def text_hold(self) -> TextHold | None:
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
@@ -142,7 +144,7 @@ class _State(StageState):
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
         ask_next = doubt and failures[0].kind in ASK_NEXT
-        response = _as_message(reply, failures[0].choice)
+        response = as_message(reply, failures[0].choice)
         return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
@@ -151,6 +153,7 @@ class _State(StageState):
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
         if exchange.second_opinion_on is not None:
+            self.remarks.call_as_text = bool(self._unknown)
             return self._no_answer(choice)
         if choice.tool_calls:
             return self._doubted_calls(choice.tool_calls)
@@ -194,8 +197,12 @@ class _State(StageState):
 
     def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
         """Doubt a text that may hold a call which no format reads."""
-        if choice.finish_reason != "stop" or not self._rescues or self._response_format:
+        wished = self._response_format or self.remarks.guided == "obeyed"
+        if choice.finish_reason != "stop" or not self._rescues or wished:
             return []
+        if self._unknown and UNOFFERED not in self._stage.off:
+            error = explain.unknown_tool(self._unknown, self._tool_set.names)
+            return [CallFailure(self._unknown, UNOFFERED, error)]
         if UNREAD in self._stage.off:
             return []
         name = unread_call(choice.text, self._tool_set) or self._unoffered
@@ -203,11 +210,13 @@ class _State(StageState):
 
     # Mending one choice
 
-    def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
-        mended = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+    def _mended(self, index: int, choice: ChoiceReply) -> Mended:
+        mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if mended.calls:
-            if _is_cut(mended):
-                _drop_half_calls(mended)
+            if mended.is_cut:
+                drop_half_call(mended.calls)
+        elif self.remarks.guided and mended.text:
+            self._read_guided(index, mended)
         elif mended.text and self._rescues and not self._is_wanted_json(mended.text):
             self._rescue(index, mended)
         if mended.calls:
@@ -216,6 +225,19 @@ class _State(StageState):
         if not mended.calls and not mended.failures:
             self._check_format(index, mended)
         return mended
+
+    def _read_guided(self, index: int, mended: Mended) -> None:
+        """Take a reply to our schema apart: a text, or calls."""
+        obeyed = guided.is_obeyed(mended.text)
+        self.remarks.guided = "obeyed" if obeyed else "disregarded"
+        answer = guided.answer_in(mended.text) if obeyed else None
+        if answer is not None:
+            mended.text = answer
+        elif self._rescues:
+            self._rescue(index, mended)
+        if obeyed and (mended.calls or answer is not None):
+            mended.rescued = []
+            mended.repairs.append(guided.WORD)
 
     def _is_wanted_json(self, text: str) -> bool:
         """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
@@ -228,17 +250,21 @@ class _State(StageState):
         options = replace(self._stage.options, repair=False)
         return not check_response_format(behind_thoughts(text), response_format, options).failures
 
-    def _rescue(self, index: int, mended: _Mended) -> None:
-        rescued = (rescue_cut if _is_cut(mended) else rescue)(
+    def _rescue(self, index: int, mended: Mended) -> None:
+        rescued = (rescue_cut if mended.is_cut else rescue)(
             mended.text, self._tool_set, self._stage.off
         )
         mended.failures += self._unknown_calls(index, mended.text, rescued)
+        self._unknown = rescued.unoffered if self._stage.options.validate_tool_names else ""
+        doubled = DOUBLED.search(mended.text)
         mended.text = rescued.content
         if not rescued.calls:
             return
         mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
         mended.rescued = [call.format for call in rescued.calls]
-        if not _is_cut(mended):
+        if doubled:
+            mended.repairs.append("doubled_braces")
+        if not mended.is_cut:
             mended.finish_reason = "tool_calls"
 
     def _unknown_calls(self, index: int, text: str, rescued: Rescued) -> Iterable[CallFailure]:
@@ -259,7 +285,7 @@ class _State(StageState):
             error = explain.unknown_tool(name, offered)
             yield CallFailure(name, "unknown_tool", error, index)
 
-    def _check_calls(self, index: int, mended: _Mended) -> None:
+    def _check_calls(self, index: int, mended: Mended) -> None:
         if len(mended.calls) > MAX_CALLS:
             error = f"more than {MAX_CALLS} calls in one response"
             mended.failures.append(CallFailure("", "too_many_calls", error, index))
@@ -290,30 +316,30 @@ class _State(StageState):
         if mended.finish_reason == "function_call" and self._needs_ids:
             mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
-    def _check_tool_choice(self, index: int, mended: _Mended) -> None:
+    def _check_tool_choice(self, index: int, mended: Mended) -> None:
         """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be."""
         by_name = self._tools and self._stage.options.validate_tool_names
         names = [call.name for call in mended.calls]
         # A reply that was cut may have gone on to call; a failed one is reported already.
-        excused = bool(mended.failures) or _is_cut(mended)
+        excused = bool(mended.failures) or mended.is_cut
         lost = not names and self._stage.options.validate_json and self._is_lost_call(mended)
         tool_choice = self._tool_choice if by_name else NOTHING
         failure = breach(tool_choice, names, lost=lost, excused=excused)
         if failure is not None:
             mended.failures.append(replace(failure, choice=index))
 
-    def _is_lost_call(self, mended: _Mended) -> bool:
+    def _is_lost_call(self, mended: Mended) -> bool:
         """Whether a choice without calls claims calls, or its text is a call that can't be read."""
-        if _speaks_of_calls(mended):
+        if mended.speaks_of_calls:
             return True
         return self._rescues and broken_call(mended.text, self._tool_set)
 
-    def _check_format(self, index: int, mended: _Mended) -> None:
+    def _check_format(self, index: int, mended: Mended) -> None:
         response_format = self._response_format
         if (
             not response_format
             or not self._stage.rules.response_format
-            or _is_cut(mended)
+            or mended.is_cut
             or not mended.text
         ):
             return
@@ -321,7 +347,7 @@ class _State(StageState):
         mended.text = checked.arguments
         self._take(checked, index, -1, mended)
 
-    def _take(self, checked: Checked, index: int, position: int, mended: _Mended) -> None:
+    def _take(self, checked: Checked, index: int, position: int, mended: Mended) -> None:
         """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
         mended.repairs += checked.repairs
         if checked.unchecked:
@@ -330,7 +356,7 @@ class _State(StageState):
             replace(failure, choice=index, position=position) for failure in checked.failures
         )
 
-    def _apply(self, reply: Reply, index: int, mended: _Mended) -> None:
+    def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
         choice = reply.choices[index]
         calls_changed = mended.calls != choice.tool_calls
         if not (
@@ -361,39 +387,3 @@ class _State(StageState):
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
         self.remarks.incidents.append(Incident(kind, labels, detail))
-
-
-def _is_cut(mended: _Mended) -> bool:
-    return mended.finish_reason in ("length", "max_tokens")
-
-
-def _speaks_of_calls(mended: _Mended) -> bool:
-    return mended.finish_reason in ("tool_calls", "function_call")
-
-
-def _drop_half_calls(mended: _Mended) -> None:
-    """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
-
-    Half a call is never repaired: if its arguments were closed by force, half a file would be
-    written.
-    """
-    try:
-        orjson.loads(mended.calls[-1].arguments)
-    except orjson.JSONDecodeError:
-        mended.calls.pop()
-
-
-def _as_message(reply: Reply, index: int) -> dict[str, Any]:
-    """Return one choice as an assistant message, for the error's ``last_response``."""
-    choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
-    return {
-        "role": "assistant",
-        "content": choice.text or None,
-        "tool_calls": list(_as_calls(choice.tool_calls)),
-    }
-
-
-def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
-    for call in calls:
-        function = {"name": call.name, "arguments": call.arguments}
-        yield {"id": call.id, "type": "function", "function": function}

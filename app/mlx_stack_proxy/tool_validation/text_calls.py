@@ -9,6 +9,8 @@ untouched.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..frozen import frozen
 from .formats.base import (
     MAX_CALLS,
@@ -51,6 +53,8 @@ class Rescued:
     # Names of calls, in a marked format or beside known calls, that no tool of the request has.
     # A block with a known call is taken out of `content` whole, any other block stays in it.
     unknown: tuple[str, ...] = ()
+    # The first name of calls without a mark, which no tool of the request has; "": there is none.
+    unoffered: str = ""
 
 
 def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -61,7 +65,7 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
     held = holdback.finish()
-    return Rescued(held.calls, flowed + held.content, held.unknown)
+    return replace(held, content=flowed + held.content)
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -198,6 +202,7 @@ class _Collector:
         self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[FoundCall] = []
         self._unknown: list[str] = []
+        self._unoffered = ""
 
     def collect(self) -> Rescued:
         scanner = self._scanner
@@ -214,10 +219,10 @@ class _Collector:
         text = scanner.text[self._start :]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._calls:
-            return Rescued((), text, unknown)
+            return Rescued((), text, unknown, self._unoffered)
         self._pieces.append(scanner.text[self._last_end :])
         first_piece, *others = self._pieces
-        if self._nothing_flowed and not first_piece.strip():
+        if self._nothing_flowed and first_piece.lstrip() in ("", ">"):
             first_piece = ""
         content = first_piece + "".join(piece for piece in others if piece.strip())
         return Rescued(tuple(self._calls), content, unknown)
@@ -232,6 +237,7 @@ class _Collector:
             self._pieces.clear()
             self._calls.clear()
             self._unknown.clear()
+            self._unoffered = ""
             self._last_end = self._start
         self._scanner.reasoning_end = -1
 
@@ -243,6 +249,8 @@ class _Collector:
                 continue
             if known_calls or row.where is Where.MARK:
                 self._unknown += unknown_names
+            elif unknown_names:
+                self._unoffered = self._unoffered or unknown_names[0]
             if known_calls:
                 self._pieces.append(scanner.text[self._last_end : candidate.start])
                 if block.text:

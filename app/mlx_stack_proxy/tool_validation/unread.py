@@ -109,17 +109,10 @@ def _behind_name(src: Source, index: int) -> list[Call]:
 
 
 def _as_object(text: str, tools: ToolSet) -> str | None:
-    """Return the tool that a text which is one JSON object calls.
-
-    A tool's name must be among the object's values, or ``arguments`` must fit a tool though the
-    ``name`` beside it is no tool's.
-    """
+    """Return the tool whose name is among the values of a text that is one JSON object."""
     fenced = _FENCED.fullmatch(text)
     members = json_object(fenced[1] if fenced else text)
     if members is None:
         return None
     names = [tool for tool in members.values() if isinstance(tool, str) and tool in tools]
-    arguments = members.get("arguments", members.get("parameters"))
-    if not names and "name" in members and len(members) == 2 and isinstance(arguments, dict):
-        names = [tool for tool in tools.names if arguments and tools.takes(tool, arguments)]
     return names[0] if names else None

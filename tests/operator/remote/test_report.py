@@ -66,7 +66,7 @@ def event(kind: str, ago: float, tier: str = "", **detail: Any) -> dict[str, Any
 def test_a_night_in_which_nobody_saw_anything() -> None:
     said = words(report({FAST: NIGHT}))
     assert "1,204 requests, all by claude-cli." in said
-    assert "41 of 1,204 replies were broken; you saw none." in said
+    assert "41 of 1,204 replies were broken; none reached an agent." in said
     assert "11 repaired, 10 found in the text, 20 right when asked again" in said
     assert "a wrong tool call 20" in said
     assert "broken twice" in said and "12,000 tokens" in said
@@ -78,7 +78,7 @@ def test_what_failed_after_all_is_told_with_its_command() -> None:
     failed = event("exhausted", 60, "fast", type="all_tiers_failed", status=502, attempts=[{}, {}])
     found = report({FAST: row}, failed)
     said = words(found)
-    assert "1 of 3 replies was broken; you saw 1 of them." in said
+    assert "1 of 3 replies was broken; 1 reached an agent." in said
     assert "claude-cli: all_tiers_failed after 2 attempts:" in said
     assert "\n  mlx-stack-proxy events --request req_60" in said
     assert found["failures"][0]["status"] == 502
@@ -119,6 +119,7 @@ def test_an_agent_alone() -> None:
             {"attempts": 40, "calls:edit": 40, "invalid_calls:edit": 9},
             "max_retries: 1",
         ),
+        ("calls_as_text", {"calls": 40, "calls_found": 40}, "guided: always"),
         (
             "tier_mostly_left",
             {"attempts": 30, "retries": 10, "left:timeout": 11, "left": 11},
@@ -143,6 +144,23 @@ def test_advice(rule: str, sums: dict[str, float], line: str) -> None:
     # A figure less than half as bad proves nothing, nor do a few figures.
     assert advice({"fast": {**sums, **dict.fromkeys(list(sums)[-1:], 0)}}, SETTINGS) == []
     assert advice({"fast": {name: number / 20 for name, number in sums.items()}}, SETTINGS) == []
+
+
+def test_advice_says_how_calls_are_written() -> None:
+    sums = {"calls": 40, "calls_found": 40, "repairs:doubled_braces": 30}
+    [found] = advice({"fast": sums}, SETTINGS)
+    assert found["says"].startswith(
+        "every call of fast comes as text; its template shows doubled braces"
+    )
+    [found] = advice({"fast": {**sums, "calls_found": 30, "repairs:doubled_braces": 2}}, SETTINGS)
+    assert found["says"].startswith("30 of 40 calls of fast come as text:")
+
+
+def test_what_reached_an_agent() -> None:
+    row = {"requests": 46, "turns": 46, "found_in_text": 40, "went_out_broken": 6}
+    said = words(report({FAST: {**row, "calls_as_text": 5}}))
+    assert "46 of 46 replies were broken; 6 reached an agent." in said
+    assert "5 calls went out as text." in said
 
 
 def test_no_advice_names_a_tool_that_was_not_offered() -> None:

@@ -31,8 +31,8 @@ DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
 # The hint leaves the next step open: models that were asked to answer briefly left steps out.
 HINT = (
-    "Your previous response repeated the same text until it was stopped. Take the next step, or "
-    "answer; say each thing only once."
+    "Do not write the same text again and again. Take the next step, or answer; say each thing "
+    "only once."
 )
 STOPPED: Final = (
     f"[Stopped: the answer went round in a circle ({DETECTOR}). Try a different approach.]"

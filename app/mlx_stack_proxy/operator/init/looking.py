@@ -124,11 +124,11 @@ async def _live(upstream: Upstream, base_url: str, key: str | None, inventory: I
         inventory.remarks.append(f"{litellm}: {error}. To do: {error.next_step}.")
         return {}
     inventory.sources.insert(0, litellm)
-    groups, details = from_model_list(orjson.loads(listed)), await _details(upstream, key)
+    groups, details = from_model_list(orjson.loads(listed)), await details_of(upstream, key)
     return filled_in({name: details.get(name, group) for name, group in groups.items()}, groups)
 
 
-async def _details(upstream: Upstream, key: str | None) -> Groups:
+async def details_of(upstream: Upstream, key: str | None) -> Groups:
     """Return the groups of ``/v1/model/info``; none if LiteLLM fails or refuses the key."""
     headers: RawHeaders = [(b"authorization", f"Bearer {key}".encode())] if key else []
     try:

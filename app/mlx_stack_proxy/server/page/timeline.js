@@ -14,7 +14,7 @@ export const WAYS = [
   ["mended", "mended", ["repaired", "found_in_text"]],
   ["retried", "asked again", ["retried_right", "confirmed"]],
   ["moved", "next tier", ["escalated_right"]],
-  ["failed", "failed", ["errors"]],
+  ["failed", "failed", ["errors", "went_out_broken"]],
 ];
 
 /** Return how many replies there are of each of `WAYS`. `counts`: the report's counters. */

@@ -2,11 +2,13 @@
 
 The form is ``{"name": …, "arguments": {…}}`` (Llama 3, xLAM, small models) or a variant of it. One
 in broken JSON is a call, too, with raw text as its arguments: the check mends it or reports it.
+A small model may also repeat the definitions of its tools, in ``<tools>``, and write calls there.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from ..tools import ToolSet
 from .base import (
@@ -18,6 +20,7 @@ from .base import (
     Where,
     begins_reply,
     behind,
+    json_members,
     skip_space,
 )
 from .json_calls import (
@@ -26,6 +29,7 @@ from .json_calls import (
     LIST_KEYS,
     NAME_KEYS,
     NESTED_KEYS,
+    Members,
     bare_envelope,
     is_definition,
     read_calls,
@@ -37,24 +41,38 @@ _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, 
 # The first member: its key, and a string with which its value begins. The text may break off behind
 # the key.
 _HEAD = re.compile(
-    r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
+    r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
 )
 _WAITS = 240  # characters of an incomplete key after which it is given up
+# What must follow a name that no tool has, apart from white space.
+_BEHIND_UNKNOWN = tuple(
+    f',"{key}":{opening}' for key in ("arguments", "parameters") for opening in ("{", '"{')
+)
+_SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
 _PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = ("```", "</tool_call>")
+_TOOLS = "<tools>"
+_NEXT = re.compile(r"[\s,]*+(?=\{)")
+_TOOLS_END = re.compile(r"\s*+</tools>")
 _CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call may follow ``{``: a call's key, and if that is a name, one of the tools."""
+    """Whether a call may follow ``{``: a call's key, and behind a name that is no tool's, another.
+
+    Only ``name`` may hold a name that is no tool's.
+    """
     head = _HEAD.match(text, pos)
     if head is None:
-        return len(text) - pos < _WAITS and text[pos:].lstrip()[:1] in ("", '"', "'")
+        return len(text) - pos < _WAITS and text[pos:].lstrip(" \t\r\n{")[:1] in ("", '"', "'")
     key, word = head["key"], head["word"]
-    if word is not None and key in (*NAME_KEYS, "type"):
-        return word in CALL_TYPES if key == "type" else tools.tool_named(word) is not None
-    return key in _FIRST_KEYS
+    if word is None or key not in (*NAME_KEYS, "type"):
+        return key in _FIRST_KEYS
+    if key == "type" or tools.tool_named(word) is not None:
+        return key != "type" or word in CALL_TYPES
+    begun = text[head.end() : head.end() + _WAITS].translate(_SPACE_OR_QUOTE)
+    return key == "name" and any(whole.startswith(begun[: len(whole)]) for whole in _BEHIND_UNKNOWN)
 
 
 def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
@@ -70,11 +88,12 @@ def read(src: Source, start: int) -> Block | None:
 
     They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
     """
+    shape = partial(_shape, src.tools)
     calls: list[Call] = []
     end = start
     while len(calls) < MAX_CALLS:
-        reading = read_calls(src, end, _STOP, bare_envelope)
-        if reading is None or all(is_definition(src.tools, call) for call in reading[0]):
+        reading = read_calls(src, end, _STOP, shape)
+        if reading is None:
             break
         calls += reading[0]
         end = behind(_CLOSER.match(src.text, reading[1]), reading[1])
@@ -82,6 +101,24 @@ def read(src: Source, start: int) -> Block | None:
     if not calls or not (marked or _is_whole(src, start, end)):
         return None
     return Block(end, tuple(calls))
+
+
+def _shape(tools: ToolSet, members: Members) -> list[Call]:
+    return [] if is_definition(tools, members) else bare_envelope(members)
+
+
+def _read_in_tools(src: Source, start: int) -> Block | None:
+    """Read the calls among the definitions in ``<tools>``, if that is the whole reply."""
+    calls: list[Call] = []
+    end = start + len(_TOOLS)
+    while len(calls) < MAX_CALLS and (begun := _NEXT.match(src.text, end)) is not None:
+        reading = json_members(src, begun.end())
+        if reading is None:
+            return None
+        calls += _shape(src.tools, reading[0])
+        end = reading[1]
+    end = behind(_TOOLS_END.match(src.text, end), end)
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
@@ -102,4 +139,5 @@ FORMATS = (
     Format("json_fence", (*_PLAIN, *FENCES), read, Where.FENCE, follow_list),
     Format("bare_json", ("{",), read, Where.JSON, follow),
     Format("bare_json", ("[",), read, Where.JSON, follow_list),
+    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, follow_list),
 )

@@ -108,8 +108,11 @@ def behind_tail(text: str, pos: int) -> int:
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
-    """Whether only blanks, fewer than ``WINDOW``, stand between ``floor`` and ``pos``."""
-    return pos - floor < WINDOW and not text[floor:pos].strip()
+    """Whether only blanks, fewer than ``WINDOW``, stand between ``floor`` and ``pos``.
+
+    A ``>`` right before ``pos``, the end of a mark of which the rest was lost, counts as a blank.
+    """
+    return pos - floor < WINDOW and text[floor:pos].lstrip() in ("", ">")
 
 
 class Where(enum.Enum):

@@ -29,7 +29,10 @@ Members = Mapping[str, Any]
 Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
-_NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
+_NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
+# Chat templates that escape their own braces show models a call as `{{"name": …}}`.
+_SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
+DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
 # Surplus closing brackets behind an object; they don't stay in the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
 _STRAY = re.compile(_CLOSERS)
@@ -83,11 +86,16 @@ def bare_envelope(members: Members) -> list[Call]:
     return []
 
 
-def is_definition(tools: ToolSet, call: Call) -> bool:
-    """Whether an apparent call only defines a tool: its arguments are a parameter schema."""
-    arguments = json_object(call.arguments) or {}
-    described = arguments.get("type") == "object" and isinstance(arguments.get("properties"), dict)
-    return described and "properties" not in tools.schema_of(call.name).properties
+def is_definition(tools: ToolSet, members: Members) -> bool:
+    """Whether an apparent call only defines a tool: its ``parameters`` are a schema."""
+    inner = next((members[key] for key in NESTED_KEYS if isinstance(members.get(key), dict)), None)
+    if inner is not None:
+        return is_definition(tools, inner)
+    schema = members.get("parameters")
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        return False
+    known = tools.schema_of(str(members.get("name"))).properties
+    return schema.get("type") == "object" and "properties" not in known
 
 
 def arguments_of(members: Members) -> str:
@@ -139,6 +147,7 @@ def read_calls(
 def _read_object(
     src: Source, pos: int, stop: tuple[str, ...], shape: Shape
 ) -> tuple[list[Call], int] | None:
+    pos = behind(_SURPLUS.match(src.text, pos), pos)
     reading = json_members(src, pos)
     if reading is not None:
         calls = shape(reading[0])

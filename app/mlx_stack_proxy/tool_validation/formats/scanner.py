@@ -36,7 +36,7 @@ MAX_JUDGED = 1_000  # places of one reply that are judged before the rest of it 
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
-_BARE = re.compile(r"\s*+[{\[\w]")
+_BARE = re.compile(r"\s*+(?:>(?=[{\[]))?+[{\[\w]")
 
 
 @frozen

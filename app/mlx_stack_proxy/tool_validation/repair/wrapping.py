@@ -1,6 +1,7 @@
-"""Unwrap arguments that a model put into another object.
+"""Unwrap arguments that a model put into another object, and find what it copied beside them.
 
-The object is the call itself, as OpenAI writes it, or has one key such as ``input``.
+The object is the call itself, as OpenAI writes it, or has one key such as ``input``. A copy is a
+keyword of the tool's own schema, such as ``required``, among the arguments.
 """
 
 from __future__ import annotations
@@ -42,6 +43,20 @@ def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrap
     if inner is value:
         return None
     return Unwrapped(inner, inner.keys() <= declared and (bool(inner) or is_named))
+
+
+def copied_keywords(arguments: dict[str, Any], raw: Any, declared: frozenset[str]) -> list[str]:
+    """Return the arguments that are keywords of the schema, with the very value that it has there.
+
+    ``raw``: the tool's schema as the client sent it. ``declared``: the names of its parameters.
+    """
+    if not isinstance(raw, dict):
+        return []
+    return [
+        key
+        for key, value in arguments.items()
+        if key in raw and key not in declared and value == raw[key]
+    ]
 
 
 def _step(

@@ -1,0 +1,88 @@
+"""Whether an attempt sends a schema for its reply, and what else a retry changes (pure rules).
+
+A guided attempt needs a request that can be guided (``tool_validation/guided.py``) and a tier that
+may be: by ``tiers.*.guided``, and by what the tier's replies have shown.
+"""
+
+from __future__ import annotations
+
+from ..escalation.ladder import TierView
+from ..frozen import frozen
+from ..settings import Settings, TierSettings
+from ..tool_validation.guided import can_be_guided
+from .exchange import Exchange
+from .outcome import Outcome
+from .verdicts import InvalidToolCall
+
+
+@frozen
+class Form:
+    """How a retry's request differs from the request before it."""
+
+    words: bool = False  # the model is told what was wrong
+    guided: bool = False
+    warmer: bool = False
+
+
+def may_guide(exchange: Exchange, settings: Settings, view: TierView, tier_name: str) -> bool:
+    """Whether an attempt of the exchange on this tier may be guided."""
+    tier, rules = settings.tiers.get(tier_name), settings.reliability.tool_validation
+    if tier is None or exchange.text_is_out or not (rules.enabled and rules.rescue_text_calls):
+        return False
+    if "validation" in exchange.controls.bypass or not _takes(tier, tier_name, view):
+        return False
+    return can_be_guided(exchange.request)
+
+
+def always_guided(exchange: Exchange, settings: Settings, view: TierView, tier_name: str) -> bool:
+    """Whether even the first attempt on this tier is to be guided."""
+    tier = settings.tiers.get(tier_name)
+    always = tier is not None and tier.guided == "always"
+    return always and may_guide(exchange, settings, view, tier_name)
+
+
+def form_of_retry(exchange: Exchange, settings: Settings, view: TierView) -> Form:
+    """Return the form of a retry after a bad call, or a text that may hold a call.
+
+    Guided comes first, without words if the tier is known to obey; then words. If the same reply
+    comes again, the words made the model copy it: the next retry goes without, then warmer.
+    """
+    guided = may_guide(exchange, settings, view, exchange.tier)
+    obeys = guided and _obeys(settings.tiers[exchange.tier], exchange.tier, view)
+    if guided and not exchange.guided_on_tier:
+        return Form(words=not obeys, guided=True)
+    if not _came_again(exchange):
+        return Form(words=True, guided=obeys)
+    told = bool(exchange.steps) and getattr(exchange.steps[-1], "correct", False)
+    return Form(guided=obeys, warmer=not told)
+
+
+def _takes(tier: TierSettings, name: str, view: TierView) -> bool:
+    shown = view.guided.get(name)
+    lacks = tier.response_format is False or "response_format" in view.lacks.get(name, ())
+    if shown is False or lacks or tier.guided == "never":
+        return False
+    # A grammar can keep a model that thinks from ending its thoughts; and a cloud's models seldom
+    # need it.
+    return tier.guided != "auto" or (tier.local and not tier.reasoning)
+
+
+def _obeys(tier: TierSettings, name: str, view: TierView) -> bool:
+    return tier.guided != "auto" or view.guided.get(name) is True
+
+
+def _came_again(exchange: Exchange) -> bool:
+    """Whether the last bad reply is the same as the bad reply before it, on the same tier."""
+    bad = [outcome for outcome in exchange.outcomes if isinstance(outcome.verdict, InvalidToolCall)]
+    if len(bad) < 2 or bad[-1] is not exchange.outcomes[-1] or bad[-1].tier != bad[-2].tier:
+        return False
+    written = _written(bad[-1])
+    return bool(written) and written == _written(bad[-2])
+
+
+def _written(outcome: Outcome) -> list[tuple[str, list[tuple[str, str]]]]:
+    choices = outcome.reply.choices.values() if outcome.reply is not None else ()
+    return [
+        (choice.text, [(call.name, call.arguments) for call in choice.tool_calls])
+        for choice in choices
+    ]

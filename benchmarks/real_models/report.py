@@ -1,0 +1,91 @@
+"""The tables of a run, with intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.agents.intervals import wilson
+
+Json = dict[str, Any]
+Rows = Mapping[str, Mapping[int, Json]]  # for each way, the results by number
+PAGE = "benchmarks/real-models.md"
+MARKER = "real-models"
+_VALID = ("right", "wrong", "needless")
+_WRONG = ("wrong", "needless")
+
+
+def whole(kinds: Mapping[str, Rows], titles: Mapping[str, str]) -> str:
+    """Return all tables; a kind without results has none."""
+    tables = [
+        ("## Single questions", _single(kinds["single"], titles)),
+        ("## Agent tasks", _tasks(kinds["agent"], titles)),
+        ("## ToolCallBench", _tasks(kinds["toolcallbench"], titles)),
+    ]
+    return "\n\n".join(f"{heading}\n\n{table}" for heading, table in tables if table)
+
+
+def _single(rows: Rows, titles: Mapping[str, str]) -> str:
+    lines = []
+    for way, found in rows.items():
+        if not found:
+            continue
+        n, verdicts = len(found), Counter(row["verdict"] for row in found.values())
+        prose = [row for row in found.values() if row["category"].endswith("irrelevance")]
+        kept = sum(not row["tool_calls"] and row["verdict"] == "right" for row in prose)
+        attempts = sum(row.get("attempts", 1) for row in found.values()) / n
+        guided = sum("guided" in row.get("repairs", "").split(",") for row in found.values())
+        lines.append(
+            f"| {titles[way]} | {n} | {_share(sum(verdicts[v] for v in _VALID), n)} "
+            f"| {_share(verdicts['right'], n)} | {sum(verdicts[v] for v in _WRONG)} "
+            f"| {verdicts['text_call']} | {kept} of {len(prose)} | {verdicts['error']} "
+            f"| {attempts:.2f} | {guided} | {_median(found)} |"
+        )
+    if not lines:
+        return ""
+    head = (
+        "| | n | valid | right | wrong calls | calls as text | no call where none was due | errors "
+        "| attempts | guided | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    )
+    return "\n".join([head, *lines])
+
+
+def _tasks(rows: Rows, titles: Mapping[str, str]) -> str:
+    lines = []
+    for way, found in rows.items():
+        if not found:
+            continue
+        n, done = len(found), sum(row["done"] for row in found.values())
+        text = sum(
+            row["end"] == "text_call" or row.get("text_call", False) for row in found.values()
+        )
+        errors = Counter(_status(row) for row in found.values() if row["end"].startswith("error"))
+        said = ", ".join(f"{count} × {status}" for status, count in errors.items()) or "0"
+        limits = sum(row["end"] in ("limit", "time") for row in found.values())
+        lines.append(
+            f"| {titles[way]} | {n} | {_share(done, n)} | {text} | {said} | {limits} "
+            f"| {_median(found)} |"
+        )
+    if not lines:
+        return ""
+    head = (
+        "| | n | done | ended on a call as text | on an error | by a limit | seconds |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    return "\n".join([head, *lines])
+
+
+def _status(row: Json) -> str:
+    found = [word for word in row.get("error", "").split() if word.isdecimal() and len(word) == 3]
+    return row["end"].removeprefix("error").strip() or (found[0] if found else "error")
+
+
+def _share(part: int, n: int) -> str:
+    low, high = wilson(part, n)
+    return f"{part} ({100 * part / n:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
+
+
+def _median(found: Mapping[int, Json]) -> str:
+    seconds = sorted(row["seconds"] for row in found.values())
+    return f"{seconds[len(seconds) // 2]:.0f}"

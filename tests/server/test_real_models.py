@@ -1,0 +1,115 @@
+"""What small real models do: end after a tool's result without a word, repeat our own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.tries import GO_ON
+from tests.server.asking import MESSAGES, ask, text_of
+from tests.server.calling import BAD, CORRECTION, RULES, TOOLS, calling, finishes, messages_of
+from tests.server.conftest import StartProxy
+from tests.server.looping import CHAIN, Agent
+from tests.server.looping import calling as looking
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+
+Json = dict[str, Any]
+CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+AFTER_RESULT = [
+    *MESSAGES,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "Nothing found."},
+]
+NOTHING = text_stream("")
+
+
+@pytest.fixture
+async def proxy(start_proxy: StartProxy) -> RunningProxy:
+    retries = {"reliability.escalation.max_retries_before_escalate": 1, f"{RULES}.max_retries": 3}
+    return await start_proxy({CHAIN: ["fast", "standard"], **retries})
+
+
+async def test_silence_after_a_result_is_asked_once_more(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(NOTHING, text_stream("There is nothing."))
+    response = await ask(proxy, messages=AFTER_RESULT, tools=TOOLS, stream=True)
+    assert text_of(response.content) == "There is nothing."
+    assert messages_of(upstream.calls[1])[-1] == {"role": "user", "content": GO_ON}
+
+
+async def test_silence_of_two_tiers_after_a_result_is_delivered(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(NOTHING, NOTHING, NOTHING)
+    response = await ask(proxy, messages=AFTER_RESULT, tools=TOOLS, stream=True)
+    assert response.status_code == 200
+    assert finishes(response) == ["stop"]
+    assert text_of(response.content) == ""
+    assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
+
+
+async def test_silence_elsewhere_stays_an_error(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(NOTHING, NOTHING, NOTHING, NOTHING)
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert response.status_code == 502
+
+
+async def test_silence_without_a_usage_of_the_servers_own_stays_an_error(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(*[text_stream("", usage=False)] * 4)
+    response = await ask(proxy, messages=AFTER_RESULT, tools=TOOLS, stream=True)
+    assert response.status_code == 502
+
+
+async def test_a_silent_second_opinion_says_that_the_call_is_not_meant(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(looking("look"), looking("look"), NOTHING, NOTHING)
+    agent = Agent(proxy)
+    response = await agent.run(2)
+    assert response.status_code == 200
+    assert finishes(response) == ["stop"]
+    assert "tool_calls" not in response.content.decode()
+    assert [call.json()["model"] for call in upstream.calls] == [
+        *("fast", "fast", "standard", "standard")
+    ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_our_own_words_are_no_answer(
+    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    parroted = [f"{word} " for word in CORRECTION.splitlines()[2].split()]
+    upstream.will(calling(BAD), text_stream(*parroted), text_stream("Done."))
+    response = await ask(proxy, tools=TOOLS, stream=streams)
+    assert response.status_code == 200
+    assert b"matching" not in response.content
+    assert messages_of(upstream.calls[2]) == MESSAGES
+
+
+async def test_what_only_begins_with_our_words_flows(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    said = "You must respond with patience."
+    upstream.will(calling(BAD), text_stream(*(f"{word} " for word in said.split())))
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert text_of(response.content).strip() == said
+    assert len(upstream.calls) == 2
+
+
+async def test_a_hint_is_no_answer_either(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    hint = "Use that result, call something else, or give the final answer."
+    calls = [looking("look")] * 5  # the second opinions included
+    upstream.will(*calls[:4], text_stream(hint), text_stream("It is x."))
+    agent = Agent(proxy)
+    response = await agent.run(4)
+    told = [call for call in upstream.calls if "Stop calling" in str(call.json()["messages"])]
+    assert text_of(response.content) == "It is x."
+    assert told == upstream.calls[-2:-1]
