@@ -86,6 +86,7 @@ def unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.chdir(folder)
     folder.chmod(0)
     before = os.geteuid()
+    "127.0.0.1".encode("idna")  # a module of Python's own, which may lie where only root reads
     if before == 0:
         os.seteuid(65534)
     try:
@@ -95,10 +96,19 @@ def unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["service", "install", "--dry-run"]])
+@pytest.mark.parametrize(
+    ("command", "code", "more"),
+    [
+        (["serve"], 2, ""),
+        (["service", "install", "--dry-run"], 2, ""),
+        (["status"], 1, "; only the proxy's address is taken from it"),  # it works all the same
+    ],
+)
 def test_an_unreadable_working_folder_is_a_sentence(
-    command: list[str], unreadable: Path, capsys: pytest.CaptureFixture[str]
+    command: list[str], code: int, more: str, unreadable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(command) == 2
-    said = capsys.readouterr().err
-    assert said == "config.yaml: can't be looked for in the working folder: Permission denied\n"
+    assert cli.main(command) == code
+    said = capsys.readouterr().err.splitlines()
+    sentence = "config.yaml: can't be looked for in the working folder: Permission denied"
+    assert said[0] == sentence + more
+    assert code == 1 or len(said) == 1

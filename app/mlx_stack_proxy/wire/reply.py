@@ -178,6 +178,9 @@ class ChoiceReply:
         self._reasoning.append(text)
 
 
+LONG: Final = 8_000  # characters of a reply
+
+
 @dataclass(slots=True)
 class Reply:
     """All choices of one attempt."""
@@ -204,6 +207,14 @@ class Reply:
             text = choice.text + choice.reasoning + choice.refusal + calls
             size += len(text.encode("utf-8", "surrogatepass"))
         return max(size, self.generated)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its texts and arguments are long enough that to judge them may take 10 ms."""
+        size = 0
+        for choice in self.choices.values():
+            size += len(choice.text) + sum([len(call.arguments) for call in choice.tool_calls])
+        return size > LONG
 
     @property
     def has_calls(self) -> bool:
