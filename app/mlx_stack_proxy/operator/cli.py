@@ -112,7 +112,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    return parser.parse_args(argv, argparse.Namespace(words=words))
+    args, others = parser.parse_known_args(argv, argparse.Namespace(words=words))
+    if others:
+        hint = "; the client's own follow `--`" if argv[0] == "launch" else ""
+        parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+    return args
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

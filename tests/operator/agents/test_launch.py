@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.operator import cli
 from tests.operator.agents import said
 from tests.operator.conftest import Typed
 from tests.support.ports import free_port
@@ -134,6 +135,13 @@ async def test_what_stands_in_the_way_is_said(
     ran = await typed.beside("launch", *words, "--url", url)
     assert (ran.code, ran.out) == (1, "")
     assert why in ran.said
+
+
+def test_where_a_clients_own_arguments_go_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["launch", "claude-code", "-p", "Hello"])
+    said_there = " ".join(capsys.readouterr().err.split())
+    assert "unrecognized arguments: -p Hello; the client's own follow `--`" in said_there
 
 
 async def test_a_foreign_server_names_no_variable_of_ours(

@@ -18,6 +18,7 @@ from .known import add_options, client_named, name_leftovers, proxy_for
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``launch``."""
+    parser.usage = "%(prog)s [OPTIONS] NAME [-- ARGUMENTS]"
     parser.description = (
         "Start a client that asks the running proxy, for this once: its own files stay as they "
         "are. What follows `--` is the client's own: launch codex -- exec 'Hello'. What else it "
