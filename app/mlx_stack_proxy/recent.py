@@ -24,7 +24,10 @@ class Recent(OrderedDict[_K, _V]):
         self.pop(key, None)
         super().__setitem__(key, value)
         if len(self) > self._max_keys:
-            self.popitem(last=False)
+            self._drop()
+
+    def _drop(self) -> None:
+        self.popitem(last=False)
 
     def find_and_refresh(self, run: Sequence[_K]) -> _V | None:
         """Return the value of the newest key in ``run`` that has one; set it for the last key, too.

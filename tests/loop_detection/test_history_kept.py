@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.loop_detection import read_messages
 from mlx_stack_proxy.loop_detection.history import MAX_SESSIONS, History, HistoryReader
+from mlx_stack_proxy.loop_detection.recent_sessions import RecentSessions
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
 from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
@@ -64,12 +66,25 @@ def test_memory_is_bounded() -> None:
     reader = HistoryReader()
     for session in range(MAX_SESSIONS + 9):
         reader.read(str(session), Blocks(run(1)))
-    assert len(reader._sessions) == MAX_SESSIONS
+    assert len(reader._sessions) <= MAX_SESSIONS
     seen = Seen()
     for place in range(3 * MAX_SEEN):
         seen.new(place, Inputs(place))
     assert len(seen._inputs) == MAX_SEEN
     assert seen.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"
+
+
+@pytest.mark.parametrize("own", [1, 3])
+def test_a_key_pushes_out_none_of_anothers_sessions(own: int) -> None:
+    kept: RecentSessions[int] = RecentSessions(100)
+    theirs = [digest("key-a", str(name)) for name in range(own)]
+    for name in theirs:
+        kept[name] = 1
+    for name in range(1_000):
+        kept[digest("key-b", str(name))] = 2
+        assert len(kept) <= 100
+    assert [name for name, value in kept.items() if value == 1] == theirs
+    assert digest("key-b", "999") in kept
 
 
 MESSAGES = st.lists(

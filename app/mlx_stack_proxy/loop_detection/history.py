@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..likeness import Digest
-from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.chunks import text_of
 from .call_keys import Call
@@ -27,6 +26,7 @@ from .read_messages import (
     output,
     output_of,
 )
+from .recent_sessions import RecentSessions
 from .seen import Seen
 from .turn import NOTHING_YET, Inputs, Turn
 
@@ -90,7 +90,7 @@ class HistoryReader:
     """Reads histories. Remembers the turns of sessions."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
-        self._sessions: Recent[str, _Session] = Recent(max_sessions)
+        self._sessions: RecentSessions[_Session] = RecentSessions(max_sessions)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
         """Return the history that a request's messages tell. ``session``: the session's hash.

@@ -13,6 +13,7 @@ from ..engine.exchange import SessionStart
 from ..recent import Recent
 from .finding import Finding
 from .history import History
+from .recent_sessions import RecentSessions
 from .turn import Turn
 
 
@@ -50,7 +51,7 @@ class SessionMemory:
 
     def turns_before(self, exchange: str) -> tuple[Turn, ...]:
         """Return the turns of the session's other exchanges, oldest first."""
-        return tuple([turn for id, turn in self.turns.items() if id != exchange])
+        return tuple([turn for id, turn in [*self.turns.items()] if id != exchange])
 
     def note_hint(self, finding: Finding, history: History) -> tuple[bool, bool]:
         """Note a hint. Return whether it is the run's first, and whether to give it at all.
@@ -77,7 +78,7 @@ class Sessions:
     """The memories of all sessions, by session hash; the least recently used are dropped."""
 
     def __init__(self, limit: int) -> None:
-        self._sessions: Recent[str, SessionMemory] = Recent(limit)
+        self._sessions: RecentSessions[SessionMemory] = RecentSessions(limit)
 
     def get(self, session: str, began: SessionStart | None = None) -> SessionMemory:
         """Return a session's memory. ``began``: the store's answer on the session's begin.
