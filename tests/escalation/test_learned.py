@@ -14,6 +14,10 @@ from tests.engine.exchanges import client_request
 
 REQUEST = client_request(messages=[{"role": "user", "content": "The quokka sat. " * 500}])
 SHORT = client_request()
+SAYS = client_request(
+    messages=[{"role": "user", "content": "Maximum context length is 1,500! " * 500}],
+    max_tokens=2000,
+)
 TOKENS = estimate_prompt_tokens(REQUEST.body)
 
 
@@ -58,8 +62,14 @@ SAID = b"maximum context length is 8192 tokens. However, you requested 10200 tok
         (overflow(8192, body=SAID), REQUEST, 8192, 8192),
         (overflow(8192, body=SAID), REQUEST, 100_000, None),
         (overflow(8192, body=SAID), SHORT, 8192, None),
+        # … and if it is no number that the client wrote, of which the error may only quote it.
+        (overflow(1500), SAYS, 0, None),
+        (overflow(1500, "overflow"), SAYS, 0, None),
+        (overflow(1501), SAYS, 0, 1501),
+        (overflow(2000), SAYS, 0, 2000),
         # A field of the error is the server's own.
         (overflow(100, "window"), SHORT, 0, 100),
+        (overflow(1500, "window"), SAYS, 0, 1500),
         (overflow(None, "overflow"), REQUEST, 0, TOKENS - 1),
         (overflow(None, "overflow"), SHORT, 0, None),
         (overflow(100, "overflow"), REQUEST, 0, None),

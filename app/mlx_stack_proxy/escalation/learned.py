@@ -18,6 +18,8 @@ from ..state.store import ROUNDING
 # One call in ten minutes that fails at once is a small price for finding out.
 FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
+_SEARCHED = 500_000  # bytes of a request that is searched for what an error may quote
+_REPLY_LIMITS = ("max_tokens", "max_completion_tokens")
 LEAST_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
 
 
@@ -87,8 +89,8 @@ def _taught(failure: UpstreamFailed, request: Request, output: int) -> int | Non
     """Return the window that an overflow teaches; None: it teaches none.
 
     An error's words may quote this client's, and must not close a tier to others. So a number in
-    them counts only if it fits the request: the prompt, of which our estimate may be half, or the
-    tokens that the error says were asked for.
+    them counts only if the request doesn't hold it, and if it fits the request: the prompt, of
+    which our estimate may be half, or the tokens that the error says were asked for.
     """
     if failure.reason != "context_overflow":
         return None
@@ -98,10 +100,20 @@ def _taught(failure: UpstreamFailed, request: Request, output: int) -> int | Non
     if window is None:
         # It says only that the window is smaller than this prompt, perhaps with its output.
         window = prompt - 1 if failure.in_field == "overflow" and not failure.room else 0
+    elif _may_be_quoted(window, request):
+        return None
     if window < LEAST_WINDOW:
         return None
     asked = prompts_in(failure, prompt, output)
     return window if window <= 2 * prompt or any(window < n + output for n in asked) else None
+
+
+def _may_be_quoted(window: int, request: Request) -> bool:
+    """Whether the request holds this number, other than as the limit of its reply."""
+    if request.size > _SEARCHED:
+        return True
+    body = {key: value for key, value in request.body.items() if key not in _REPLY_LIMITS}
+    return str(window) in repr(body).replace(",", "")
 
 
 def _lasts(until: float, now: float) -> bool:
