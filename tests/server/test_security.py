@@ -22,6 +22,7 @@ from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.telemetry import log
 from mlx_stack_proxy.tool_validation import conversation, schemas
+from mlx_stack_proxy.tool_validation.check import check_call
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
@@ -354,6 +355,36 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
         talk = [{"role": "user", "content": "a long talk " * 20_000}]
         assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
     assert len(threads) == 2, "each is searched once"
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_long_reply_is_judged_off_the_event_loop(
+    written: bool,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = await start_proxy({})
+    threads: list[int] = []
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return check_call(*args)
+
+    monkeypatch.setattr("mlx_stack_proxy.tool_validation.stage.check_call", noted)
+    schema = {"type": "object", "properties": {"items": {"type": "array"}}}
+    tools = [{"type": "function", "function": {"name": "note", "parameters": schema}}]
+    arguments = json.dumps({"items": [*range(20_000)]})
+    function = {"name": "note", "arguments": arguments}
+    piece = {"index": 0, "id": "c", "type": "function", "function": function}
+    call = f'<tool_call>{{"name": "note", "arguments": {arguments}}}</tool_call>'
+    called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
+    upstream.will(text_stream(call) if written else called)
+    answer = await ask(proxy, tools=tools)
+    calls = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert [one["function"] for one in calls] == [function]
+    assert len(threads) == 1, "it is checked once"
     assert threading.get_ident() not in threads
 
 

@@ -172,3 +172,12 @@ def test_only_what_may_become_a_tools_element_waits() -> None:
     assert holdback.feed("Look:\n<p>one</p>\n<re") == "Look:\n<p>one</p>\n"
     assert holdback.feed("d>two</red>\n<read_file") == "<red>two</red>\n"
     assert holdback.feed("> is its name") == "<read_file> is its name"
+
+
+def test_a_tools_tag_compiles_no_schema_while_the_text_arrives() -> None:
+    """To compile one may hold the event loop for 50 ms; at the reply's end a thread does it."""
+    tools = ToolSet({"look_up": {**takes("word"), "patternProperties": {r"\p{L}{20}": TEXT}}})
+    hold = Holdback(tools)
+    assert hold.feed("It is here.\n<look_up>\n<word>quokka</word>\n</look_up>") == "It is here.\n"
+    assert not tools.is_quick("look_up")
+    assert calls(hold.finish()) == [("look_up", {"word": "quokka"})]

@@ -10,7 +10,7 @@ returns what is left to deliver.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -217,9 +217,9 @@ class Attempt:
             self._end_of_stream()
         return b"".join(out)
 
-    def slow_work(self) -> Callable[[], None] | None:
-        """Return what a thread should do before :meth:`settle`; None: nothing takes long."""
-        return self._pipeline.slow_work(self.reply)
+    def is_slow(self) -> bool:
+        """Whether a thread should call :meth:`settle`, which may take more than milliseconds."""
+        return self.reply.is_long or self._pipeline.is_slow(self.reply)
 
     def settle(self) -> Verdict | None:
         """Let the stages mend and judge the reply, whole or cut; return the verdict."""

@@ -8,7 +8,6 @@ stage out for the rest of the attempt, and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -54,12 +53,12 @@ class StageState:
         """Whether to hold the whole reply until it is judged; asked before the reply begins."""
         return False
 
-    def slow_work(self, reply: Reply) -> Callable[[], object] | None:
-        """At the end, before :meth:`mend`: return what would hold the event loop for long.
+    def is_slow(self, reply: Reply) -> bool:
+        """Whether to mend and judge this reply would hold the event loop, though it is short.
 
-        A thread calls it, so it may only read the reply and the exchange. None: there is nothing.
+        If so, :meth:`mend` and :meth:`judge` run in a thread, as they do for a long reply.
         """
-        return None
+        return False
 
     def mend(self, reply: Reply) -> None:
         """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
@@ -147,19 +146,9 @@ class Pipeline:
         """Whether any stage wants the whole reply held."""
         return any(self._each(lambda state: state.hold_whole()))
 
-    def slow_work(self, reply: Reply) -> Callable[[], None] | None:
-        """Return what a thread should do before :meth:`end`; None: nothing takes long.
-
-        If it raises nothing is lost: the stage does the rest itself, and its fault is reported.
-        """
-        work = list(filter(None, self._each(lambda state: state.slow_work(reply))))
-
-        def run() -> None:
-            with suppress(Exception):
-                for each in work:
-                    each()
-
-        return run if work else None
+    def is_slow(self, reply: Reply) -> bool:
+        """Whether a thread should call :meth:`end`."""
+        return any(self._each(lambda state: state.is_slow(reply)))
 
     def end(self, reply: Reply) -> Verdict | None:
         """Let all stages mend, then judge; return the severest verdict."""

@@ -166,8 +166,8 @@ class Run:
         verdict = await self._calls.make(attempt, backoff)
         if verdict is not None and not isinstance(verdict, Cut):
             return verdict
-        if (work := attempt.slow_work()) is not None:
-            await asyncio.to_thread(work)
+        if attempt.is_slow():
+            return await asyncio.to_thread(attempt.settle)
         return attempt.settle()
 
     def _note_outcome(self, verdict: Verdict | None) -> None:

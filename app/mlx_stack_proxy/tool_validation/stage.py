@@ -9,7 +9,7 @@ valid reply if a call has an odd value, or if the text may hold a call that no f
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ from .formats.base import json_object
 from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
 from .reply_parts import Mended, as_message, drop_half_call
-from .slow_work import LONG, slow_work
+from .slow_replies import is_slow
 from .text_calls import Holdback, Rescued, rescue, rescue_cut, rescue_thought
 from .tool_choice import NOTHING, breach, read_choice
 from .tools import ToolSet, tool_set
@@ -117,11 +117,11 @@ class _State(StageState):
     def text_hold(self) -> TextHold | None:
         return Holdback(self._tool_set, self._stage.off) if self._rescues else None
 
-    def slow_work(self, reply: Reply) -> Callable[[], object] | None:
+    def is_slow(self, reply: Reply) -> bool:
         doubts = self._stage.rules.validate_plausibility and len(reply.choices) == 1
-        long = doubts and self._exchange.request.size >= LONG
-        doubt = self._doubted_calls if long else None
-        return slow_work(reply, self._tool_set, self._response_format, doubt, in_text=self._rescues)
+        searched = self._exchange.request.size if doubts else 0
+        format_ = self._response_format
+        return is_slow(reply, self._tool_set, format_, searched, in_text=self._rescues)
 
     def mend(self, reply: Reply) -> None:
         mended_choices = {

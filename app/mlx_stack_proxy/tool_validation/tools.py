@@ -45,6 +45,12 @@ class ToolSet:
             self._compiled[name] = compile_schema(self._schemas.get(name))
         return self._compiled[name]
 
+    def parameters(self, name: str) -> Collection[str]:
+        """Return the parameters of the tool of this name; where it lists them, compile nothing."""
+        schema = self._schemas.get(name)
+        listed = schema.get("properties") if isinstance(schema, Mapping) else None
+        return listed if isinstance(listed, Mapping) else self.compiled(name).properties
+
     def is_quick(self, name: str) -> bool:
         """Whether :meth:`compiled` takes no more than a few milliseconds."""
         return name in self._compiled or is_quick(self._schemas.get(name))

@@ -178,6 +178,9 @@ class ChoiceReply:
         self._reasoning.append(text)
 
 
+LONG: Final = 8_000  # characters of a reply
+
+
 @dataclass(slots=True)
 class Reply:
     """All choices of one attempt."""
@@ -204,6 +207,15 @@ class Reply:
             text = choice.text + choice.reasoning + choice.refusal + calls
             size += len(text.encode("utf-8", "surrogatepass"))
         return max(size, self.generated)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether texts, thoughts and arguments are so long that to judge them may take 10 ms."""
+        size = 0
+        for choice in self.choices.values():
+            size += len(choice.text) + len(choice.reasoning)
+            size += sum([len(call.arguments) for call in choice.tool_calls])
+        return size > LONG
 
     @property
     def has_calls(self) -> bool:

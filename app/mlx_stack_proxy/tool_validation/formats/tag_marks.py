@@ -347,7 +347,7 @@ def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
     index = skip_space(text, pos)
-    keys = tools.schema_of(name).properties
+    keys = tools.parameters(name)
     return one_of(text, index, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 
 
