@@ -173,7 +173,7 @@ FAULTS = [
 
 
 # Five long replies use a session up, and no other session feels it.
-PER_SESSION = 40_000
+PER_SESSION = 36_000
 BUDGETS = {
     "reliability.token_budget": {
         "policy": "hard_stop",

@@ -210,10 +210,11 @@ class Reply:
 
     @property
     def is_long(self) -> bool:
-        """Whether its texts and arguments are long enough that to judge them may take 10 ms."""
+        """Whether texts, thoughts and arguments are so long that to judge them may take 10 ms."""
         size = 0
         for choice in self.choices.values():
-            size += len(choice.text) + sum([len(call.arguments) for call in choice.tool_calls])
+            size += len(choice.text) + len(choice.reasoning)
+            size += sum([len(call.arguments) for call in choice.tool_calls])
         return size > LONG
 
     @property
