@@ -93,14 +93,14 @@ async def test_what_a_request_has_used(
 async def test_what_uses_nothing_is_let_through(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """A reply that has used up the budget can still be fetched, and one that runs be stopped."""
+    """A batch that has used up the budget can still be fetched, and one that runs be stopped."""
     proxy = await start_proxy(hard(per_session=60))
     upstream.always(lambda _: EMBEDDED)
     await embed(proxy, AGENT)
     checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
-    for path in ("responses/resp_1", "files"):
+    for path in ("batches/b1", "files"):
         assert (await proxy.client.get(f"/v1/{path}", headers=AGENT)).status_code == 200
-    for path in ("responses/resp_1/cancel", "messages/count_tokens", "files", "moderations"):
+    for path in ("batches/b1/cancel", "messages/count_tokens", "files", "moderations"):
         assert (await proxy.client.post(f"/v1/{path}", json={}, headers=AGENT)).status_code == 200
     assert (await session_of(proxy))["used"] == 60
 
