@@ -42,10 +42,12 @@ class LiteLLM:
         self._lifeline = Lifeline()  # it ends with us, however we end
         tiers = [LocalTier(name, name, at, False) for name, at in ports.items()]
         config = {**configs.litellm_config(tiers), **(changes or {})}
+        layer = [configs.CALLBACK] if inside is not None else []
+        litellm_settings = dict(config["litellm_settings"])
+        config["litellm_settings"] = litellm_settings
+        litellm_settings["callbacks"] = ["prometheus", *layer, "hooks.hooks"]
+        shutil.copy(Path(__file__).with_name("hooks.py"), run_dir)
         if inside is not None:
-            callbacks = ["prometheus", configs.CALLBACK, "hooks.hooks"]
-            config["litellm_settings"]["callbacks"] = callbacks
-            shutil.copy(Path(__file__).with_name("hooks.py"), run_dir)
             configs.write_yaml(directory.proxy_config, dict(inside))
         configs.write_yaml(directory.litellm_config, config)
         self._spec = children.litellm(port, self.key, directory, START_SECONDS)

@@ -110,6 +110,11 @@ class Behind:
         for name, port in ports.items():
             self.servers[name].port = port
 
+    def litellm_itself(self) -> httpx.AsyncClient:
+        """A client of LiteLLM, past the proxy."""
+        key = {"Authorization": f"Bearer {self._litellm.key}"}
+        return httpx.AsyncClient(base_url=self._litellm.url, headers=key, timeout=60)
+
     @contextlib.asynccontextmanager
     async def proxy(self, changes: Json, replies: int = WARM_UP) -> AsyncIterator[Front]:
         """What clients ask, once all tiers have given so many good replies."""

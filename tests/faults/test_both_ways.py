@@ -248,10 +248,12 @@ class TestInside:
             ("/openai/deployments/fast/completions", {"prompt": "x"}),
             ("/embeddings", {"model": "fast", "input": "x"}),
             ("/v1beta/models/fast:generateContent", text),
-            ("/v1/responses/compact", {"model": "fast", "input": "x"}),
             ("/interactions", {"model": "fast", "input": "x"}),
             ("/cursor/chat/completions", {"model": "fast", **chat}),
         ):
             response = await front.client.post(path, json=body, headers=headers)
             assert response.status_code == 429, path
+        compact = {"model": "fast", "input": "x"}
+        response = await front.client.post("/v1/responses/compact", json=compact, headers=headers)
+        assert response.status_code == 400
         assert len(fast.calls) == 5

@@ -1,7 +1,7 @@
 """What LiteLLM's hooks can do with a reply: the table of docs/inside-litellm.md.
 
 Where one of these begins to fail, LiteLLM may have learnt what the layer inside it has to do
-otherwise. They are asked for at a path of LiteLLM's that the layer leaves alone.
+otherwise. LiteLLM alone is asked, without the layer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tests.faults.places import Behind
 from tests.support.replies import completion, litellm_error, text_chunks
 from tests.support.scripted_server import Call, Reply, WhenWhole
 
-AROUND = "/openai/deployments/fast/chat/completions"
 THEIRS = "their reply"
 FELL = "the model fell over"
 # What is asked; then of a reply that isn't streamed and of one that is: status, text, calls made.
@@ -40,18 +39,21 @@ def _play(call: Call) -> Reply:
     return Reply.json(completion({"role": "assistant", "content": THEIRS}))
 
 
-@pytest.mark.parametrize("column", ["inside"], indirect=True)
+@pytest.mark.parametrize("column", ["proxy"], indirect=True)
 async def test_what_a_hook_can_do_with_a_reply(column: Behind) -> None:
     found: dict[str, list[tuple[int, str, int]]] = {}
-    async with column.proxy(settings(SILENCE_SECONDS), replies=1) as front:
+    async with (
+        column.proxy(settings(SILENCE_SECONDS), replies=1),
+        column.litellm_itself() as asked_of,
+    ):
         fast = column.servers["fast"]
         fast.always(WhenWhole(_play))
         for asked in FACTS:
             for stream in (False, True):
                 fast.calls.clear()
                 messages = [{"role": "user", "content": asked}]
-                body = {"messages": messages, "stream": stream}
-                outcome = read(await front.client.post(AROUND, json=body))
+                body = {"model": "fast", "messages": messages, "stream": stream}
+                outcome = read(await asked_of.post("/v1/chat/completions", json=body))
                 text = outcome.text
                 if outcome.error is not None:
                     message = outcome.error["message"]
