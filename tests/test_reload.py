@@ -30,7 +30,10 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     capture = structlog.testing.LogCapture()
-    logger = structlog.wrap_logger(structlog.PrintLogger(), processors=[capture])
+    every_level = structlog.make_filtering_bound_logger(0)  # whatever a test before has configured
+    logger = structlog.wrap_logger(
+        structlog.PrintLogger(), processors=[capture], wrapper_class=every_level
+    )
     monkeypatch.setattr(log, "get", lambda: logger)
     return capture.entries
 

@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
-from mlx_stack_proxy.escalation.stage import LONGEST_RUN, OWN_FOR_EACH_RUN, BrokenReplies
+from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, BrokenReplies
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import chunks_of_completion
@@ -88,7 +88,7 @@ def test_something_is_none(message: Json, finish: str, body: Json) -> None:
     assert judged(reply(message, finish), **body) is None
 
 
-def known(own: Json, count: int = 1) -> BrokenReplies:
+def known(own: Json, count: int = MIN_OWN) -> BrokenReplies:
     stage = BrokenReplies(from_mapping({}))
     for _ in range(count):
         assert judged(reply({"content": "Good."}, usage=own), stage) is None
@@ -123,9 +123,10 @@ def test_but_not_where_litellm_always_counts() -> None:
 def test_nor_before_the_tier_is_known_nor_in_the_cloud() -> None:
     half = reply({"content": "Half an"}, usage=LITELLMS)
     assert judged(half) is None
+    assert judged(half, known(OWN, MIN_OWN - 1)) is None
+    stage = known(OWN, MIN_OWN - 1)
     whole = reply({"content": "Good."}, usage=OWN)
     whole.whole = True
-    stage = BrokenReplies(from_mapping({}))
     assert judged(whole, stage) is None
     assert judged(half, stage) is None, "a whole reply's usage says nothing of a stream's"
     assert judged(half, known(OWN), tier="premium") is None
@@ -149,12 +150,12 @@ def test_a_server_that_changes_its_ways_is_believed_again() -> None:
 
 
 def test_a_reload_hands_over_what_was_seen_of_each_model() -> None:
-    """Otherwise a good reply is needed before a server's death is noticed again."""
+    """Otherwise ten good replies are needed before a server's death is noticed again."""
     tiers: Json = {"fast": {"model": "m"}, "standard": {"model": "n"}}
     settings = from_mapping({"tiers": tiers})
     old = stages.build(settings)
     for tier in tiers:
-        for _ in range(1 + OWN_FOR_EACH_RUN):
+        for _ in range(MIN_OWN):
             judged(reply({"content": "a"}, usage=OWN), _broken_replies(old), tier)
     tiers["standard"]["model"] = "another"
     new = stages.build(from_mapping({"tiers": tiers, "stream": {"metadata": True}}), old)

@@ -18,8 +18,10 @@ from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
 from .cut_prompts import CutPrompts
 
-# A reply without the server's own usage is suspect only if a stream of the tier had one, and so
-# many more for each earlier run of replies without one.
+# A reply without the server's own usage is suspect only if so many streams of the tier had one,
+# because a hook inside LiteLLM may write a reply of its own,
+MIN_OWN = 10
+# and so many for each run of replies without one.
 OWN_FOR_EACH_RUN = 10
 # A server's death ends the replies of all its clients, which makes a run. A longer run than this
 # means that the server sends no usage any more.
@@ -79,7 +81,7 @@ class _Usages:
             self._runs += 1
         if self._run_length > LONGEST_RUN:
             self._own_usages = self._runs = 0
-        return self._own_usages > max(self._runs - 1, 0) * OWN_FOR_EACH_RUN
+        return self._own_usages >= MIN_OWN and self._own_usages >= self._runs * OWN_FOR_EACH_RUN
 
 
 class _State(StageState):
