@@ -19,7 +19,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     The standard pool's threads are waited for when the event loop ends, and again when the process
     does, so that one job that hangs would hold up the exit for good. This pool shares that class's
-    name alone, for event loops accept no other as their default executor.
+    name alone: event loops accept no other as their default executor.
     """
 
     def __init__(self, most: int) -> None:

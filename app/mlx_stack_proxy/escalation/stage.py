@@ -19,7 +19,7 @@ from ..wire.reply import ChoiceReply, Reply
 from .cut_prompts import CutPrompts
 
 # A reply without the server's own usage is suspect only if so many streams of the tier had one,
-# because a hook inside LiteLLM may write a reply of its own,
+# because a server may leave single usages out, and a hook of LiteLLM's sends none,
 MIN_OWN = 10
 # and so many for each run of replies without one.
 OWN_FOR_EACH_RUN = 10

@@ -137,7 +137,7 @@ class Reader:
         check_levels(len(self._open))
         self.position += 1
         self._space()
-        if self._peek() == ",":  # as behind the last member, nothing stands on its other side
+        if self._peek() == ",":  # as after the last member, nothing stands on its other side
             self.position += 1
             self.used["trailing_comma"] = None
             self._space()

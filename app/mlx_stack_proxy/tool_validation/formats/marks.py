@@ -233,7 +233,7 @@ _CWM = re.compile(
 
 
 def _cwm(src: Source, pos: int) -> tuple[list[Call], int] | None:
-    """Read a name, and behind it the text of the tool's only required parameter."""
+    """Read a name, then the text of the tool's only required parameter."""
     match = _CWM.match(src.text, pos)
     required = src.tools.schema_of(match["name"]).required if match else ()
     if match is None or len(required) != 1:

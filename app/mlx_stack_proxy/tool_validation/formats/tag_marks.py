@@ -125,6 +125,7 @@ _IN_TOKENS = tuple(
 
 # Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
 _RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
+_RECEIVER_NAME = re.compile(r"[^\s<]{0,200}+")
 _MESSAGE_END = re.compile(r"\s*+(?:<\|(?:eot|eom|start)\|>|\Z)")
 
 
@@ -138,9 +139,8 @@ def _read_message(src: Source, start: int) -> Block | None:
 
 
 def _follow_receiver(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a message may begin behind ``to=``: a receiver, then the token."""
-    word = re.compile(r"[^\s<]{0,200}+").match(text, pos)
-    return one_of(text, behind(word, pos), ("<|message|>",))
+    """Whether a message may begin after ``to=``: a receiver, then the token."""
+    return one_of(text, behind(_RECEIVER_NAME.match(text, pos), pos), ("<|message|>",))
 
 
 def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
