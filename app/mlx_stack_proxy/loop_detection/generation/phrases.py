@@ -83,9 +83,10 @@ class Sentences:
         window_start = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], window_start, end) < SENTENCES.laps:
             return None
-        matches = list(_WORD.finditer(text, window_start, end))
-        words = [word[0] for word in matches]
+        words = _whole_words(text, window_start, end)
+        matches: list[re.Match[str]] = []
         for period, laps in _laps(words):
+            matches = matches or list(_WORD.finditer(text, window_start, end))
             start, lap_start = matches[-period * laps].start(), matches[-period].start()
             lap = text[lap_start : matches[-1].end() + 1]
             if end - start < enough or _END.search(lap) is None or is_signs(lap):
@@ -95,9 +96,21 @@ class Sentences:
         return None
 
 
+def _whole_words(text: str, start: int, end: int) -> list[str]:
+    """Return what ``_WORD`` finds in ``text[start:end]``, at a fifth of its cost."""
+    words = text[start:end].split()
+    if words and not text[end - 1].isspace():
+        words.pop()
+    if words and start and not (text[start].isspace() or text[start - 1].isspace()):
+        del words[0]
+    return words
+
+
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield pairs: a period in words, and how many of the last laps are alike."""
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
+        if words[-1] != words[-1 - period] and words[-2] != words[-2 - period]:
+            continue  # two words differ, one more than may
         laps = 1
         while _is_alike(words, period, laps):
             laps += 1
