@@ -14,12 +14,14 @@ from typing import Any
 from . import rows
 from .ledger import Ledger
 from .rows import Batch
-from .store import Change
+from .store import Change, Record
 
 # The most rows in one transaction. They are bounded because the event loop makes them, and because
 # each kind is one statement's parameters, of which SQLite before 3.32 takes 999.
 MOST_ENTRIES = 300
 MOST_EVENTS = 100
+MOST_RECORDS = 100
+MOST_RECORDS_WAITING = 1_000
 MOST_EVENTS_WAITING = 10_000  # the newest ones, kept in memory while the file fails
 
 
@@ -30,6 +32,7 @@ class Image:
         self.ledger = ledger
         self.next_event = 1
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
+        self._records: deque[Record] = deque(maxlen=MOST_RECORDS_WAITING)
 
     def write(self, change: Change, now: float) -> dict[str, int]:
         """Apply a change as ``Store.write`` does, in memory.
@@ -39,6 +42,7 @@ class Image:
         events = [rows.event(n, event) for n, event in enumerate(change.events, self.next_event)]
         self._events += events
         self.next_event += len(events)
+        self._records += change.records
         return self.ledger.write(change, now)
 
     def all_changed(self) -> None:
@@ -48,7 +52,9 @@ class Image:
 
     def is_dirty(self) -> bool:
         """Whether the file lacks anything."""
-        return bool(self._events) or any(table.changed for table in self.ledger.tables.values())
+        return bool(self._events or self._records) or any(
+            table.changed for table in self.ledger.tables.values()
+        )
 
     def take(self) -> Batch:
         """Take out the rows for one transaction. Raises TypeError for a value that is no JSON."""
@@ -65,6 +71,8 @@ class Image:
             del tables[kind].changed[name]
         while self._events and len(batch.events) < MOST_EVENTS:
             batch.events.append(self._events.popleft())
+        while self._records and len(batch.records) < MOST_RECORDS:
+            batch.records.append(self._records.popleft())
         return batch
 
     def put_back(self, batch: Batch) -> None:
@@ -75,3 +83,4 @@ class Image:
         for kind, name in batch.names:
             self.ledger.tables[kind].changed[name] = None
         self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
+        self._records = deque([*batch.records, *self._records], maxlen=MOST_RECORDS_WAITING)

@@ -181,6 +181,10 @@ class Keeper:
         forget = partial(self._file.forget_events, oldest_kept, self._sizes.max_events, STEP)
         if await self._in_thread(forget) == STEP:
             return True
+        sizes = self._sizes
+        await self._in_thread(
+            lambda: self._file.forget_records(sizes.max_records, sizes.max_record_bytes)
+        )
         await self._in_thread(self._file.sync)
         return False
 

@@ -36,6 +36,7 @@ from .store import (
     EventQuery,
     Limit,
     NotSent,
+    Record,
     Refused,
     Reserved,
     Sessions,
@@ -47,6 +48,7 @@ from .store import (
 )
 
 PREFIX = "{mlx-stack}"
+RECORDS_PAGE = 200  # how many records one call reads
 PAGE = 1_000  # how many events one call reads
 CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of the order of their times
 HOUSEKEEPING_SECONDS = 30.0
@@ -95,6 +97,8 @@ class RedisStore:
             "most_events": sizes.max_events,
             "most_counters": MOST_COUNTERS,
             "keep_events": sizes.events_ttl,
+            "most_records": sizes.max_records,
+            "most_record_bytes": sizes.max_record_bytes,
         }
         self._agents = Agents()
         self._clock = clock
@@ -217,6 +221,28 @@ class RedisStore:
     async def count_events(self, query: EventQuery) -> int:
         return len(await self.events(replace(query, limit=self._sizes.max_events)))
 
+    # Records
+
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+        return await self._find_records(lambda record: agent in (None, record.agent), limit)
+
+    async def record(self, request_id: str) -> Record | None:
+        found = await self._find_records(lambda record: record.id == request_id, 1)
+        return found[0] if found else None
+
+    async def _find_records(self, wanted: Callable[[Record], bool], limit: int) -> list[Record]:
+        """Return the newest records that are wanted, the newest first."""
+        found: list[Record] = []
+        highest = "+"
+        while len(found) < limit:
+            command = ("XREVRANGE", f"{self._prefix}:records", highest, "-", "COUNT", RECORDS_PAGE)
+            page = await self._link.command(*command)
+            found += filter(wanted, _readable(_record, page))
+            if len(page) < RECORDS_PAGE:
+                break
+            highest = f"({page[-1][0].decode()}"
+        return found[:limit]
+
     # The hours' counters
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
@@ -312,6 +338,9 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
             for tier, entry in change.breakers.items()
         },
         "events": [(_time(event["time"]), orjson.dumps(event).decode()) for event in change.events],
+        "records": [
+            (r.id, repr(r.at), r.agent, r.session, r.body.decode()) for r in change.records
+        ],
     }
 
 
@@ -360,6 +389,13 @@ def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     if not isinstance(event["session"], str) or not isinstance(event["time"], (int, float)):
         raise ValueError("no event of ours")
     return _number(number), event
+
+
+def _record(entry: Any) -> Record:
+    _, flat = entry
+    fields = dict(_pairs(flat))
+    name, agent, session = (fields[key].decode() for key in (b"id", b"agent", b"session"))
+    return Record(name, float(fields[b"at"]), agent, session, fields[b"body"])
 
 
 def _counters(row: Any) -> tuple[HourKey, Counts]:

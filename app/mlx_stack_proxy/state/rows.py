@@ -7,7 +7,7 @@ name, a kind, and the content as JSON.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import orjson
 from .hourly import HourKey
 from .ledger import Purse
 from .rolling_hour import RollingHour
-from .store import BreakerState, SessionState, Sticky
+from .store import BreakerState, Record, SessionState, Sticky
 
 # Before the kind of a row that made no sense: it stays in the file, and is not read again.
 ODD: Final = "odd "
@@ -36,8 +36,10 @@ class Batch:
     # (number, time, kind, session, the whole event as JSON).
     events: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def values(self) -> tuple[list[tuple[Any, ...]], ...]:
-        return self.entries, self.gone, self.events
+    records: list[Record] = field(default_factory=list)
+
+    def values(self) -> tuple[Sequence[tuple[Any, ...]], ...]:
+        return self.entries, self.gone, self.events, self.records
 
     def __bool__(self) -> bool:
         return any(self.values())

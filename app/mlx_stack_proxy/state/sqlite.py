@@ -23,6 +23,7 @@ from .store import (
     Change,
     EventQuery,
     Limit,
+    Record,
     Refused,
     Reserved,
     Sessions,
@@ -98,6 +99,15 @@ class SqliteStore:
     async def count_events(self, query: EventQuery) -> int:
         self._ledger()
         return await self._keeper.ask(lambda file: file.count_events(query))
+
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+        self._ledger()
+        return await self._keeper.ask(lambda file: file.find_records("agent", agent, limit))
+
+    async def record(self, request_id: str) -> Record | None:
+        self._ledger()
+        found = await self._keeper.ask(lambda file: file.find_records("id", request_id, 1))
+        return found[0] if found else None
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         return self._ledger().counts_of(first, last)

@@ -28,7 +28,7 @@ import orjson
 
 from . import rows
 from .rows import Batch, Contents
-from .store import EventQuery, StoreError
+from .store import EventQuery, Record, StoreError
 
 BUSY_SECONDS = 1.0  # how long SQLite waits for another program's transaction on the file
 # The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
@@ -50,6 +50,12 @@ SCHEMA = f"""
         number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
         session TEXT NOT NULL, body TEXT NOT NULL
     );
+    CREATE TABLE IF NOT EXISTS records (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL, at REAL NOT NULL, agent TEXT NOT NULL,
+        session TEXT NOT NULL, body BLOB NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS records_by_id ON records (id);
+    CREATE INDEX IF NOT EXISTS records_by_agent ON records (agent);
     CREATE INDEX IF NOT EXISTS events_by_time ON events (time);
     CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind);
     CREATE INDEX IF NOT EXISTS events_by_session ON events (session);
@@ -62,6 +68,7 @@ _WRITES = (
     "REPLACE INTO entries VALUES {}",
     "DELETE FROM entries WHERE (name, kind) IN (VALUES {})",
     "REPLACE INTO events VALUES {}",
+    "INSERT INTO records (id, at, agent, session, body) VALUES {}",
 )
 _SET_ROW_ASIDE = (
     f"UPDATE OR REPLACE entries SET kind = '{rows.ODD}' || kind "  # noqa: S608
@@ -82,6 +89,12 @@ _CONDITIONS = {
 _FORGET_EVENTS = (
     "DELETE FROM events WHERE number IN (SELECT number FROM events "
     "WHERE time < ? OR number <= (SELECT max(number) FROM events) - ? LIMIT ?)"
+)
+# The newest records stay, as many as their number and the bytes of their bodies allow.
+_FORGET_RECORDS = (
+    "DELETE FROM records WHERE number <= (SELECT max(number) FROM records) - ? "
+    "OR number IN (SELECT number FROM (SELECT number, sum(length(body)) "
+    "OVER (ORDER BY number DESC) AS bytes FROM records) WHERE bytes > ?)"
 )
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -213,6 +226,23 @@ class StateFile:
         """
         with self._errors_as("can't be written"):
             return self._open().execute(_FORGET_EVENTS, (before, keep, at_most)).rowcount
+
+    def find_records(self, column: str, value: str | None, limit: int) -> list[Record]:
+        """Return the newest records, the newest first: all, or those with a value in a column.
+
+        Raises StoreError, FileUnusable.
+        """
+        where = f"WHERE {column} = ?" if value is not None else ""
+        sql = f"SELECT id, at, agent, session, body FROM records {where} "  # noqa: S608
+        values = (limit,) if value is None else (value, limit)
+        with self._errors_as("can't be read"):
+            rows = self._open().execute(f"{sql} ORDER BY number DESC LIMIT ?", values)
+            return [Record(*row) for row in rows]
+
+    def forget_records(self, keep: int, most_bytes: int) -> None:
+        """Delete all records but the newest. Raises StoreError, FileUnusable."""
+        with self._errors_as("can't be written"):
+            self._open().execute(_FORGET_RECORDS, (keep, most_bytes))
 
     def sync(self) -> None:
         """Put commits on the disk, so that a power cut can't lose them; free some unused pages.

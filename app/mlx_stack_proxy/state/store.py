@@ -100,6 +100,16 @@ class Settlement:
     amounts: Mapping[Limit, int]  # tokens that were really used, to be counted in each scope
 
 
+class Record(NamedTuple):
+    """What the store keeps of one exchange, whole, so that it can be explained later."""
+
+    id: str  # the request's id; a client may use one twice
+    at: float  # when the exchange began
+    agent: str
+    session: str  # its hash
+    body: bytes  # as the caller wrote it; the store doesn't read it
+
+
 @frozen
 class Change:
     """One write to the store, applied as a whole.
@@ -117,6 +127,7 @@ class Change:
     events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
     reply: str = ""  # the digest, in one line, of a text reply that joins the session's; "": none
     replies_kept: int = 0  # how many of them the session keeps then, the last ones
+    records: Sequence[Record] = ()
 
 
 @frozen
@@ -168,6 +179,9 @@ class Sizes:
     session_ttl: float  # seconds since a session's last use
     events_ttl: float  # seconds; for the hours' counters, too
     max_events: int
+    # Of records the newest are kept, as many as both of these allow.
+    max_records: int = 10_000
+    max_record_bytes: int = 8 * 1024 * 1024  # of all bodies together
 
 
 class Store(Protocol):
@@ -244,6 +258,14 @@ class Store(Protocol):
 
     async def count_events(self, query: EventQuery) -> int:
         """Count the events that ``query`` selects, as if it had no ``limit``."""
+        ...
+
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+        """Return the newest records, of ``agent`` or of all agents, the newest first."""
+        ...
+
+    async def record(self, request_id: str) -> Record | None:
+        """Return the newest record of a request's id, or None."""
         ...
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:

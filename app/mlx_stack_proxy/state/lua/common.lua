@@ -14,6 +14,8 @@
 --   PREFIX:o:CALL      text   marks a write that was added, so that no second one adds it again
 --   PREFIX:breakers    hash   "[FAILURES, DEGRADED_UNTIL, COOLDOWN]" by tier
 --   PREFIX:events      stream events as JSON; an entry's id begins with the event's number
+--   PREFIX:records     stream id, at, agent, session and body of exchanges, the last ones
+--   PREFIX:records:bytes  text how long all their bodies are together
 --   PREFIX:event       text   the last event's number
 
 local PREFIX = KEYS[1]

@@ -62,6 +62,27 @@ local function add_events(events)
   expire(counter, change.keep_events + 30 * DAY)
 end
 
+-- Append to the stream of records; forget the oldest beyond the number and the bytes of all bodies.
+local function add_records(records)
+  local key, size = PREFIX .. ':records', PREFIX .. ':records:bytes'
+  local bytes = 0
+  for _, r in ipairs(records) do
+    redis.call('XADD', key, '*', 'id', r[1], 'at', r[2], 'agent', r[3], 'session', r[4], 'body', r[5])
+    bytes = redis.call('INCRBY', size, #r[5])
+  end
+  while redis.call('XLEN', key) > change.most_records or bytes > change.most_record_bytes do
+    local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+    if not oldest then
+      redis.call('DEL', size)
+      break
+    end
+    bytes = redis.call('DECRBY', size, #oldest[2][10])
+    redis.call('XDEL', key, oldest[1])
+  end
+  expire(key, change.keep_events + DAY)
+  expire(size, change.keep_events + DAY)
+end
+
 local function add_turns(key)
   redis.call('HINCRBY', key, 'turns', change.turns)
   if change.tier ~= '' then
@@ -151,6 +172,9 @@ for tier, state in pairs(change.breakers) do
 end
 if #change.events > 0 then
   add_events(change.events)
+end
+if #change.records > 0 then
+  add_records(change.records)
 end
 if change.session ~= '' then
   add_to_session(change.session)

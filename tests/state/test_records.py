@@ -1,0 +1,74 @@
+"""Records of exchanges, whichever backend keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import Change, Limit, Record, Settlement, Store
+from tests.state.conftest import NOW, SIZES, MakeStore
+from tests.support.redis_server import RedisServer
+
+
+def record(number: int, agent: str = "codex", body: bytes = b'{"tier":"fast"}') -> Record:
+    return Record(f"req-{number}", NOW + number, agent, "a", body)
+
+
+async def test_a_record_is_found_by_its_request(store: Store) -> None:
+    assert await store.record("req-1") is None
+    one, again = record(1, body='{"words":"ü"}'.encode()), record(1, "aider")
+    await store.write(Change(records=[one, record(2)]), NOW)
+    assert await store.record("req-1") == one
+    assert await store.record("req") is None
+    await store.write(Change(records=[again]), NOW)
+    assert await store.record("req-1") == again, "the newest of two"
+
+
+async def test_the_newest_records_come_first(store: Store) -> None:
+    records = [record(number, "codex" if number % 2 else "aider") for number in range(6)]
+    await store.write(Change(records=records[:3]), NOW)
+    await store.write(Change(records=records[3:]), NOW)
+    assert await store.records() == [records[5]]
+    assert await store.records(limit=3) == [records[5], records[4], records[3]]
+    assert await store.records("aider", 9) == [records[4], records[2], records[0]]
+    assert await store.records("nobody", 9) == []
+
+
+async def test_a_record_is_written_with_its_exchange(make_store: MakeStore) -> None:
+    store, hour = make_store(), Limit("hour", None, rolling=True)
+    await store.open()
+    settlement = Settlement("t", {hour: 7})
+    await store.write(Change("a", 1, settlement=settlement, records=[record(1)]), NOW)
+    await store.close()
+    again = make_store()
+    await again.open()
+    assert await again.record("req-1") == record(1)
+    assert (await again.load("a", NOW, [hour])).counts == {"hour": 7}
+    await again.close()
+
+
+@pytest.mark.parametrize("bound", [{"max_records": 4}, {"max_record_bytes": 4 * 15 + 3}])
+@pytest.mark.parametrize("backend", ["memory", "redis"])
+async def test_records_are_bounded_by_number_and_by_bytes(
+    request: pytest.FixtureRequest, backend: str, bound: dict[str, int]
+) -> None:
+    sizes = replace(SIZES, **bound)
+    if backend == "memory":
+        store: Store = SqliteStore(None, sizes, lambda: NOW)
+    else:
+        server: RedisServer = request.getfixturevalue("redis_server")
+        server.ask("FLUSHALL")
+        store = RedisStore(server.url, sizes, lambda: NOW)
+    await store.open()
+    for number in range(9):
+        await store.write(Change(records=[record(number)]), NOW)
+    if isinstance(store, SqliteStore):
+        store._keeper._housekeeping_due = 0.0
+        await store.write(Change(records=[]), NOW)
+        await store._keeper._keep_house()
+    found = [found.id for found in await store.records(limit=99)]
+    assert found == ["req-8", "req-7", "req-6", "req-5"]
+    await store.close()
