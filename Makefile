@@ -130,8 +130,9 @@ references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 	$(BIN)/python -m scripts.settings_page
 	$(BIN)/python -m scripts.pictures
 
-pictures: $(DEV)  ## take the pictures of the page in docs/pictures anew; needs chromium and its driver
+pictures: $(DEV)  ## take docs/pictures anew: the page (needs chromium and its driver), and the demo (needs `make run`)
 	$(BIN)/python -m scripts.page_pictures
+	$(BIN)/python -m scripts.demo_picture
 
 # NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.
 docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends it

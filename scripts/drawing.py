@@ -16,6 +16,39 @@ font-family="system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 orient="auto"><path d="M0 0 10 5 0 10z" fill="#44566c"/></marker></defs>
 <rect width="{width}" height="{height}" rx="8" fill="#fbfcfd" stroke="#d5dce3"/>
 """
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \
+font-size="11" font-family="Verdana, Geneva, 'DejaVu Sans', sans-serif">
+<title>{label}: {value}</title>
+<rect width="{width}" height="20" rx="3" fill="#44566c"/>
+<path d="M{left} 0h{right}q3 0 3 3v14q0 3 -3 3h-{right}z" fill="#2f7d46"/>
+<text x="6" y="14" fill="#fff" textLength="{inner_left}">{label}</text>
+<text x="{start}" y="14" fill="#fff" textLength="{inner_right}">{value}</text>
+</svg>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A label and its value, side by side, as README files have them."""
+
+    label: str
+    value: str
+
+    def svg(self) -> str:
+        """The whole file. The width of the text is set, so that any font fits."""
+        inner_left, inner_right = (7 * len(text) for text in (self.label, self.value))
+        left = inner_left + 12
+        width = left + inner_right + 12
+        return _BADGE.format(
+            label=escape(self.label),
+            value=escape(self.value),
+            width=width,
+            left=left,
+            right=width - left - 3,
+            start=left + 6,
+            inner_left=inner_left,
+            inner_right=inner_right,
+        )
 
 
 @dataclass

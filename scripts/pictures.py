@@ -6,13 +6,15 @@ to be looked at. A test holds both together, and the names in them to the code.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 from . import module_graph
-from .drawing import Drawing
+from .drawing import Badge, Drawing
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "pictures"
 
 
 def flow() -> Drawing:
@@ -157,7 +159,23 @@ def memory() -> Drawing:
     return d
 
 
-DRAWINGS: dict[str, Callable[[], Drawing]] = {
+def _project(key: str) -> str:
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][key])
+
+
+def licence() -> Badge:
+    """README: the licence, as pyproject.toml has it."""
+    return Badge("license", _project("license"))
+
+
+def python() -> Badge:
+    """README: the versions of Python, as pyproject.toml has them."""
+    return Badge("python", _project("requires-python").replace(">=", "≥ "))
+
+
+DRAWINGS: dict[str, Callable[[], Drawing | Badge]] = {
+    "licence": licence,
+    "python": python,
     "flow": flow,
     "request": request,
     "attempt": attempt,

@@ -24,6 +24,7 @@ PAGES = {
     "benchmarks/ablation.md": "benchmark-ablation.md",
     "benchmarks/agents.md": "benchmark-agents.md",
     "benchmarks/clients.md": "benchmark-clients.md",
+    "benchmarks/comparison.md": "comparison.md",
     "benchmarks/faults.md": "benchmark-faults.md",
     "benchmarks/frameworks.md": "benchmark-frameworks.md",
     "benchmarks/loops.md": "benchmark-loops.md",

@@ -152,10 +152,7 @@ def tell(args: argparse.Namespace, records: Records, parts: list[Part]) -> None:
     if not args.write:
         return
     about = {"command": _command(args), **machine.about()}
-    contents = {
-        report.MARKER: f"{machine.heading(about)}\n\n{text}",
-        report.MARKER_SHORT: report.short(records, args.tasks, about),
-    }
+    contents = {report.MARKER: f"{machine.heading(about)}\n\n{text}"}
     for page in args.write:
         print(f"{page}: {', '.join(pages.write(page, contents))}")
 

@@ -16,7 +16,7 @@ from .records import Records
 Json = dict[str, Any]
 GOAL_SHARE, GOAL_SAVED = 0.5, 0.9
 KILLED = "server killed"
-MARKER, MARKER_SHORT = "agents", "agents-short"  # in the documents
+MARKER = "agents"  # in the documents
 
 
 @dataclass(frozen=True)
@@ -77,28 +77,6 @@ def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
         found += ["### All seeds together", "", pooled, ""]
     found += _goals(rows)
     return "\n".join(found)
-
-
-def short(records: Records, tasks: int, about: Json) -> str:
-    """The table for the README; empty where a column of it is missing."""
-    parts = GROUPS["main"]
-    rows = {part: _first(records.read(part), tasks) for part in parts}
-    if not all(rows.values()):
-        return ""
-    rows = _common(parts, rows)
-    done = [figures(rows[part].values()) for part in parts]
-    lines = [
-        f"| {done[0].tasks} tasks of 1 to 6 calls | "
-        f"{' | '.join(COLUMNS[part.column].title for part in parts)} |",
-        f"|---|{'---|' * len(parts)}",
-        f"| right | {' | '.join(f'{one.right} ({one.right / one.tasks:.0%})' for one in done)} |",
-        f"| broken replies that reached the agent | "
-        f"{' | '.join(str(one.flaws.total()) for one in done)} |",
-        f"| replies served by fast | {' | '.join(map(_served, done))} |",
-        f"| tokens burnt in loops | {' | '.join(f'{one.loop_tokens:,}' for one in done)} |",
-    ]
-    at = f"{about['machine']}, {about['date']}, commit `{about['commit']}`"
-    return "\n".join([*lines, "", f"(`{about['command']}`, {at})"])
 
 
 def _common(

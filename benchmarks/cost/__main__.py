@@ -194,10 +194,7 @@ def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples
     text = report.whole(samples, names, counts, images)
     print(f"\n{text}")
     for page in options.write:
-        contents = {
-            report.MARKER: f"{report.heading(about)}\n\n{text}",
-            report.MARKER_SHORT: report.short(samples, about),
-        }
+        contents = {report.MARKER: f"{report.heading(about)}\n\n{text}"}
         print(f"{page}: {', '.join(pages.write(page, contents))}")
     if options.json:
         options.json.write_text(json.dumps({"about": about, **samples.as_json()}, indent=1) + "\n")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from benchmarks import machine
 from benchmarks.cost import goals, growth
 from benchmarks.cost.bodies import LONG, SHORT
-from benchmarks.cost.contestants import AIOHTTP, HTTPX, LITELLM, PORTKEY, PROXY
+from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.fit import Fit
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
 from benchmarks.cost.samples import Samples, Spread
 from benchmarks.measure.servers import STREAM_LIMIT
 
-MARKER, MARKER_SHORT = "cost", "cost-short"  # in the documents
+MARKER = "cost"  # in the documents
 NOTHING = "–"
 WHOLE = "the whole cost, from first to last"
 TOKEN_SECONDS = 0.01  # a 1B model on a Mac: 100 tokens/s
@@ -231,21 +231,3 @@ def _without_empty(parts: list[str]) -> list[str]:
 
 def _only_head(part: str) -> bool:
     return part.startswith("|") and part.count("\n") < 2
-
-
-def short(samples: Samples, about: dict[str, object]) -> str:
-    """The table for the README."""
-    names = (AIOHTTP, HTTPX, PROXY, PORTKEY, LITELLM)
-    kinds = [("plain", "a request that isn't streamed", "ms", 1e3)]
-    kinds += [("stream", f"a streamed request of {SHORT} chunks", "ms", 1e3)]
-    kinds += [("chunk", "a further streamed chunk", "µs", 1e6)]
-    present = [name for name in names if samples.spread(name, "cpu.plain")]
-    rows = [["CPU", *present]]
-    for kind, label, unit, factor in kinds:
-        cells = []
-        for name in present:
-            found = samples.spread(name, f"cpu.{kind}")
-            cells.append(f"{number(found.middle * factor)} {unit}" if found else NOTHING)
-        rows.append([label, *cells])
-    at = f"{about['machine']}, {about['date']}, commit `{about['commit']}`"
-    return f"{grid(rows)}\n\n(`make bench`, medians, {at})\n"

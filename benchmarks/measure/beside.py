@@ -3,7 +3,7 @@
 The client asks each of them the same, streamed, as agents do; behind each stands the same scripted
 model server, whose tier `fast` makes one mistake and whose tier `standard` answers well. All that
 can retry and fall back are told to. `make bench-install` installs those that aren't here yet. The
-table is the one of docs/comparison.md.
+table is the one of benchmarks/comparison.md.
 """
 
 from __future__ import annotations

@@ -181,8 +181,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of each model server")
     parser.add_argument("--report", action="store_true", help="only print what is there")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real-models")
+    ours = [ROOT / page for page in report.PAGES]
     parser.add_argument(
-        "--write", type=Path, nargs="*", default=[ROOT / report.PAGE], help="pages with the markers"
+        "--write", type=Path, nargs="*", default=ours, help="pages with the markers"
     )
     args = parser.parse_args()
     if args.quick:
@@ -202,9 +203,10 @@ def main() -> int:
         about = {"command": machine.command("benchmarks.real_models", sys.argv[1:])}
         kinds = {kind: benchmark.rows(kind) for kind in benchmark.counts}
         text = report.whole(kinds, benchmark.titles)
+        short = report.short(kinds["single"], benchmark.titles)
         whole = f"{machine.heading({**about, **machine.about()})}\n\n{text}"
         for page in args.write:
-            pages.write(page, {report.MARKER: whole})
+            pages.write(page, {report.MARKER: whole, report.MARKER_SHORT: short})
         return whole
 
     if not args.report:

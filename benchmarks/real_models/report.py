@@ -10,8 +10,8 @@ from benchmarks.agents.intervals import wilson
 
 Json = dict[str, Any]
 Rows = Mapping[str, Mapping[int, Json]]  # for each way, the results by number
-PAGE = "benchmarks/real-models.md"
-MARKER = "real-models"
+PAGES = ("benchmarks/real-models.md", "README.md")
+MARKER, MARKER_SHORT = "real-models", "real-models-short"
 _VALID = ("right", "wrong", "needless")
 _WRONG = ("wrong", "needless")
 
@@ -24,6 +24,17 @@ def whole(kinds: Mapping[str, Rows], titles: Mapping[str, str]) -> str:
         ("## ToolCallBench", _tasks(kinds["toolcallbench"], titles)),
     ]
     return "\n\n".join(f"{heading}\n\n{table}" for heading, table in tables if table)
+
+
+def short(rows: Rows, titles: Mapping[str, str]) -> str:
+    """Return the README's table of the single questions."""
+    lines = ["| | questions | valid replies | the right call |", "|---|--:|--:|--:|"]
+    for way, found in rows.items():
+        verdicts = Counter(row["verdict"] for row in found.values())
+        valid = sum(verdicts[verdict] for verdict in _VALID)
+        if found:
+            lines.append(f"| {titles[way]} | {len(found)} | {valid} | {verdicts['right']} |")
+    return "\n".join(lines)
 
 
 def _single(rows: Rows, titles: Mapping[str, str]) -> str:

@@ -89,10 +89,6 @@ def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(records: Records
     table = report.whole(records, GROUPS["main"], 10)
     assert "| tasks | 2 | 2 | 2 |" in table
     assert "| **right** | **0** (0.0%) | **2** (100.0%) | **1** (50.0%) |" in table
-    about = {"machine": "m", "date": "d", "commit": "c", "command": "make it"}
-    short = report.short(records, 10, about)
-    assert "| right | 0 (0%) | 2 (100%) | 1 (50%) |" in short
-    assert short.endswith("(`make it`, m, d, commit `c`)")
 
 
 def test_results_are_read_again_by_their_part(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from benchmarks import machine, pages
 from benchmarks.agents import report as of_agents
 from benchmarks.clients import report as of_clients
 from benchmarks.cost import report as of_costs
+from benchmarks.real_models import report as of_real_models
 from benchmarks.records import ROOT
 
 
@@ -30,8 +31,8 @@ def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
         ("benchmarks/agents.md", of_agents.MARKER),
         ("benchmarks/clients.md", of_clients.MARKER),
         ("benchmarks/performance.md", of_costs.MARKER),
-        ("README.md", of_agents.MARKER_SHORT),
-        ("README.md", of_costs.MARKER_SHORT),
+        ("benchmarks/real-models.md", of_real_models.MARKER),
+        ("README.md", of_real_models.MARKER_SHORT),
     ],
 )
 def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:

@@ -69,3 +69,5 @@ def test_the_tables() -> None:
     assert "| a → b, through the proxy | 1 | 1 (100 %, 21 to 100) | 1 (100 %, 21 to 100) |" in text
     assert "| 0 (0 %, 0 to 79) | 0 | 1 × 502 |" in text
     assert "ToolCallBench" not in text and "directly" not in text
+    short = report.short(kinds["single"], titles)
+    assert short.splitlines()[2:] == ["| a → b, through the proxy | 1 | 1 | 1 |"]

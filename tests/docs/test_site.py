@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from html import escape
+from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 import yaml
 
-from scripts import page_pictures
+from mlx_stack_proxy.operator import demo
+from scripts import demo_picture, page_pictures
 from scripts.pictures import DRAWINGS, FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +30,11 @@ FETCHED = re.compile(
     r"""|url\(["']?(?:https?:)?//[^)]*\)|@import\s+["'](?:https?:)?//[^;]*"""
 )
 LINK = re.compile(r"""<a [^>]*href="((?![a-z]+:|/)[^"#]+)""")
+QUESTIONS = json.loads(files(demo).joinpath("questions.json").read_text("utf-8"))["questions"]
+TABLED = sorted({*PAGES, *ROOT.glob("benchmarks/*.md")})
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+DELIMITER = re.compile(r"\|(?: *:?-+:? *\|)+")
+LOST_ROW = re.compile(r"<p>\|.*|\| *-{3,} *\|.*")
 ITEM = re.compile(r"^([-*]|\d+\.) ")
 
 
@@ -103,6 +113,31 @@ def test_a_list_stands_apart(page: Path) -> None:
         before = line
 
 
+@pytest.mark.parametrize("page", TABLED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_table_is_whole(page: Path) -> None:
+    """A blank line within a table ends it, and a row with a bar too many loses a cell."""
+    lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines(), ""]
+    columns = 0
+    for line, following in pairwise(lines):
+        if not line.startswith("|"):
+            columns = 0
+            assert not following.startswith("|") or not line.strip() or line.startswith("<!--"), (
+                following
+            )
+            continue
+        if not columns:
+            assert DELIMITER.fullmatch(lines[lines.index(line) + 1]), f"no table: {line}"
+        cells = line.count("|") - line.count(r"\|")
+        assert not columns or cells == columns, line
+        columns = cells
+
+
+def test_no_row_of_a_table_is_running_text(site: Path) -> None:
+    texts = {path.name: path.read_text("utf-8") for path in site.glob("*.html")}
+    found = [(name, row) for name, text in texts.items() for row in LOST_ROW.findall(text)]
+    assert found == []
+
+
 @pytest.mark.parametrize("name", sorted(DRAWINGS))
 def test_a_picture_is_the_one_that_is_drawn(name: str) -> None:
     kept = (FOLDER / f"{name}.svg").read_text("utf-8")
@@ -111,4 +146,20 @@ def test_a_picture_is_the_one_that_is_drawn(name: str) -> None:
 
 def test_there_is_no_other_picture() -> None:
     drawn = {f"{name}.svg" for name in DRAWINGS}
-    assert {path.name for path in FOLDER.iterdir()} == drawn | set(page_pictures.NAMES)
+    taken = {demo_picture.NAME, *page_pictures.NAMES}
+    assert {path.name for path in FOLDER.iterdir()} == drawn | taken
+
+
+def test_the_picture_of_the_demo_shows_what_the_demo_asks() -> None:
+    kept = (FOLDER / demo_picture.NAME).read_text("utf-8")
+    for number, question in enumerate(QUESTIONS, 1):
+        assert f"> {number} {escape(question[:20])}" in kept.replace(">10", "> 10")
+    assert "10 of 10 through the proxy" in kept
+
+
+def test_a_recorded_terminal_is_drawn_run_by_run() -> None:
+    drawn = demo_picture.drawn("\x1b[31m✗ a < b\x1b[0m  \x1b[1;32m✓ c\x1b[0m\nUsable: 1 of 1\n")
+    first, second, last = re.findall("<text.*</text>", drawn)[2:]
+    assert 'fill="#ff7b72">✗ a &lt; b<' in first
+    assert 'fill="#3fb950" font-weight="600">✓ c<' in second
+    assert "Usable: 1 of 1" in last

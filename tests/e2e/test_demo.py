@@ -17,7 +17,7 @@ def test_the_printed_command_shows_what_the_proxy_does(stack: RunningStack) -> N
     )
     assert ended.returncode == 0, ended.stderr
     found = re.search(
-        r"Of 10 questions (\d+) came out right directly, (\d+) through the proxy", ended.stdout
+        r"Usable replies: (\d+) of 10 directly, (\d+) of 10 through the proxy", ended.stdout
     )
     assert found, ended.stdout
     assert int(found[1]) < int(found[2]) == 10, ended.stdout

@@ -45,9 +45,9 @@ def call(name: str, arguments: str) -> dict[str, Any]:
         (call("get_order", '{"order_id": "7"'), 'get_order({"order_id": "7")', "break off"),
         (call("get_order", "{}"), "get_order({})", "missing required field"),
         (call("find", "{}"), "find({})", "does not exist"),
-        (completion(), "(nothing)", "has no call"),
-        (completion("stop", content="<function=get_order>"), "<function=get_order>", "a text"),
-        (completion("length", reasoning="Wait, wait"), "Wait, wait", "goes round"),
+        (completion(), "(nothing)", "announces a tool call"),
+        (completion("stop", content="<function=get_order>"), "<function=get_order>", "text"),
+        (completion("length", reasoning="Wait, wait"), "Wait, wait", "loops"),
     ],
 )
 def test_a_reply_is_judged_as_an_agent_finds_it(
@@ -94,13 +94,27 @@ def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     respx_mock.get("http://proxy/mlx-stack/report").respond(json=REPORT)
     assert cli.main(ASKED) == 0
     out = capsys.readouterr().out
-    assert "✗ says that it calls a tool, and has no" in out
-    assert "✓ found in the text" in out
-    assert "✓ fast was left for standard: loop" in out
-    assert "asked again 2 times" in out
-    assert "Of 10 questions 8 came out right directly, 10 through the proxy" in out
+    assert "✗ announces a tool call, and has none" in out
+    assert "✓ call found in the text" in out
+    assert "✓ standard took over from fast: loop" in out
+    assert "retried 2 times" in out
+    assert "Usable replies: 8 of 10 directly, 10 of 10 through the proxy." in out
     assert out.rstrip().endswith("replies    2 of 10 replies were broken; none reached an agent.")
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_brief_prints_a_line_for_each_question(
+    respx_mock: respx.MockRouter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    respx_mock.post(f"http://model{CHAT}").side_effect = [BAD, *[GOOD] * 9]
+    respx_mock.post(f"http://proxy{CHAT}").side_effect = [told(repairs="rescued"), *[GOOD] * 9]
+    assert cli.main([*ASKED, "--brief"]) == 0
+    head, *lines, total = capsys.readouterr().out.splitlines()
+    assert head.split() == ["directly", "through", "the", "proxy"]
+    assert [int(line[:2]) for line in lines] == list(range(1, 11))
+    assert "✗ announces a tool call" in lines[0]
+    assert "✓ call found in the text" in lines[0]
+    assert total == "Usable replies: 9 of 10 directly, 10 of 10 through the proxy."
 
 
 def test_each_question_is_a_session_of_its_own(respx_mock: respx.MockRouter) -> None:

@@ -1,6 +1,6 @@
 """``mlx-stack-proxy replay``: run recorded replies through the stages, without a model.
 
-A record is one line of JSON (docs/replay.md describes it):
+A record is one line of JSON (docs/operations.md describes it):
 
     {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
 

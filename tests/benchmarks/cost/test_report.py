@@ -82,12 +82,3 @@ def test_the_relation_to_a_models_own_time() -> None:
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert report.number(value) == text
-
-
-def test_the_short_table_says_where_it_was_measured() -> None:
-    about = {"machine": "2 cores", "date": "2026-11-22", "commit": "abc1234"}
-
-    text = report.short(measured(), about)
-
-    assert "| 2.00 ms " in line_with(text, "a request that isn't streamed")
-    assert text.endswith("(`make bench`, medians, 2 cores, 2026-11-22, commit `abc1234`)\n")

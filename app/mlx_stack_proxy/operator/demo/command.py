@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from ..remote.client import MAX_ANSWER, PLAIN, NoAnswer, Remote, read
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
-_PIPED = 80  # columns, where the output is not a terminal
+_PIPED, _PIPED_BRIEF = 80, 124  # columns, where the output is not a terminal
 _MOST = 110  # how many characters of a reply are shown
 MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
 SECONDS = 120.0  # limit for a reply
@@ -82,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: that of a running `mlx-stack-proxy up`)",
     )
     parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
+    parser.add_argument(
+        "--brief", action="store_true", help="print one line for each question, without the replies"
+    )
     parser.set_defaults(run=run)
 
 
@@ -97,9 +100,14 @@ def run(args: argparse.Namespace) -> int:
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
-    counts = _show_all(console, direct, Server(url, args.tier, key))
-    console.print(_sum(counts), "")
+    piped = _PIPED_BRIEF if args.brief else _PIPED
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
+    shown = _line if args.brief else _pair
+    counts = _show_all(console, shown, direct, Server(url, args.tier, key))
+    console.print(_sum(counts))
+    if args.brief:
+        return 0
+    console.print("What the proxy counted, as `mlx-stack-proxy report` shows it:")
     for line in _report(Remote(url, settings.server)):
         console.print(line, markup=False)
     return 0
@@ -131,7 +139,12 @@ def model_server(config: Path, tier: str) -> Server | None:
     return Server(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
-def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int, int]:
+def _show_all(
+    console: Console,
+    shown: Callable[[int, str, Reply, Reply], Table],
+    direct: Server,
+    proxy: Server,
+) -> tuple[int, int, int]:
     """Ask and print all questions; return their number, and how many replies were right each way.
 
     The counts are in the order directly, through the proxy.
@@ -149,7 +162,7 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
             ask(client, server, question, questions["tools"], identity)
             for server in (direct, proxy)
         ]
-        console.print(_pair(number, question, *replies), "")
+        console.print(shown(number, question, *replies))
         for index, reply in enumerate(replies):
             correct[index] += not reply.wrong
     return len(questions["questions"]), correct[0], correct[1]
@@ -197,11 +210,11 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     calls = message.get("tool_calls") or []
     text = str(message.get("content") or message.get("reasoning") or "")
     if choice.get("finish_reason") == "length":
-        return text, f"goes round until its limit of {MAX_TOKENS} tokens"
+        return text, f"loops until its limit of {MAX_TOKENS} tokens"
     if not calls and not text:
-        return "(nothing)", "says that it calls a tool, and has no call"
+        return "(nothing)", "announces a tool call, and has none"
     if not calls:
-        return text, "a text, where a call is needed"
+        return text, "text, where a call is needed"
     offered = tool_set(tools)
     names_and_arguments = [
         (item["function"]["name"], item["function"]["arguments"]) for item in calls
@@ -220,10 +233,19 @@ def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     table.add_column(f"directly, {direct.seconds:.1f} s", ratio=1)
     table.add_column(f"through the proxy, {proxied.seconds:.1f} s", ratio=1)
     table.add_row(_written(direct), _written(proxied))
-    table.add_row(
-        _why_wrong(direct), _why_right(proxied) if not proxied.wrong else _why_wrong(proxied)
-    )
+    table.add_row(_why_wrong(direct), _outcome(proxied))
+    table.add_row("")
     return table
+
+
+def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+    line = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    for ratio in (32, 46, 46):
+        line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
+    if number == 1:
+        line.add_row("", Text("directly", style="dim"), Text("through the proxy", style="dim"))
+    line.add_row(f"{number:>2} {question}", _why_wrong(direct), _outcome(proxied))
+    return line
 
 
 def _written(reply: Reply) -> Text:
@@ -236,18 +258,20 @@ def _why_wrong(reply: Reply) -> Text:
     return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
 
 
-def _why_right(reply: Reply) -> Text:
-    """Say what the proxy did, from its response headers."""
+def _outcome(reply: Reply) -> Text:
+    """Say what the proxy did, from its response headers, or why its reply can't be used."""
+    if reply.wrong:
+        return _why_wrong(reply)
     remarks = []
     if (repairs := reply.header("repairs")) == "rescued":
-        remarks.append("found in the text")
+        remarks.append("call found in the text")
     elif repairs:
         remarks.append(f"repaired: {repairs}")
     if weaker_tier := reply.header("escalated-from"):
         reason = reply.header("escalation-reason").replace("_", " ")
-        remarks.append(f"{weaker_tier} was left for {reply.header('tier')}: {reason}")
+        remarks.append(f"{reply.header('tier')} took over from {weaker_tier}: {reason}")
     if retries := int(reply.header("retries") or 0):
-        remarks.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
+        remarks.append(f"retried {'once' if retries == 1 else f'{retries} times'}")
     return Text(
         printable(f"✓ {'; '.join(remarks) or 'right at once'}"),
         style="bold green" if remarks else "green",
@@ -256,8 +280,8 @@ def _why_right(reply: Reply) -> Text:
 
 def _sum(counts: tuple[int, int, int]) -> Text:
     count, directly, proxied = counts
-    text = Text(f"Of {count} questions ")
-    text.append(f"{directly} came out right directly", style="yellow")
+    text = Text("Usable replies: ")
+    text.append(f"{directly} of {count} directly", style="yellow")
     text.append(", ")
-    text.append(f"{proxied} through the proxy", style="bold green")
-    return text.append(". What the proxy counted, as `mlx-stack-proxy report` shows it:")
+    text.append(f"{proxied} of {count} through the proxy", style="bold green")
+    return text.append(".")
