@@ -48,7 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
                 "deadlines",
             )
         ),
-        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
+        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "tier_view")),
         *(f"engine.{name}" for name in ("upstream", "rate_limit")),
         "engine.reachability",
     ),

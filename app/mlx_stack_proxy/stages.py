@@ -1,16 +1,36 @@
-"""The stages that the settings turn on, in the order in which they see a request and its reply."""
+"""The specification's five stages, in the order in which they see a request and its reply.
+
+What each of them may do, and when, is in :class:`Stage` (before the first attempt) and
+:class:`StageState` (during an attempt), both in ``engine/pipeline.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from typing import Final
 
 from .engine.pipeline import Stage
-from .escalation.stage import BrokenReplies
+from .escalation.stage import Escalation
 from .loop_detection.stage import LoopDetection
+from .memory_pressure.stage import MemoryPressure
 from .settings import Settings
-from .token_budget.stage import ReplyLength
+from .token_budget.stage import TokenBudget
 from .tool_validation.stage import ToolValidation
+
+# Each stage sees what the earlier ones changed:
+# - Loop detection cuts a repetition before tool validation looks for calls in the text, and takes
+#   out a loop (`on_break: stop`) before tool validation doubts its calls. It keeps the request
+#   object, because the token budget writes a limit into it later, which loop detection reads.
+# - Tool validation makes real calls of those in the text before the token budget shortens the text.
+# - Memory pressure only changes where an exchange starts.
+# - Escalation judges after all others have mended the reply.
+STAGES: Final = {
+    "loop_detection": LoopDetection,
+    "tool_validation": ToolValidation,
+    "token_budget": TokenBudget,
+    "memory_pressure": MemoryPressure,
+    "escalation": Escalation,
+}
 
 
 def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]:
@@ -19,32 +39,18 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
     ``replaced``: the stages of the earlier settings, if they change; the new ones take over what
     the old have seen.
     """
-    # The pipeline calls the stages in this order, and each sees what the earlier ones changed:
-    # - Loop detection cuts a repetition before tool validation looks for calls in the text, and
-    #   takes out a loop (`on_break: stop`) before tool validation doubts its calls. It keeps the
-    #   request object, for ReplyLength writes a limit into it later, which loop detection reads.
-    # - Tool validation makes real calls of those in the text before ReplyLength shortens the text.
-    # - BrokenReplies only judges, after all stages have mended the reply.
-    stages: list[Stage] = []
-    if settings.reliability.loop_detection.enabled:
-        stages.append(LoopDetection(settings))
-    if settings.reliability.tool_validation.enabled:
-        stages.append(ToolValidation(settings))
-    if settings.reliability.token_budget.enabled:
-        stages.append(ReplyLength(settings))
-    if settings.reliability.escalation.enabled:
-        stages.append(BrokenReplies(settings))
-    for stage, former in product(stages, replaced):
-        match stage, former:
-            case LoopDetection(), LoopDetection():
-                stage.continue_from(former)
-            case BrokenReplies(), BrokenReplies():
-                stage.continue_from(former)
+    rules = settings.reliability
+    stages: list[Stage] = [
+        stage(settings) for name, stage in STAGES.items() if getattr(rules, name).enabled
+    ]
+    former = {type(stage): stage for stage in replaced}
+    for stage in stages:
+        if (predecessor := former.get(type(stage))) is not None:
+            stage.continue_from(predecessor)
     return stages
 
 
 def forget(stages: Sequence[Stage], session: str | None = None) -> None:
     """Drop what the stages remember of a session. ``session``: its hash; None: of all sessions."""
     for stage in stages:
-        if isinstance(stage, LoopDetection):
-            stage.forget(session)
+        stage.forget(session)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mlx_stack_proxy.engine import response_headers
+from mlx_stack_proxy.engine.pipeline import Conditions
 from mlx_stack_proxy.engine.steps import Start
-from mlx_stack_proxy.escalation import ladder
-from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.memory_pressure.pressure import Reading
 from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.memory_pressure.readers import (
@@ -26,6 +26,7 @@ from mlx_stack_proxy.memory_pressure.readers import (
     Threaded,
     this_machine,
 )
+from mlx_stack_proxy.memory_pressure.stage import MemoryPressure
 from mlx_stack_proxy.settings import MemoryPressureSettings
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import client_request, exchange
@@ -88,9 +89,10 @@ def a_request_pays() -> None:
     probe = MemoryProbe(MemoryPressureSettings(), None, time.monotonic)
     settings = from_mapping({})
     one, view, begin = exchange(client_request(size=100)), TierView(), Start("fast")
+    stage = MemoryPressure(settings)
 
     def whole() -> None:
-        ladder.relieved(one, settings, view, begin, sustained=probe.pressure.sustained)
+        stage.admit(one, begin, Conditions(view, memory_is_short=probe.pressure.sustained))
         if probe.pressure.level:
             response_headers.of_pressure(probe.pressure)
 

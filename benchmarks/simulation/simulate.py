@@ -15,6 +15,7 @@ from mlx_stack_proxy.engine.outcome import Outcome as Ended
 from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     InvalidToolCall,
@@ -24,7 +25,6 @@ from mlx_stack_proxy.engine.verdicts import (
 )
 from mlx_stack_proxy.escalation import ladder
 from mlx_stack_proxy.escalation.breaker import Breakers
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.tier_queue import QueueTimeout, TierQueues
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.state.store import Sticky

@@ -9,6 +9,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Fail, Move, Retry, Step
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     EmptyResponse,
@@ -21,7 +22,6 @@ from mlx_stack_proxy.engine.verdicts import (
     reason_of,
 )
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import exchange
 

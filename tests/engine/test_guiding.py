@@ -13,8 +13,8 @@ from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Move, Retry, Step
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed, Verdict
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping

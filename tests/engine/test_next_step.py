@@ -11,9 +11,9 @@ from mlx_stack_proxy.engine.deadlines import OPINION_SECONDS, opinion_until
 from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Rejected, Verdict
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
     AGAIN,

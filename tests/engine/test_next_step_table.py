@@ -9,9 +9,9 @@ import pytest
 from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
 from mlx_stack_proxy.engine.situation import Situation
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, OutputTruncated, UpstreamFailed
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
     AGAIN,

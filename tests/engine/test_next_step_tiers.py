@@ -12,8 +12,8 @@ from mlx_stack_proxy.engine.decisions import after_waiting
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed, Verdict
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings import EscalationReason
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (

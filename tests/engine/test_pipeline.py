@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.pipeline import Pipeline, StageState
+from mlx_stack_proxy.engine.pipeline import Conditions, Pipeline, Stage, StageState, first_tier
 from mlx_stack_proxy.engine.request import Controls, UpstreamRequest
+from mlx_stack_proxy.engine.steps import Start
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -204,3 +206,37 @@ def test_a_bypassed_stage_is_not_opened() -> None:
 def test_a_stage_that_ignores_the_stream_costs_it_nothing() -> None:
     assert not piped(OnlyAsks()).watches_events
     assert piped(OnlyAsks(), Scripted("watches")).watches_events
+
+
+class Chooser(Stage):
+    """Moves the start to a tier, and raises if it is to."""
+
+    bypass = "budget"
+
+    def __init__(self, name: str, tier: str = "") -> None:
+        self.name = name
+        self._tier = tier
+        self.saw = ""
+
+    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+        self.saw = start.tier
+        if not self._tier:
+            raise ValueError
+        return Start(self._tier, self.name)
+
+
+def test_stages_choose_the_tier_to_start_on_from_the_last_to_the_first() -> None:
+    faults: list[str] = []
+    first, faulty, last = Chooser("a", "standard"), Chooser("b"), Chooser("c", "longctx")
+    known = Conditions(TierView())
+    stages = [first, faulty, last]
+
+    def chosen(whole: Exchange) -> Start:
+        return first_tier(stages, whole, known, lambda stage, _: faults.append(stage))
+
+    whole = exchange(tiers=("fast", "standard", "longctx"))
+    assert chosen(whole) == Start("standard", "a")
+    assert (last.saw, first.saw) == ("fast", "longctx")
+    assert faults == ["b"], "a stage that raises is left out"
+    bypassed = exchange(tiers=("fast",), controls=Controls(bypass=frozenset({"budget"})))
+    assert chosen(bypassed) == Start("fast")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.engine.tier_view import ABILITIES
 from mlx_stack_proxy.engine.upstream_answers import (
     completion_in,
     failure_inside,
@@ -19,7 +20,6 @@ from mlx_stack_proxy.engine.upstream_answers import (
     window_in,
 )
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
-from mlx_stack_proxy.escalation.ladder import ABILITIES
 
 
 def body(message: str, **more: Any) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.escalation.cut_prompts import CutPrompts
-from mlx_stack_proxy.escalation.stage import BrokenReplies
+from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.events import Usage
 from mlx_stack_proxy.wire.reply import Reply
@@ -58,7 +58,7 @@ def test_what_only_looks_so(replies: Any) -> None:
     assert not any(recorded(*replies))
 
 
-def judged(stage: BrokenReplies, flowed: int) -> tuple[Any, list[str]]:
+def judged(stage: Escalation, flowed: int) -> tuple[Any, list[str]]:
     reply = Reply()
     reply.choice(0).text = "Hello."
     reply.choice(0).finish_reason = "stop"
@@ -68,7 +68,7 @@ def judged(stage: BrokenReplies, flowed: int) -> tuple[Any, list[str]]:
 
 
 def test_it_is_an_overflow_unless_text_is_out() -> None:
-    stage = BrokenReplies(from_mapping({}))
+    stage = Escalation(from_mapping({}))
     assert judged(stage, 0) == (None, [])
     assert judged(stage, 6) == (None, ["prompt_cut"])
     verdict, kinds = judged(stage, 0)

@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
-from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, BrokenReplies
+from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, Escalation
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.chunk_form import ChunkForm
 from mlx_stack_proxy.wire.chunks import chunks_of_completion
@@ -39,9 +39,9 @@ def reply(message: Json, finish: str = "stop", usage: Json | None = None) -> Rep
     return found
 
 
-def judged(one: Reply, stage: BrokenReplies | None = None, tier: str = "fast", **body: Any) -> Any:
+def judged(one: Reply, stage: Escalation | None = None, tier: str = "fast", **body: Any) -> Any:
     whole = exchange(client_request(**body), tiers=(tier,))
-    return (stage or BrokenReplies(from_mapping({}))).open(whole).judge(one)
+    return (stage or Escalation(from_mapping({}))).open(whole).judge(one)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_something_is_none(message: Json, finish: str, body: Json) -> None:
     assert judged(reply(message, finish), **body) is None
 
 
-def known(own: Json, count: int = MIN_OWN) -> BrokenReplies:
-    stage = BrokenReplies(from_mapping({}))
+def known(own: Json, count: int = MIN_OWN) -> Escalation:
+    stage = Escalation(from_mapping({}))
     for _ in range(count):
         assert judged(reply({"content": "Good."}, usage=own), stage) is None
     return stage
@@ -165,6 +165,6 @@ def test_a_reload_hands_over_what_was_seen_of_each_model() -> None:
     assert isinstance(judged(died, _broken_replies(stages.build(settings, new))), UpstreamFailed)
 
 
-def _broken_replies(built: Sequence[Stage]) -> BrokenReplies:
-    (stage,) = (stage for stage in built if isinstance(stage, BrokenReplies))
+def _broken_replies(built: Sequence[Stage]) -> Escalation:
+    (stage,) = (stage for stage in built if isinstance(stage, Escalation))
     return stage

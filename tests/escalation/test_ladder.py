@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine import tier_view
 from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.pipeline import Conditions
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Start
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.escalation import ladder
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure
+from mlx_stack_proxy.memory_pressure.stage import MemoryPressure
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.token_budget.stage import downgraded
 from tests.engine.exchanges import client_request, exchange
 
 Json = dict[str, Any]
@@ -138,7 +142,7 @@ def test_what_follows_is_forward_only_and_could_take_it() -> None:
 
 
 def test_tools_that_may_not_be_called_are_no_need() -> None:
-    assert ladder.needs(client_request(tools=TOOLS, tool_choice="none")) == frozenset()
+    assert tier_view.needs(client_request(tools=TOOLS, tool_choice="none")) == frozenset()
 
 
 def test_nothing_follows_that_has_no_budget() -> None:
@@ -156,32 +160,32 @@ def down(
     whole = exchange(client_request(**more), route=Route(tiers, cheaper=cheaper))
     names: Json = {name: {} for name in CHAIN}
     given = from_mapping({"tiers": {**names, "premium": {"local": False}}})
-    return ladder.downgraded(whole, given, view or TierView())
+    return downgraded(whole, given, view or TierView())
 
 
 def test_a_downgrade_takes_the_next_cheapest_where_the_first_cannot() -> None:
-    fast, standard = (Start(tier, "budget_exceeded") for tier in ("fast", "standard"))
+    fast, standard = (Start(tier, "budget_exceeded", stays=True) for tier in ("fast", "standard"))
     assert down("fast", "standard") == fast
     assert down("fast", "standard", view=TierView({"fast": 9.0})) == standard
     assert down("fast", "standard", view=without("fast")) == standard
     learnt = TierView(lacks={"fast": frozenset({"tools"})})
     assert down("fast", "standard", view=learnt, tools=TOOLS) == standard
     assert down("fast", view=TierView({"fast": 9.0})) is None
-    assert down("longctx") == Start("longctx")
+    assert down("longctx") == Start("longctx", stays=True)
     assert down() is None
 
 
 def test_a_downgrade_stays_on_this_machine() -> None:
     assert down("premium") is None
-    assert down("premium", premium_may=True) == Start("premium", "budget_exceeded")
+    assert down("premium", premium_may=True) == Start("premium", "budget_exceeded", stays=True)
 
 
 def test_a_downgrade_is_no_escalation_and_is_not_turned_off_with_it() -> None:
     route = Route(("standard",), cheaper=("fast",))
     whole = exchange(controls=Controls(escalation=False), route=route)
-    assert ladder.downgraded(whole, settings(), TierView()) == Start("fast", "budget_exceeded")
+    assert downgraded(whole, settings(), TierView()) == Start("fast", "budget_exceeded", stays=True)
     named = exchange(controls=Controls(tier="standard"), route=route)
-    assert ladder.downgraded(named, settings(), TierView()) is None
+    assert downgraded(named, settings(), TierView()) is None
 
 
 # Under memory pressure
@@ -214,9 +218,9 @@ def relieved(
             },
         }
     )
-    return ladder.relieved(
-        whole, found, view or TierView(), Start(begin), sustained=pressure.sustained
-    )
+    conditions = Conditions(view or TierView(), memory_is_short=pressure.sustained)
+    start = MemoryPressure(found).admit(whole, Start(begin), conditions)
+    return start if start != Start(begin) else None
 
 
 def complex_request(
@@ -284,15 +288,15 @@ NEEDS: dict[str, Json] = {
 @pytest.mark.parametrize("given", [*itertools.product([True, False, "auto"], repeat=3)])
 def test_what_a_tier_is_able_to(given: tuple[Any, ...]) -> None:
     """What is set counts; what its errors said only where that is left open."""
-    known = dict(zip(ladder.ABILITIES, given, strict=True))
+    known = dict(zip(tier_view.ABILITIES, given, strict=True))
     rules = settings(fast=known)
-    for learnt in powerset(ladder.ABILITIES):
+    for learnt in powerset(tier_view.ABILITIES):
         view = TierView(lacks={"fast": frozenset(learnt)} if learnt else {})
-        for needed in powerset(ladder.ABILITIES):
+        for needed in powerset(tier_view.ABILITIES):
             asked = client_request(**{k: v for n in needed for k, v in NEEDS[n].items()})
-            assert ladder.needs(asked) == set(needed)
+            assert tier_view.needs(asked) == set(needed)
             able = all(known[n] is True or (known[n] and n not in learnt) for n in needed)
-            assert ladder.able("fast", asked, rules, view) is able
+            assert tier_view.able("fast", asked, rules, view) is able
 
 
 def powerset(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
     InvalidToolCall,
@@ -15,7 +16,6 @@ from mlx_stack_proxy.engine.verdicts import (
     Verdict,
 )
 from mlx_stack_proxy.errors import shutting_down
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.sqlite import SqliteStore

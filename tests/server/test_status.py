@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask
 from tests.server.calling import BAD, GOOD, TOOLS, calling

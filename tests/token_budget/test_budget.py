@@ -9,11 +9,11 @@ import pytest
 from mlx_stack_proxy.engine.build_request import build
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
+from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
-from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
-from mlx_stack_proxy.token_budget.stage import ReplyLength
+from mlx_stack_proxy.token_budget.stage import TokenBudget
 from mlx_stack_proxy.wire.events import Usage
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from mlx_stack_proxy.wire.reply import Reply
@@ -31,13 +31,13 @@ def tool(*parameters: str) -> Json:
 CALLS = [tool("city"), tool("path", "content")]
 
 
-def stage(tiers: Json | None = None, most: int = 1000) -> ReplyLength:
+def stage(tiers: Json | None = None, most: int = 1000) -> TokenBudget:
     budget = {"max_output_tokens": most, "tool_calls": {"default_max_tokens": 200}}
     given = {"tiers": tiers or {"fast": {}}, "reliability": {"token_budget": budget}}
-    return ReplyLength(from_mapping(given))
+    return TokenBudget(from_mapping(given))
 
 
-def sent(budget: ReplyLength, whole: Exchange, tier: str = "fast") -> Json:
+def sent(budget: TokenBudget, whole: Exchange, tier: str = "fast") -> Json:
     request = UpstreamRequest(tier, dict(whole.request.body))
     budget.open(whole).on_request(request)
     return request.body

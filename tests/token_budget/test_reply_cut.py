@@ -8,7 +8,7 @@ import pytest
 
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.token_budget.stage import ReplyLength
+from mlx_stack_proxy.token_budget.stage import TokenBudget
 from tests.engine.exchanges import attempt, client_request, exchange
 from tests.support.replies import DONE, chunk, completion, data, usage_chunk
 
@@ -28,7 +28,7 @@ def limited(limit: int = 10, *, local: bool = True, **asked: Any) -> Attempt:
     """An attempt for a client that doesn't stream, whose request has gone up with this limit."""
     settings = from_mapping({"tiers": {"fast": {"model": "fast", "local": local}}})
     whole = exchange(client_request(stream=False, max_tokens=limit, **asked), tiers=("fast",))
-    one = attempt(whole, stages=[ReplyLength(settings)])
+    one = attempt(whole, stages=[TokenBudget(settings)])
     one.on_request()
     return one
 

@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from ..escalation.ladder import TierView
 from ..settings import Settings, TierSettings
 from ..token_budget.budgets import fitting
 from ..wire import strict_template
@@ -21,6 +20,7 @@ from .litellm_controls import without_controls
 from .outcome import Outcome
 from .request import UpstreamRequest
 from .steps import Move, Retry
+from .tier_view import TierView
 from .verdicts import (
     EmptyResponse,
     InvalidToolCall,

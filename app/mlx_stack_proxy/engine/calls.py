@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..escalation import ladder
 from ..escalation.breaker import TierCall
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.tier_queue import QueueTimeout
@@ -28,6 +27,7 @@ from .decisions import Decisions
 from .exchange import Exchange
 from .headers import RawHeaders
 from .services import Services
+from .tier_view import needs
 from .timers import Timers
 from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .verdicts import LeftOpen, UpstreamFailed, Verdict
@@ -186,7 +186,7 @@ class Calls:
                 await response.read(_MAX_ERROR_BODY, cut=True),
                 our_key=self.our_key or self._is_direct,
                 our_choice=bool(self.exchange.route.tiers),
-                needs=ladder.needs(self.exchange.request),
+                needs=needs(self.exchange.request),
                 speaks_behind_result=attempt.speaks_behind_result,
             )
         attempt.public = response_headers.public(response.headers)

@@ -8,17 +8,20 @@ aside shows it. If the cap refuses the tier they chose, they are asked again wit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..escalation import ladder
-from ..escalation.ladder import TierView
 from ..settings import Settings
+from ..telemetry import accounts
 from ..token_budget.books import Books
 from .deadlines import out_of_patience, time_left
 from .exchange import Exchange
 from .guiding import may_guide
 from .next_step import next_step
+from .pipeline import Conditions, first_tier
 from .services import Services
 from .steps import DeliverEarlier, Move, Retry, Start, Step
+from .tier_view import TierView
 from .verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 
 
@@ -48,14 +51,16 @@ class Decisions:
         return may_guide(self.exchange, self.services.settings, self._view(), tier)
 
     def _choose_start(self) -> Start:
-        exchange, settings, view = self.exchange, self.services.settings, self._view()
-        start = ladder.start(exchange, settings, view, self.books.sticky)
-        if self.books.downgrades(start.tier):
-            cheaper = ladder.downgraded(exchange, settings, view)
-            if cheaper is not None:
-                return replace(cheaper, stays=True)
-        sustained = self.services.memory.pressure.sustained
-        return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
+        services, books = self.services, self.books
+        conditions = Conditions(
+            self._view(),
+            books.sticky,
+            over_budget=books.over_budget,
+            over_budget_on=books.spent_tiers if books.downgrades else frozenset(),
+            memory_is_short=services.memory.pressure.sustained,
+        )
+        report = partial(accounts.stage_failed, services)
+        return first_tier(services.stages, self.exchange, conditions, report)
 
     async def next_step(self, exchange: Exchange, now: float) -> Step:
         """Return the step that follows the attempt that has just ended.

@@ -6,12 +6,12 @@ may be: by ``tiers.*.guided``, and by what the tier's replies have shown.
 
 from __future__ import annotations
 
-from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from ..tool_validation.guided import can_be_guided
 from .exchange import Exchange
 from .outcome import Outcome
+from .tier_view import TierView
 from .verdicts import InvalidToolCall
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from .exchange import Exchange
 from .situation import Situation
 from .steps import Deliver, Step
+from .tier_view import TierView
 from .tries import (
     deliver,
     deliver_agreed,

@@ -1,6 +1,7 @@
 """What a stage is, and the pipeline that runs the stages of one attempt in order.
 
-A stage may rewrite the request, watch the reply's events, and mend and judge the reply at its end.
+A stage may choose the tier to start on, rewrite the request, watch the reply's events, and mend and
+judge the reply at its end.
 A fault in a stage must never break a good reply: the pipeline reports the exception, leaves the
 stage out for the rest of the attempt, and goes on.
 """
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from ..frozen import frozen
 from ..wire.events import Event
 from ..wire.reply import Reply
 from .exchange import Exchange
 from .gate import TextHold
 from .outcome import Remarks
 from .request import UpstreamRequest
+from .steps import Start
+from .tier_view import TierView
 from .verdicts import Verdict, severest
 
 T = TypeVar("T")
@@ -68,13 +72,62 @@ class StageState:
         return None
 
 
-class Stage(Protocol):
-    """A stage's configuration, shared by all exchanges."""
+@frozen
+class Conditions:
+    """What is known when an exchange begins, beside its request."""
 
-    name: str
-    bypass: str  # the word in X-MLX-Stack-Bypass that leaves the stage out; "": there is none
+    view: TierView
+    sticky: str | None = None  # the tier to which its session was escalated before
+    over_budget: bool = False  # a budget is used up, and ``policy: escalate`` wants a cheaper tier
+    over_budget_on: frozenset[str] = frozenset()  # the same, for tiers whose own budget is used up
+    memory_is_short: bool = False  # and has been for long enough
 
-    def open(self, exchange: Exchange) -> StageState: ...
+
+class Stage:
+    """One of the stages of ``stages.py`` with its settings, shared by all exchanges.
+
+    A stage overrides the methods it needs.
+    """
+
+    name = ""  # the label of its faults in ``mlx_stack_stage_faults_total``
+    bypass = ""  # the word in X-MLX-Stack-Bypass that leaves the stage out; "": there is none
+
+    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+        """Before the first attempt: return the tier to start on, ``start`` if it may stay so."""
+        return start
+
+    def open(self, exchange: Exchange) -> StageState | None:
+        """Return the stage's state for one attempt; None: it does nothing there."""
+        return None
+
+    def continue_from(self, predecessor: Stage) -> None:
+        """Take over what the same stage of earlier settings remembers."""
+
+    def forget(self, session: str | None) -> None:
+        """Drop what is remembered of a session. ``session``: its hash; None: of all sessions."""
+
+
+def _takes_part(stage: Stage, exchange: Exchange) -> bool:
+    """Whether the client has not left the stage out."""
+    return not stage.bypass or stage.bypass not in exchange.controls.bypass
+
+
+def first_tier(
+    stages: Sequence[Stage], exchange: Exchange, conditions: Conditions, report: FaultReport
+) -> Start:
+    """Return the tier to start on, as the stages decide from the last one to the first.
+
+    So escalation proposes a tier, then memory pressure and the budgets may choose another. A stage
+    that raises is left out.
+    """
+    start = Start(exchange.route.first)
+    for stage in reversed(stages):
+        if _takes_part(stage, exchange):
+            try:
+                start = stage.admit(exchange, start, conditions)
+            except Exception as error:
+                report(stage.name, error)
+    return start
 
 
 class _Holds:
@@ -98,10 +151,11 @@ class Pipeline:
         self._report = report
         self._states: list[tuple[str, StageState]] = []
         for stage in stages:
-            if stage.bypass and stage.bypass in exchange.controls.bypass:
+            if not _takes_part(stage, exchange):
                 continue
             try:
-                self._states.append((stage.name, stage.open(exchange)))
+                if (state := stage.open(exchange)) is not None:
+                    self._states.append((stage.name, state))
             except Exception as error:
                 report(stage.name, error)
         self._opened = self._states  # keeps the stages that are left out later, for their remarks

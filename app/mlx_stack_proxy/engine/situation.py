@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..escalation import ladder
-from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..settings import Settings
 from .deadlines import time_left
 from .exchange import Exchange
 from .guiding import always_guided, form_of_retry, may_guide
 from .steps import Move, Retry
+from .tier_view import TierView
 from .verdicts import (
     InvalidToolCall,
     LoopDetected,

@@ -155,8 +155,9 @@ def failure_of_status(
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
     the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
-    request asks for (``ladder.needs``), one of which the model may lack. ``speaks_behind_result``:
-    our words stood behind a tool result, where a strict chat template takes none.
+    request asks for (``tier_view.needs``), one of which the model may lack.
+    ``speaks_behind_result``: our words stood behind a tool result, where a strict chat template
+    takes none.
     """
     message = quoted_error(body) or f"status {status}"
     text = body[:MAX_READ].decode("utf-8", "replace")

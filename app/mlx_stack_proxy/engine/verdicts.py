@@ -129,7 +129,7 @@ class UpstreamFailed:
     retry_after: float | None = None  # seconds
     final: bool = False  # the tier would fail the same way again: no retry
     silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
-    lacks: str = ""  # the ability (of `ladder.ABILITIES`) that the tier says it lacks
+    lacks: str = ""  # the ability (of `tier_view.ABILITIES`) that the tier says it lacks
     window: int | None = None  # the context window in tokens that upstream's error names
     # Tokens of output that an overflow leaves, where only prompt and output together are too large.
     room: int = 0

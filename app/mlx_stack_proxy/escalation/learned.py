@@ -77,7 +77,7 @@ class LearnedLimits:
         return {tier: tokens for tier, (tokens, until) in entries if _lasts(until, now)}
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
-        """Return the abilities (of ``ladder.ABILITIES``) that tiers lack, by tier."""
+        """Return the abilities (of ``tier_view.ABILITIES``) that tiers lack, by tier."""
         by_tier: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
             if _lasts(until, now):

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
-from ..engine.pipeline import StageState
+from ..engine.pipeline import Conditions, Stage, StageState
+from ..engine.steps import Start
 from ..engine.verdicts import EmptyResponse, UpstreamFailed
 from ..settings import Settings
 from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
+from . import ladder
 from .cut_prompts import CutPrompts
 
 # A reply without the server's own usage is suspect only if so many streams of the tier had one,
@@ -29,19 +31,24 @@ LONGEST_RUN = 32
 _CUT = ("length", "max_tokens", "content_filter")
 
 
-class BrokenReplies:
-    """Finds empty replies and made-up ends. All exchanges share one instance."""
+class Escalation(Stage):
+    """Chooses the tier to start on; finds empty replies and made-up ends."""
 
     name = "escalation"
     bypass = ""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._models = {name: tier.model for name, tier in settings.tiers.items() if tier.local}
         self._seen = {name: _Usages() for name in self._models}
         self.cut_prompts = CutPrompts()
 
-    def continue_from(self, predecessor: BrokenReplies) -> None:
+    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+        return ladder.start(exchange, self._settings, conditions.view, conditions.sticky)
+
+    def continue_from(self, predecessor: Stage) -> None:
         """Take over what was seen of each tier that still has the same model."""
+        assert isinstance(predecessor, Escalation)
         same = self._models.items() & predecessor._models.items()
         self._seen |= {name: predecessor._seen[name] for name, _ in same}
         self.cut_prompts = predecessor.cut_prompts
@@ -85,7 +92,7 @@ class _Usages:
 
 
 class _State(StageState):
-    def __init__(self, stage: BrokenReplies, exchange: Exchange) -> None:
+    def __init__(self, stage: Escalation, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
 

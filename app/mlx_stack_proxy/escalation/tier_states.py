@@ -12,13 +12,13 @@ from typing import Any
 
 from ..engine.outcome import Outcome
 from ..engine.request import Request
+from ..engine.tier_view import TierView
 from ..engine.verdicts import Rejected, UpstreamFailed
 from ..settings import Settings
 from ..state.store import BreakerState, Store
 from ..telemetry import log
 from ..telemetry.journal import Journal
 from .breaker import HEALTHY, Breakers, TierCall
-from .ladder import TierView
 from .learned import LearnedLimits
 
 _COUNTED = ("server_error", "timeout")

@@ -14,7 +14,7 @@ from ..engine import hints
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
-from ..engine.pipeline import StageState
+from ..engine.pipeline import Stage, StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
@@ -32,7 +32,7 @@ NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
 
 
-class LoopDetection:
+class LoopDetection(Stage):
     """The stage: its rules, and the memory of all sessions."""
 
     name = "loop_detection"
@@ -49,8 +49,9 @@ class LoopDetection:
         self.reader = HistoryReader(most or MAX_SESSIONS)
         self._sessions = Sessions(most or self.rules.max_sessions)
 
-    def continue_from(self, predecessor: LoopDetection) -> None:
+    def continue_from(self, predecessor: Stage) -> None:
         """Take over the memory of the stage that ran with earlier settings."""
+        assert isinstance(predecessor, LoopDetection)
         self.reader, self._sessions = predecessor.reader, predecessor._sessions
 
     def open(self, exchange: Exchange) -> StageState:

@@ -35,10 +35,10 @@ from ..engine.outcome import Outcome as Ended
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry, Start
+from ..engine.tier_view import TierView
 from ..engine.upstream_answers import completion_in
 from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict, reason_of
 from ..errors import ProxyError
-from ..escalation.ladder import TierView
 from ..frozen import frozen
 from ..printable import printable
 from ..settings import Settings

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from .. import __version__
 from ..engine.services import Services, upstream_key
+from ..engine.tier_view import window
 from ..escalation.cloud import SCOPE as CLOUD
-from ..escalation.ladder import window
 from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError

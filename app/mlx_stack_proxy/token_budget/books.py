@@ -100,12 +100,15 @@ class Books:
             return
         self.spent_tiers = budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
 
-    def downgrades(self, tier: str) -> bool:
-        """Whether ``policy: escalate`` wants a cheaper tier than this one for the session."""
-        if self._policy != "escalate":
-            return False
-        over = budgets.share_used(self._limits, self._used_by_scope) >= 1.0
-        return over or tier in self.spent_tiers
+    @property
+    def downgrades(self) -> bool:
+        """Whether a used-up budget sends the exchange to a cheaper tier (``policy: escalate``)."""
+        return self._policy == "escalate"
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether a budget is used up, whichever tier is asked, so that it is to be cheaper."""
+        return self.downgrades and budgets.share_used(self._limits, self._used_by_scope) >= 1.0
 
     # While it runs
 

@@ -1,4 +1,8 @@
-"""Limits the length of a reply: sends a limit upstream with every request, and enforces it.
+"""Keeps budgets where they change an exchange: its tier, and how long its replies may get.
+
+A session that has used up its budget starts on a cheaper tier under ``policy: escalate``. What is
+used is counted in ``books.py``. A limit on the reply goes upstream with every request, and is
+enforced here.
 
 mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
 write until its window is full. If upstream ignores the limit, the stage counts the pieces of the
@@ -13,8 +17,10 @@ import sys
 
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
-from ..engine.pipeline import StageState
+from ..engine.pipeline import Conditions, Stage, StageState
 from ..engine.request import UpstreamRequest
+from ..engine.steps import Start
+from ..engine.tier_view import TierView, fits
 from ..engine.verdicts import Cut, OutputTruncated
 from ..settings import Settings
 from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, Usage
@@ -26,15 +32,21 @@ _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
 
 
-class ReplyLength:
-    """Puts ``max_tokens`` (or ``max_completion_tokens``, as the client spells it) in place."""
+class TokenBudget(Stage):
+    """Downgrades sessions over their budget; puts ``max_tokens`` (or its other name) in place."""
 
     name = "budget"
     bypass = "budget"
 
     def __init__(self, settings: Settings) -> None:
         self._budget = settings.reliability.token_budget
+        self._settings = settings
         self.tiers = settings.tiers
+
+    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+        if not conditions.over_budget and start.tier not in conditions.over_budget_on:
+            return start
+        return downgraded(exchange, self._settings, conditions.view) or start
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
@@ -82,7 +94,7 @@ class _ChoiceTokens:
 
 
 class _State(StageState):
-    def __init__(self, stage: ReplyLength, exchange: Exchange) -> None:
+    def __init__(self, stage: TokenBudget, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
         self._sent_limit = 0  # tokens: the limit that went upstream
@@ -177,3 +189,21 @@ class _State(StageState):
             request.body["max_tokens"] = limit
         if newly_spelt:
             request.body["max_completion_tokens"] = limit
+
+
+def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
+    """Return the start of a session that has used up its budget, under ``policy: escalate``.
+
+    It is ``downgrade_tier``, or the next cheapest tier that can take the request; the exchange
+    stays there. None: the client named a tier by header, or no cheaper tier can take the request:
+    each one is too small, degraded, without budget, or in the cloud that the request may not enter.
+    """
+    if exchange.controls.tier is not None or not exchange.route.tiers:
+        return None
+    first = exchange.route.first
+    for tier in exchange.route.cheaper:
+        forbidden_cloud = not settings.tiers[tier].local and tier not in exchange.route.tiers
+        unusable = forbidden_cloud or tier in view.passed_over or tier in view.closed
+        if not unusable and fits(tier, exchange.request, settings, view):
+            return Start(tier, "budget_exceeded" if tier != first else "", stays=True)
+    return None

@@ -17,7 +17,7 @@ from typing import Any
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
 from ..engine.outcome import Incident
-from ..engine.pipeline import StageState
+from ..engine.pipeline import Stage, StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
@@ -52,7 +52,7 @@ def call_id() -> str:
     return "call_" + secrets.token_hex(12)
 
 
-class ToolValidation:
+class ToolValidation(Stage):
     """The stage with its settings; ``open`` makes the state for one exchange.
 
     ``off``: names of formats, repairs and doubts to switch off, to measure what each contributes.

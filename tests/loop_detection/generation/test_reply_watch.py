@@ -11,7 +11,7 @@ import pytest
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
-from mlx_stack_proxy.escalation.stage import BrokenReplies
+from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
@@ -130,7 +130,7 @@ def test_on_break_stop_says_why_where_nothing_is_left(before: list[Event]) -> No
     choice = one.reply.choices[0]
     assert choice.text.strip() == STOPPED
     assert not choice.tool_calls
-    assert BrokenReplies(SETTINGS).open(one.exchange).judge(one.reply) is None
+    assert Escalation(SETTINGS).open(one.exchange).judge(one.reply) is None
 
 
 @pytest.mark.parametrize("flowed", [0, 40])

@@ -1,0 +1,94 @@
+"""What is known of the tiers at one moment, and whether a tier can take a request (pure rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from typing import Any
+
+from ..frozen import frozen
+from ..settings import Settings
+from ..wire.strict_template import is_image
+from .exchange import Exchange
+from .request import Request
+
+ABILITIES = ("tools", "images", "response_format")
+
+
+@frozen
+class TierView:
+    """What is known of the tiers beside their settings, at one moment."""
+
+    # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
+    passed_over: Mapping[str, float] = field(default_factory=dict)
+    windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, learned from errors
+    # Abilities (of `ABILITIES`) that a tier lacks, learned from errors.
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Tiers that this request may not enter now: their budget or the cloud's cap is used up, or
+    # their queue is full and the request should not wait for them.
+    closed: frozenset[str] = frozenset()
+    # Tiers that have answered, failed at most once since, and aren't degraded.
+    proven: frozenset[str] = frozenset()
+    # Whether a tier's last guided reply obeyed its schema; tiers of which nothing is known are left
+    # out.
+    guided: Mapping[str, bool] = field(default_factory=dict)
+    # Tiers whose chat template takes system messages and images in few places, learned from errors.
+    strict: frozenset[str] = frozenset()
+
+    def without(self, tiers: Iterable[str]) -> TierView:
+        """Return the same view with these tiers closed, too."""
+        return replace(self, closed=self.closed.union(tiers))
+
+
+def may_escalate(exchange: Exchange, settings: Settings) -> bool:
+    stays = exchange.start is not None and exchange.start.stays
+    return settings.reliability.escalation.enabled and exchange.controls.escalation and not stays
+
+
+def window(tier: str, settings: Settings, view: TierView) -> int:
+    """Return a tier's context window in tokens: the setting, or what its errors said if smaller."""
+    tier_settings = settings.tiers.get(tier)
+    configured = tier_settings.context_window if tier_settings is not None else 0
+    return min(configured, view.windows.get(tier, configured))
+
+
+def fits(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the window and the abilities that a request needs."""
+    return has_room(tier, request, settings, view) and able(tier, request, settings, view)
+
+
+def has_room(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
+    """Whether the prompt, as estimated, fits into the tier's context window."""
+    return request.is_within(window(tier, settings, view))
+
+
+def needs(request: Request) -> frozenset[str]:
+    """Return the abilities (of :data:`ABILITIES`) that a request asks of a model."""
+    abilities = set()
+    if request.tools and request.body.get("tool_choice") != "none":
+        abilities.add("tools")
+    if request.body.get("response_format"):
+        abilities.add("response_format")
+    if any(map(_has_image, request.body["messages"])):
+        abilities.add("images")
+    return frozenset(abilities)
+
+
+def able(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the abilities that a request needs."""
+    config = settings.tiers[tier]
+    learned = view.lacks.get(tier)
+    if not learned and False not in (
+        config.tools,
+        config.images,
+        config.response_format,
+    ):
+        return True  # the usual case, without a look at the request
+    lacks = {ability for ability in ABILITIES if getattr(config, ability) is False}
+    lacks |= {ability for ability in learned or () if getattr(config, ability) == "auto"}
+    return needs(request).isdisjoint(lacks)
+
+
+def _has_image(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(map(is_image, content))
