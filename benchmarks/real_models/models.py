@@ -62,7 +62,8 @@ def packaged(folder: Path) -> list[Model]:
 
 
 def given(options: list[str]) -> list[Model]:
-    """Return the models that the command line names as ``NAME=FILE.gguf``, weakest first."""
+    """Return the models that the command line names as ``NAME=FILE.gguf`` or
+    ``NAME=FOLDER`` (for mlx-lm), weakest first."""
     models = [(name, Path(path)) for name, _, path in (text.partition("=") for text in options)]
     return [Model(name, path.stem, path.resolve()) for name, path in models]
 

@@ -1,4 +1,4 @@
-"""The servers of a run: llama.cpp for each model, LiteLLM before them, the proxy before that."""
+"""The servers of a run: one for each model, LiteLLM before them, the proxy before that."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def running(
     configs.write_yaml(run.litellm_config, configs.litellm_config(tiers))
     specs = [
         children.litellm(first, key, run, START_SECONDS),
-        *(_llama(tier, python, run, threads) for tier in tiers),
+        *(_server(tier, python, run, threads) for tier in tiers),
     ]
     backend = Backend(f"http://127.0.0.1:{first}", key, {tier.name: tier for tier in tiers})
     try:
@@ -84,6 +84,12 @@ def _proxied(
 ) -> contextlib.AbstractAsyncContextManager[str]:
     models = {tier.name: tier.name for tier in tiers}
     return proxy(backend, backend.url, models, {}, folder, faults=False)
+
+
+def _server(tier: LocalTier, python: Path, run: RunDirectory, threads: int) -> children.ChildSpec:
+    if Path(tier.model).is_dir():
+        return children.model_server(tier, run, START_SECONDS)
+    return _llama(tier, python, run, threads)
 
 
 def _llama(tier: LocalTier, python: Path, run: RunDirectory, threads: int) -> children.ChildSpec:
