@@ -93,3 +93,22 @@ async def test_an_unchecked_call_is_counted(
     assert message["tool_calls"][0]["function"]["arguments"] == arguments
     text = (await proxy.client.get("/metrics")).text
     assert metric_value(text, "mlx_stack_unchecked_tool_calls_total") == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_where_no_tools_are_offered_a_call_is_its_text(
+    stream: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(calling('{"order_id": "ord_NDlL"}', name="get_order"))
+    for path, more in (
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 99}),
+        ("/v1/responses", {"input": "Look up order ord_NDlL."}),
+    ):
+        asked = {"model": "fast", "stream": stream, **more}
+        answer = await proxy.client.post(path, json=asked)
+        assert answer.status_code == 200, path
+        said = answer.text.replace("\\", "")
+        assert '{"name":"get_order","arguments":{"order_id":"ord_NDlL"}}' in said
+        assert "tool_use" not in said and "function_call" not in said
+    assert len(upstream.calls) == 3, "asked once each"

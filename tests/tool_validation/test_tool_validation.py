@@ -145,7 +145,6 @@ REFUSED = {
     "lost": (message(finish="tool_calls"), TOOLS, ("lost_call", -1)),
     "lost, behind text": (message(text="So.", finish="tool_calls"), TOOLS, ("lost_call", -1)),
     "one of two": (message(call(), call(arguments="{}", id="b")), TOOLS, ("missing_required", 1)),
-    "no tools are offered": (message(call()), [], ("unknown_tool", 0)),
     "unknown": (message(call("write_files", '{"path": "a"}')), TOOLS, ("unknown_tool", 0)),
     "unknown, as text": (message(text=UNKNOWN), TOOLS, ("unknown_tool", -1)),
     "unknown, behind a known one": (
@@ -163,6 +162,24 @@ def test_what_is_refused(name: str) -> None:
     outcome = judged(reply, asked(tools=tools))
     assert [(one.kind, one.position) for one in outcome.failures] == [failure]
     assert outcome.incidents == [("tool_call_invalid", (failure[0],))]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (message(call("f", '{"path": "a"}')), '{"name":"f","arguments":{"path":"a"}}'),
+        (message(call("f", "{a"), call("g", "")),
+         '{"name":"f","arguments":"{a"}\n{"name":"g","arguments":{}}'),
+        (message(call("f"), text="Let me look."), "Let me look."),
+        (message(text="So.", finish="tool_calls"), "So."),
+    ],
+)  # fmt: skip
+def test_where_no_tools_are_offered_no_call_is_a_bad_one(reply: Json, text: str) -> None:
+    outcome = judged(reply, asked(tools=[]))
+    assert outcome.verdict is None
+    assert outcome.choice["message"].get("content") == text
+    assert not outcome.choice["message"].get("tool_calls")
+    assert outcome.choice["finish_reason"] == "stop"
 
 
 BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'

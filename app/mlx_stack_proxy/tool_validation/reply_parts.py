@@ -44,6 +44,30 @@ def drop_half_call(calls: list[ToolCall]) -> None:
         calls.pop()
 
 
+def calls_as_text(mended: Mended) -> None:
+    """Make a text of a reply to a request without tools: its text, or its calls as JSON.
+
+    A server that knows the model's format makes calls of such a text, whatever was offered.
+    """
+    if not mended.calls and not mended.speaks_of_calls:
+        return
+    if not mended.text.strip():
+        mended.text = "\n".join(map(_as_json, mended.calls))
+    if mended.calls:
+        mended.repairs.append("call_without_tools")
+    mended.calls = []
+    if not mended.is_cut:
+        mended.finish_reason = "stop"
+
+
+def _as_json(call: ToolCall) -> str:
+    try:
+        arguments = orjson.loads(call.arguments or "{}")
+    except orjson.JSONDecodeError:
+        arguments = call.arguments
+    return orjson.dumps({"name": call.name, "arguments": arguments}).decode()
+
+
 def as_message(reply: Reply, index: int) -> dict[str, Any]:
     """Return one choice as an assistant message, for the error's ``last_response``."""
     choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())

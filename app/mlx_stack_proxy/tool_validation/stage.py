@@ -31,7 +31,7 @@ from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
 from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
-from .reply_parts import Mended, as_message, drop_half_call
+from .reply_parts import Mended, as_message, calls_as_text, drop_half_call
 from .slow_replies import is_slow
 from .text_calls import Holdback, Rescued, rescue, rescue_cut, rescue_thought
 from .tool_choice import NOTHING, breach, read_choice
@@ -221,6 +221,8 @@ class _State(StageState):
 
     def _mended(self, index: int, choice: ChoiceReply) -> Mended:
         mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+        if not self._tools and self._stage.options.validate_tool_names:
+            calls_as_text(mended)
         if mended.calls:
             if mended.is_cut:
                 drop_half_call(mended.calls)
