@@ -21,6 +21,12 @@ from typing import Any, Self
 
 import httpx
 
+AXE = Path(__file__).with_name("axe.min.js")  # axe-core 4.14.1; its licence is in axe.LICENSE.txt
+_AXE_RUN = """
+    const found = axe.run(document, {resultTypes: ["violations"]});
+    return found.then(({violations}) => violations.map(({id, nodes}) =>
+      `${id}: ${nodes.map(({html, failureSummary}) => html + " " + failureSummary).join("; ")}`));
+"""
 ARRIVAL_SECONDS = 30  # for a page, or for a condition in it; longer counts as a hang
 PROGRAMS = ("chromium", "chromedriver")
 _FLAGS = (
@@ -165,6 +171,12 @@ class Browser:
         """The window as PNG."""
         answer = await self._client.get(f"{self._session}/screenshot")
         return base64.b64decode(answer.json()["value"])
+
+    async def barriers(self) -> list[str]:
+        """Return what axe-core finds wrong with the page for people with a disability."""
+        await self.run(AXE.read_text("utf-8"))
+        found: list[str] = await self.run(_AXE_RUN)
+        return found
 
     async def complaints(self) -> list[str]:
         """Return the browser's warnings and errors since the last call."""

@@ -117,7 +117,8 @@ async def test_signals_and_the_exit_code_are_the_clients(
     ("words", "clients", "why"),
     [
         (["cline"], {}, "can't be started from here: `mlx-stack-proxy agents cline` prints"),
-        (["codex"], {}, "Codex isn't installed: npm install -g @openai/codex"),
+        (["claude-code"], {}, "Claude Code isn't installed: npm install -g @anthropic-ai/claude-"),
+        (["codex"], {}, "13,000 tokens, more than the window of auto, 8,192: ask for a larger"),
         (["claude"], {}, "did you mean `claude-code`?"),
         (["aider"], {"key": "own", "key_needed": True}, "export MLX_STACK_KEY=… first, with one"),
         (["aider"], {"key": "litellm", "key_needed": True}, "export LITELLM_MASTER_KEY=… first"),

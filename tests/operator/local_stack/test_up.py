@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from mlx_stack_proxy.litellm.settings_origin import OriginInside
-from mlx_stack_proxy.operator.local_stack import configs
+from mlx_stack_proxy.operator.local_stack import configs, up
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, demo_model
 from tests.support.ports import free_port
 
 from .conftest import mentioning, until
@@ -146,3 +147,12 @@ def test_a_reader_that_goes_away_stops_nothing(start_up: StartUp, tmp_path: Path
     assert config.exists()
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 0
+
+
+def test_only_what_works_with_the_models_is_offered() -> None:
+    demo = [LocalTier("fast", str(demo_model("fast")), 1, True, 8_192)]
+    own = [LocalTier("fast", "/my/model", 1, True, 32_768)]
+    small = [LocalTier("fast", "/my/model", 1, True, 1_024)]
+    assert "launch" not in up._agents(demo, "launch {}") and "real model:" in up._agents(demo, "")
+    assert up._agents(own, "launch {}").split()[-4:] == ["launch", "claude-code", "launch", "codex"]
+    assert "with a larger window" in up._agents(small, "launch {}")

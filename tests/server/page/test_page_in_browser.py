@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scripts import page_pictures
 from tests.server.asking import ask, body
@@ -262,27 +265,139 @@ async def test_on_a_phone_nothing_sticks_out(
         assert (sum(map(int, back[4:-1].split(","))) < 200) is dark
 
 
-async def test_a_proxy_that_is_gone_and_comes_back_is_told(
+GONE = f"window.fetch = () => Promise.reject(new TypeError('gone')); {LOOK}"
+GREY = "return getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'"
+# The plots' canvases, each as wide as the place that it is drawn in.
+DRAWN = """
+    const places = [...document.querySelectorAll(".plot")].filter((one) => one.clientWidth);
+    return places.length > 1 && places.every((place) =>
+      Math.abs(place.querySelector(".uplot")?.clientWidth - place.clientWidth) < 2);
+"""
+
+
+async def test_a_proxy_that_is_gone_turns_the_page_grey_until_it_is_back(
     upstream: ScriptedServer, proxy: RunningProxy, browser: Browser
 ) -> None:
     await browser.open(f"{proxy.url}/mlx-stack/")
     await browser.shows("All well")
-    await browser.run(
-        "window.fetched = window.fetch;"
-        f"window.fetch = () => Promise.reject(new TypeError('gone')); {LOOK}"
-    )
+    await browser.until("return document.querySelector('.overview:not([aria-busy])')")
+    assert not await browser.run(GREY)
+    await browser.run(f"window.fetched = window.fetch; {GONE}")
     await browser.shows("No answer from the proxy")
+    assert re.search(r"last answer \d\d:\d\d:\d\d", await browser.text())
+    assert await browser.run(GREY)
+    await browser.shows("Tiers")
     await browser.run(
         "window.fetch = () => Promise.resolve(new Response("
         f"JSON.stringify({{error: {{message: 'the store fails'}}}}), {{status: 503}})); {LOOK}"
     )
     await browser.shows("the store fails")
+    await browser.shows("Tiers")
     await browser.run(f"window.fetch = window.fetched; {LOOK}")
     await browser.shows("All well")
+    assert not await browser.run(GREY)
+    assert "the store fails" not in await browser.text()
     await upstream.stop()
     await browser.run(LOOK)
     await browser.shows("LiteLLM is down")
     await browser.shows("LiteLLM can't be reached:")
+
+
+async def test_plots_come_back_after_a_failed_load_and_fit_a_wider_screen(
+    proxy: RunningProxy, browser: Browser
+) -> None:
+    await put_night(proxy.services.store, proxy.services.wall_clock())
+    await browser.screen(360, 740)
+    await browser.open(f"{proxy.url}/mlx-stack/#/exchanges")
+    await browser.until("return document.querySelector('a.row')")
+    # The first report fails.
+    await browser.run(
+        "window.fetched = window.fetch; window.fetch = (path, given) => /report/.test(path)"
+        "? Promise.resolve(new Response('{}', {status: 503})) : window.fetched(path, given);"
+        "location.hash = '#/'"
+    )
+    await browser.shows("status 503")
+    assert await browser.run("return document.querySelectorAll('h1').length") == 1
+    await browser.run(f"window.fetch = window.fetched; {LOOK}")
+    await browser.until(DRAWN)
+    for width in (1280, 360):
+        await browser.screen(width, 900)
+        await browser.until(DRAWN)
+
+
+async def test_fourteen_days_are_days(proxy: RunningProxy, browser: Browser) -> None:
+    await put_night(proxy.services.store, proxy.services.wall_clock())
+    await browser.open(f"{proxy.url}/mlx-stack/#/?since=14d")
+    await browser.until("return document.querySelector('.overview:not([aria-busy])')")
+    await browser.run("document.querySelector('.timeline .plot').focus()")
+    await browser.press("ArrowLeft")
+    words = await browser.until("return document.querySelector('.timeline .note').textContent")
+    assert re.match(r"(\d+ \w+|\w+ \d+): ", words), words
+    for title, text in (("Tokens", "read and written"), ("Memory pressure", "normal now")):
+        legend = (
+            f"[...document.querySelectorAll('figure')].find((one) => /{title}/.test(one.innerText))"
+        )
+        assert text in await browser.run(f"return {legend}.querySelector('.legend').innerText")
+
+
+async def test_attempts_and_events_that_are_the_same_are_shown_once(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    browser: Browser,
+    capturing: Json,  # noqa: F811
+    folder: Path,  # noqa: F811
+) -> None:
+    proxy = await start_proxy({**capturing, **RETRIES})
+    upstream.always(calling(BAD))
+    request_id = (await ask(proxy, tools=TOOLS)).headers["x-request-id"]
+    tried = len(upstream.calls)
+    await captured(folder, tried)
+    await browser.open(f"{proxy.url}/mlx-stack/#/exchange/{request_id}")
+    await browser.shows("Attempts 1 to 2 · fast")
+    await browser.shows("Attempts 3 to 4 · standard")
+    assert tried == 4
+    text = await browser.text()
+    assert text.count('missing required field "query"') == 2
+    assert text.count("Invalid call") == 2 and text.count("(2×)") == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (360, False), (360, True)]
+)
+async def test_nobody_is_kept_out(
+    width: int,
+    dark: bool,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    browser: Browser,
+) -> None:
+    """Contrast, labels, headings, the keyboard: what axe-core finds, in each view."""
+    proxy = await start_proxy({**RETRIES, "reliability.memory_pressure.enabled": True})
+    await put_night(proxy.services.store, proxy.services.wall_clock())
+    request_id = await put_right(proxy, upstream)
+    await browser.screen(width, 900, dark=dark)
+    for view in ("", "?since=14d&agent=codex", "exchanges", f"exchange/{request_id}"):
+        await browser.open(f"{proxy.url}/mlx-stack/#/{view}")
+        await browser.until("return !document.querySelector('main [aria-busy]')")
+        await browser.until("return document.querySelector('main .panel')")
+        assert await browser.barriers() == [], view
+        assert await browser.run("return document.querySelectorAll('h1').length") == 1
+        # No badge runs into the text next to it.
+        assert await browser.run(
+            "const right = (one) => one.getBoundingClientRect().right;"
+            "return [...document.querySelectorAll('.row .pill')].every((one) =>"
+            " one.scrollWidth <= one.clientWidth + 1 && right(one) <= right(one.parentNode) + 1)"
+        )
+    await browser.run(GONE)
+    await browser.shows("No answer from the proxy")
+    assert await browser.barriers() == []
+
+
+async def test_the_form_keeps_nobody_out(start_proxy: StartProxy, browser: Browser) -> None:
+    proxy = await start_proxy({"server.admin_key": KEY})
+    await browser.open(f"{proxy.url}/mlx-stack/")
+    await browser.until("return document.activeElement.id === 'key'")
+    assert await browser.barriers() == []
 
 
 async def test_the_pictures_of_the_documentation_can_be_taken(

@@ -113,10 +113,12 @@ def _require_room(client: Client, proxy: Setup) -> None:
     if needed < proxy.window:
         return
     larger = [f"--model {name}" for name, window in proxy.windows.items() if window > needed]
-    advice = f": ask for a larger tier ({', '.join(larger)})" if larger else ""
+    advice = "serve a model with a larger window"
+    if larger:
+        advice = f"ask for a larger tier ({', '.join(larger)})"
     raise CommandError(
         f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
-        f"{proxy.model}, {proxy.window:,}{advice}"
+        f"{proxy.model}, {proxy.window:,}: {advice}"
     )
 
 

@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> int:
     if not client.program:
         hint = f"`mlx-stack-proxy agents {client.name}` prints what it needs"
         raise CommandError(f"{client.title} can't be started from here: {hint}")
+    proxy = proxy_for(client, args, must_run=True)  # first: who can't use it needn't install it
     path = shutil.which(client.program)
     if path is None:
         raise CommandError(f"{client.title} isn't installed: {client.install}")
-    proxy = proxy_for(client, args, must_run=True)
     name_leftovers(client, proxy)
     key = os.environ[proxy.key_variable] if proxy.key_variable else ANY_KEY
     variables = {**client.variables(proxy), **dict.fromkeys(client.key, key)}

@@ -34,6 +34,11 @@ class LocalTier:
     """From the model's own configuration, where that is on this machine."""
 
     @property
+    def is_demo(self) -> bool:
+        """Whether a demo model serves it, which knows only the tools of the demo's questions."""
+        return self.is_path and Path(self.model) in map(demo_model, DEMO_TIERS)
+
+    @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 

@@ -203,9 +203,6 @@ class _Stack:
         url_option = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
         tier_option = "" if names[0] == WEAKEST else f" --tier {names[0]}"
-        window = self._tiers[0].context_window or TierSettings(model="").context_window
-        fitting = [c for c in CLIENTS if c.name in _OFFERED and c.prompt_tokens < window]
-        launches = [f"  {program} launch {client.name}{url_option}" for client in fitting]
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
@@ -213,8 +210,7 @@ class _Stack:
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
-            "Or a coding agent; the demo models know none of its tools (docs/agents.md):",
-            "\n" + "\n".join(launches) + "\n",
+            _agents(self._tiers, f"{program} launch {{}}{url_option}"),
             f"To see what it does, open {url}/mlx-stack/, or:",
             f"\n  {program} status --watch{url_option}",
             f"  {program} events --follow{url_option}\n",
@@ -232,6 +228,20 @@ class _Stack:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, asked)
+
+
+def _agents(tiers: Sequence[LocalTier], command: str) -> str:
+    """Say how to start the coding agents that work with these models: the demo models suit none."""
+    window = tiers[0].context_window or TierSettings(model="").context_window
+    fitting = [c.name for c in CLIENTS if c.name in _OFFERED and c.prompt_tokens < window]
+    if not fitting or any(tier.is_demo for tier in tiers):
+        more = " with a larger window" if not fitting else ""
+        return (
+            f"A coding agent needs a real model{more}: end this, and start it with\n"
+            "\n  make run ARGS='--tier fast=MODEL --tier standard='    (docs/agents.md)\n"
+        )
+    lines = "\n".join(f"  {command.format(name)}" for name in fitting)
+    return f"Or a coding agent:\n\n{lines}\n"
 
 
 def _curl_example(url: str, tier: str, key: str | None) -> str:

@@ -13,11 +13,14 @@ export class Refused extends Error {
   }
 }
 
-/** Return an endpoint's parsed answer. Throws `Refused`, or `TypeError` if no proxy answers. */
+const PATIENCE = 10_000; // milliseconds
+
+/** Return an endpoint's parsed answer. Throws `Refused`, or an error without a `status` if no proxy answers. */
 export async function get(path, query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   const asked = new URLSearchParams(given).toString();
-  return answer(await fetch(asked ? `${path}?${asked}` : path, { credentials: "same-origin" }));
+  const options = { credentials: "same-origin", signal: AbortSignal.timeout(PATIENCE) };
+  return answer(await fetch(asked ? `${path}?${asked}` : path, options));
 }
 
 /** Send the key once, for a cookie that no script can read. Throws as `get()`. */

@@ -3,7 +3,7 @@
 import { to } from "./address.js";
 import { get } from "./api.js";
 import { count, counted, h, moment, pill, span, when } from "./dom.js";
-import { ending } from "./exchanges.js";
+import { ending, folded } from "./exchanges.js";
 import { reason, told } from "./words.js";
 
 export class ExchangeView {
@@ -29,7 +29,7 @@ function head(found) {
     h("p", { class: "trail" }, h("a", { href: to("exchanges") }, "What happened"), " / ",
       found.session ? h("a", { href: to("exchanges", "", { session: found.session.slice(0, 12), since: "14d" }) },
         `Session ${found.session.slice(0, 12)}`) : null),
-    h("h2", null, h("code", null, found.request_id), " ", pill(word, tone)));
+    h("h1", null, h("code", null, found.request_id), " ", pill(word, tone)));
 }
 
 function outcome(found) {
@@ -56,9 +56,9 @@ function facts(found) {
 function attempts(found) {
   const shown = [];
   if (found.request?.last) {
-    shown.push(h("section", { class: "said asked" }, h("h3", null, `Last message (${found.request.role})`), text(found.request.last)));
+    shown.push(h("section", { class: "said asked" }, h("h2", null, `Last message (${found.request.role})`), text(found.request.last)));
   }
-  const list = found.attempts.map((one, place) => attempt(one, place + 1, found));
+  const list = runs(found.attempts).map((same) => attempt(same, found));
   if (list.length) shown.push(h("ol", { class: "attempts" }, list));
   if (!found.captured) {
     shown.push(h("p", { class: "note" }, "What was said is not kept. With ",
@@ -67,14 +67,31 @@ function attempts(found) {
   return shown;
 }
 
-function attempt(one, number, found) {
+/** Number the attempts, and put those together that came one after the other to the very same. */
+function runs(attempts) {
+  const same = ({ time, seconds, ...rest }) => JSON.stringify(rest);
+  const found = [];
+  attempts.forEach((one, place) => {
+    const run = found.at(-1);
+    const numbered = { ...one, number: place + 1 };
+    if (run && same(attempts[place - 1]) === same(one)) run.push(numbered);
+    else found.push([numbered]);
+  });
+  return found;
+}
+
+/** Show attempts that came to the same: the number and time of each, and once what was said. */
+function attempt(same, found) {
+  const one = same.at(-1);
   const good = one.reason === null;
-  const last = number === found.attempts.length;
+  const last = one.number === found.attempts.length;
+  const numbers = same.length > 1 ? `Attempts ${same[0].number} to ${one.number}` : `Attempt ${one.number}`;
   const why = good ? (one.delivered ? "Mended and delivered" : "Delivered") : `Not delivered: ${reason(one.reason)}`;
   return h("li", { class: good ? "attempt good" : "attempt bad" },
-    h("h3", null, `Attempt ${number} · ${one.tier}`, " ", pill(why, good ? "good" : last && found.outcome !== "ok" ? "bad" : "warn")),
+    h("h2", null, `${numbers} · ${one.tier}`, " ", pill(why, good ? "good" : last && found.outcome !== "ok" ? "bad" : "warn")),
     h("p", { class: "note" }, [
-      one.time ? `until ${moment(one.time)}` : "", span(one.seconds), one.status ? `status ${one.status}` : "",
+      one.time ? `until ${moment(one.time)}` : "", same.map(({ seconds }) => span(seconds)).join(", "),
+      one.status ? `status ${one.status}` : "",
     ].filter(Boolean).join(" · ")),
     whatWasWrong(one.verdict),
     one.written ? said(one) : null);
@@ -98,10 +115,10 @@ function said(one) {
   }
   if (delivered) {
     const before = whole(written);
-    parts.push(h("div", { class: "said" }, h("h4", null, "What the model wrote, and what was changed"), marked(before, whole(delivered))));
-    parts.push(h("div", { class: "said" }, h("h4", null, "What the client got"), text(whole(delivered))));
+    parts.push(h("div", { class: "said" }, h("h3", null, "What the model wrote, and what was changed"), marked(before, whole(delivered))));
+    parts.push(h("div", { class: "said" }, h("h3", null, "What the client got"), text(whole(delivered))));
   } else {
-    parts.push(h("div", { class: "said" }, h("h4", null, one.reason === null ? "What the client got" : "What the model wrote"),
+    parts.push(h("div", { class: "said" }, h("h3", null, one.reason === null ? "What the client got" : "What the model wrote"),
       text(whole(written) || "(nothing)")));
   }
   if (one.cut_off) parts.push(h("p", { class: "note" }, "The reply was longer; its beginning is shown."));
@@ -134,9 +151,12 @@ function marked(before, after) {
 
 function rest(found) {
   if (!found.events.length) return h("p", { class: "note" }, "No event of it is kept any more.");
-  const line = (event) => {
-    const { title, text: more, tone } = told(event);
-    return h("li", null, h("span", { class: "at" }, when(event.time)), pill(title, tone), h("span", null, more), h("span", { class: "note" }, event.tier));
+  const line = (same) => {
+    const { title, text: more, tone } = told(same[0]);
+    const times = same.length > 1 ? ` (${same.length}×)` : "";
+    return h("li", null, h("span", { class: "at" }, when(same[0].time)), pill(title, tone),
+      h("span", null, more, times), h("span", { class: "note" }, same[0].tier));
   };
-  return h("section", null, h("h3", null, "Events"), h("ol", { class: "events" }, found.events.map(line)));
+  const groups = folded(found.events, (event) => JSON.stringify([told(event), event.tier]));
+  return h("section", null, h("h2", null, "Events"), h("ol", { class: "events" }, groups.map(line)));
 }

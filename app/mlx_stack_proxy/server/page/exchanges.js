@@ -16,7 +16,7 @@ export class Exchanges {
     this.foot = h("nav", { class: "pages", "aria-label": "Pages" });
     this.filters = h("form", { class: "filters", role: "search", onsubmit: (event) => this.search(event) });
     this.element = h("section", { class: "panel", "aria-labelledby": "exchanges-title" },
-      h("h2", { id: "exchanges-title" }, "What happened"), this.filters, this.sessions, this.list, this.foot);
+      h("h1", { id: "exchanges-title" }, "What happened"), this.filters, this.sessions, this.list, this.foot);
     this.shown = "";
   }
 
@@ -110,14 +110,8 @@ function withBefore(number) {
 
 /** Group events by their request, newest first; an event of no request is a group alone. */
 export function together(events) {
-  const groups = new Map();
-  for (const event of [...events].reverse()) {
-    const key = event.request_id || `alone ${event.number}`;
-    const group = groups.get(key);
-    if (group) group.push(event);
-    else groups.set(key, [event]);
-  }
-  return [...groups.values()].map((group) => group.reverse());
+  const groups = folded([...events].reverse(), (event) => event.request_id || event.number);
+  return groups.map((group) => group.reverse());
 }
 
 /** Return `[tone, word]` for how an exchange ended, as far as its events tell. */
@@ -148,11 +142,20 @@ const alone = (event) => pill(told(event).title, told(event).tone);
 
 /** Return a line for each event; equal lines become one, with their number. */
 function sentences(events) {
-  const lines = new Map();
-  for (const event of events) {
+  const line = (event) => {
     const { title, text } = told(event);
-    const line = event.request_id ? `${title}${text ? ": " + text : ""}` : text;
-    lines.set(line, (lines.get(line) ?? 0) + 1);
+    return event.request_id ? `${title}${text ? ": " + text : ""}` : text;
+  };
+  return folded(events, line).map((same) => h("span", null, line(same[0]), same.length > 1 ? ` (${same.length}×)` : ""));
+}
+
+/** Put items with the same key together, in the order of their first: a list of lists. */
+export function folded(items, key) {
+  const groups = new Map();
+  for (const item of items) {
+    const group = groups.get(key(item));
+    if (group) group.push(item);
+    else groups.set(key(item), [item]);
   }
-  return [...lines].map(([line, times]) => h("span", null, times > 1 ? `${line} (${times}×)` : line));
+  return [...groups.values()];
 }

@@ -4,8 +4,8 @@ import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { row, together } from "./exchanges.js";
-import { PressurePlot, pressureSteps, TokensPlot } from "./plots.js";
-import { headline, Report, tokensByHour } from "./report.js";
+import { PressurePlot, TokensPlot } from "./plots.js";
+import { headline, Report } from "./report.js";
 import { wrong } from "./standing.js";
 import { Tiers } from "./tiers.js";
 import { Timeline } from "./timeline.js";
@@ -62,10 +62,10 @@ export class Overview {
     this.showHead(report, query);
     this.timeline.show(report, starts.events);
     this.report.show(report);
-    this.tokens.show(tokensByHour(report));
+    this.tokens.show(report);
     this.showLatest(latest.events);
     this.pressure.element.hidden = status.memory_pressure == null;
-    this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now)));
+    this.pressure.show(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now));
   }
 
   /** List the problems that an operator should look at. */
@@ -85,7 +85,7 @@ export class Overview {
     this.more.textContent = [agent ? `Only ${agent}.` : "", second].filter(Boolean).join(" ");
     const chosen = query.get("since") ?? USUAL_RANGE;
     this.range.replaceChildren(...Object.entries(RANGES).map(([value, text]) =>
-      h("a", { href: changed("since", value), "aria-current": value === chosen ? "true" : null, "aria-label": text }, value)));
+      h("a", { href: changed("since", value), "aria-current": value === chosen ? "true" : null, title: `The last ${text}` }, value)));
   }
 
   showLatest(events) {

@@ -3,7 +3,7 @@
 
 import { current, to } from "./address.js";
 import { get, signOut } from "./api.js";
-import { h, pill, say, span } from "./dom.js";
+import { h, moment, pill, say, span } from "./dom.js";
 import { ExchangeView } from "./exchange.js";
 import { Exchanges } from "./exchanges.js";
 import { Overview } from "./overview.js";
@@ -19,6 +19,8 @@ const SIGNED_IN = "signed-in"; // remembered to show the sign-out button: no scr
 let view = null;
 let shownFor = "";
 let timer = 0;
+let answeredAt = 0; // seconds since 1970
+const trouble = h("div", { class: "trouble", role: "alert" });
 let asking = 0; // counts the calls of look(): the late answer of an earlier call is not shown
 
 function made(address) {
@@ -55,7 +57,7 @@ async function look() {
     if (mine !== asking) return;
     showStanding(status);
     await view.refresh(status);
-    if (mine === asking && view && !main.contains(view.element)) main.replaceChildren(view.element);
+    if (mine === asking && view) showFresh();
   } catch (error) {
     if (mine !== asking) return;
     if (error.wantsKey) return askForKey();
@@ -86,13 +88,26 @@ function showStanding(status) {
   say(standing.lastChild, `${up} · ${status.version}`);
 }
 
+function showFresh() {
+  answeredAt = Date.now() / 1000;
+  document.body.classList.remove("stale");
+  trouble.remove();
+  if (!main.contains(view.element)) main.replaceChildren(view.element);
+}
+
+/** Turn what is shown grey, as it is no longer of now; say why. */
 function showTrouble(error) {
+  document.body.classList.add("stale");
   if (!error.status) {
     standing.dataset.word = "";
-    standing.replaceChildren(pill("No answer from the proxy", "bad"), h("span", { class: "note" }));
+    const last = answeredAt ? `last answer ${moment(answeredAt)}` : "";
+    standing.replaceChildren(pill("No answer from the proxy", "bad"), h("span", { class: "note" }, last));
     return;
   }
-  main.replaceChildren(h("h2", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
+  const empty = view.element.hasAttribute("aria-busy");
+  trouble.replaceChildren(h(empty ? "h1" : "p", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
+  if (empty) main.replaceChildren(trouble);
+  else if (!trouble.isConnected) main.prepend(trouble);
 }
 
 // Keys: j and k go from row to row, / to the search, Escape back.

@@ -1,22 +1,26 @@
-// Plots over the chosen hours, drawn by uPlot: tokens by the hour, and memory pressure. What they
-// have in common is here, too; `timeline.js` has the largest.
+// Plots over the chosen hours, drawn by uPlot: tokens, and memory pressure. What they have in common
+// is here, too; `timeline.js` has the largest. A plot's legend has its totals; the pointer chooses a
+// place, whose numbers stand in the plot's note.
 
-import { count, h } from "./dom.js";
+import { summed } from "./bins.js";
+import { count, h, moment, say, span } from "./dom.js";
 
-const LEVELS = { normal: 0, warning: 1, critical: 2 };
+const LEVELS = ["normal", "warning", "critical"];
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** A plot in a figure. `options()` gives uPlot's options, again when the colours change. */
 export class Plot {
-  constructor(title, note, height = 140) {
+  constructor(title, height = 140) {
     this.height = height;
-    this.note = h("span", { class: "note" }, note);
+    this.note = h("span", { class: "note" });
     this.place = h("div", { class: "plot" });
-    this.element = h("figure", { class: "panel" }, h("figcaption", null, h("h2", null, title), this.note), this.place);
+    this.legend = h("ul", { class: "legend" });
+    this.element = h("figure", { class: "panel" },
+      h("figcaption", null, h("h2", null, title), this.note), this.place, this.legend);
     this.data = null;
     this.plot = null;
-    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.place);
+    new ResizeObserver(() => this.resize()).observe(this.place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
@@ -24,23 +28,44 @@ export class Plot {
     return { width: Math.max(200, this.place.clientWidth), height: this.height };
   }
 
-  show(data) {
-    const print = JSON.stringify(data);
-    if (print === this.print) return;
-    this.print = print;
+  /** Fit the plot to its place; draw it if it had no place until now. */
+  resize() {
+    if (this.plot && this.place.clientWidth) this.plot.setSize(this.size());
+    else this.draw();
+  }
+
+  /** Show the data. `legend`: for each item its CSS class, its number, and the text after that. */
+  put(data, legend) {
     this.data = data;
+    this.legend.replaceChildren(...legend.map(([name, number, text]) =>
+      h("li", null, h("i", { class: name }), h("b", null, number), ` ${text}`)));
     if (this.plot) this.plot.setData(data);
     else this.draw();
   }
 
   draw() {
-    if (!this.data || !this.place.clientWidth) {
-      this.print = "";
-      return;
-    }
+    if (!this.data || !this.place.clientWidth) return;
     this.plot?.destroy();
-    this.plot = new globalThis.uPlot({ ...this.size(), ...this.options() }, this.data, this.place);
+    const usual = {
+      cursor: { x: false, y: false, points: { show: false }, drag: { x: false, y: false } },
+      legend: { show: false },
+      hooks: { setCursor: [(plot) => this.choose(plot)] },
+    };
+    this.plot = new globalThis.uPlot({ ...this.size(), ...usual, ...this.options() }, this.data, this.place);
   }
+
+  /** Put what is under the pointer into words. */
+  choose(plot) {
+    const time = plot.cursor.left >= 0 ? plot.posToVal(plot.cursor.left, "x") : null;
+    say(this.note, time === null ? "" : this.words(time));
+  }
+}
+
+/** Return the words for a bar's time: `09:00, 1 h`, or a day. */
+export function named({ from, to }) {
+  const day = { day: "numeric", month: "short" };
+  if (to - from > 3600) return new Date(from * 1000).toLocaleDateString(undefined, day);
+  return `${moment(from).replace(/:00:00$/, ":00")}, ${span(to - from)}`;
 }
 
 export function axis(more) {
@@ -48,7 +73,6 @@ export function axis(more) {
   return { stroke: colour("--quiet"), font: `12px ${getComputedStyle(document.body).fontFamily}`, grid: line, ticks: { show: false }, ...more };
 }
 
-const CURSOR = { y: false, points: { size: 6 }, drag: { x: false, y: false } };
 export const TIME = axis => ({ ...axis, values: [
   [86400, "{D} {MMM}", null, null, null, null, null, null, 1],
   [3600, "{HH}:{mm}", "\n{D} {MMM}", null, null, null, null, null, 1],
@@ -58,53 +82,63 @@ export const TIME = axis => ({ ...axis, values: [
 
 export class TokensPlot extends Plot {
   constructor() {
-    super("Tokens", "by the hour");
+    super("Tokens");
+  }
+
+  show(report) {
+    const n = (row, field) => row.counts[field] ?? 0;
+    this.bins = summed(report, (row) => [n(row, "tokens_in") + n(row, "tokens_out"), n(row, "tokens_out")]);
+    const [both, out] = [0, 1].map((at) => this.bins.map((bin) => bin.sums[at]));
+    const sum = (all) => count(all.reduce((a, b) => a + b, 0));
+    this.put([this.bins.map((bin) => bin.from), both, out],
+      [["in", sum(both), "read and written"], ["out", sum(out), "written"]]);
   }
 
   options() {
     const bars = globalThis.uPlot.paths.bars({ size: [0.7, 26], radius: 0.15, align: 1 });
-    const row = (label, name) => ({ label, stroke: colour(name), fill: colour(name), paths: bars, points: { show: false }, value: (_, v) => count(v) });
+    const row = (name) => ({ stroke: colour(name), fill: colour(name), paths: bars, points: { show: false } });
     return {
-      cursor: CURSOR,
-      // A bar begins at its hour, so that the last bar needs room for one hour more.
-      scales: { x: { time: true, range: (_, first, last) => [first, last + 3600] }, y: { range: (_, __, most) => [0, Math.max(10, most * 1.1)] } },
+      // A bar begins at its hour, so that the last bar needs room up to its end.
+      scales: { x: { time: true, range: () => [this.bins[0].from, this.bins.at(-1).to] }, y: { range: (_, __, most) => [0, Math.max(10, most * 1.1)] } },
       axes: [TIME(axis()), axis({ size: 56, values: (_, all) => all.map(count) })],
-      series: [{ label: "Hour", value: "{HH}:{mm}" }, row("in and out", "--plot-in"), row("out", "--plot-out")],
+      series: [{}, row("--plot-in"), row("--plot-out")],
     };
+  }
+
+  words(time) {
+    const bin = this.bins.find(({ from, to }) => from <= time && time < to);
+    return bin ? `${named(bin)}: ${count(bin.sums[0])} read and written, ${count(bin.sums[1])} written` : "";
   }
 }
 
 export class PressurePlot extends Plot {
   constructor() {
-    super("Memory pressure", "of this machine");
+    super("Memory pressure");
+  }
+
+  /** Show the levels from `from` to `to`. `events`: the changes; `level`: now. */
+  show(events, level, from, to) {
+    const levels = [events[0]?.detail.from ?? level, ...events.map((event) => event.detail.to)];
+    const numbers = [...levels, levels.at(-1)].map((one) => Math.max(0, LEVELS.indexOf(one)));
+    this.put([[from, ...events.map((event) => event.time), to], numbers], [["level", level ?? "–", "now"]]);
   }
 
   options() {
-    const tick = ["normal", "warning", "critical"];
     return {
-      cursor: CURSOR,
       scales: { x: { time: true }, y: { range: [-0.15, 2.2] } },
-      axes: [TIME(axis()), axis({ size: 64, splits: [0, 1, 2], values: (_, all) => all.map((v) => tick[v] ?? "") })],
+      axes: [TIME(axis()), axis({ size: 64, splits: [0, 1, 2], values: (_, all) => all.map((v) => LEVELS[v] ?? "") })],
       series: [
-        { label: "Time", value: "{D} {MMM} {HH}:{mm}" },
+        {},
         {
-          label: "level", stroke: colour("--warn"), fill: colour("--warn-soft"), width: 2, points: { show: false },
-          paths: globalThis.uPlot.paths.stepped({ align: 1 }), value: (_, v) => tick[v] ?? "–",
+          stroke: colour("--warn"), fill: colour("--warn-soft"), width: 2, points: { show: false },
+          paths: globalThis.uPlot.paths.stepped({ align: 1 }),
         },
       ],
     };
   }
-}
 
-/** Return times and levels from `from` to `to`. `events`: the changes; `level`: now. */
-export function pressureSteps(events, level, from, to) {
-  const times = [from];
-  const levels = [LEVELS[events[0]?.detail.from ?? level] ?? 0];
-  for (const event of events) {
-    times.push(event.time);
-    levels.push(LEVELS[event.detail.to] ?? 0);
+  words(time) {
+    const [times, levels] = this.data;
+    return `${moment(time)}: ${LEVELS[levels[times.findLastIndex((one) => one <= time)]] ?? "–"}`;
   }
-  times.push(to);
-  levels.push(levels[levels.length - 1]);
-  return [times, levels];
 }

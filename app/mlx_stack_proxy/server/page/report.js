@@ -16,7 +16,7 @@ export class Report {
     this.saidPanel = panel("report-title", "Report", this.said);
     this.advice = h("ul", { class: "advice" });
     this.advicePanel = panel("advice-title", "Advice", this.advice);
-    this.agents = h("div", { class: "scroll" });
+    this.agents = h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Table of agents" });
     this.agentsPanel = panel("agents-title", "Agents", this.agents);
     this.failures = h("ol", { class: "exchanges" });
     this.failuresPanel = panel("failures-title", "What failed after all", this.failures);
@@ -87,18 +87,4 @@ function failure(one) {
 function word(text) {
   const said = String(text).replaceAll("_", " ");
   return said.charAt(0).toUpperCase() + said.slice(1);
-}
-
-/** Return the tokens by the hour for the plot: times, tokens in and out together, tokens out. */
-export function tokensByHour(report) {
-  const hours = new Map();
-  for (let hour = report.since; hour < report.until; hour += 3600) hours.set(hour, [0, 0]);
-  for (const row of report.hours) {
-    const sums = hours.get(row.hour);
-    if (!sums) continue;
-    sums[0] += (row.counts.tokens_in ?? 0) + (row.counts.tokens_out ?? 0);
-    sums[1] += row.counts.tokens_out ?? 0;
-  }
-  const entries = [...hours];
-  return [entries.map(([hour]) => hour), entries.map(([, [all]]) => all), entries.map(([, [, out]]) => out)];
 }

@@ -1,10 +1,10 @@
-// The timeline: for each hour a bar of its replies by how each came to be right, with the starts of
+// The timeline: for each hour, or day, a bar of its replies by how each came to be right, with the starts of
 // the proxy, and outages below. The pointer or the arrow keys choose an hour to put into words.
 
+import { summed } from "./bins.js";
 import { count, h, moment, say, span } from "./dom.js";
-import { axis, colour, Plot } from "./plots.js";
+import { axis, colour, named, Plot } from "./plots.js";
 
-const MOST_BARS = 60; // if there are more hours, one bar stands for several
 const EDGE = 20; // pixels from an end of the axis, where a time would be cut off
 const LEAST = 1 / 45; // of the plot's height, so that a single reply in a busy hour is seen
 
@@ -24,40 +24,34 @@ export function byWay(counts) {
 
 export class Timeline extends Plot {
   constructor() {
-    super("Timeline", "", 190);
+    super("Timeline", 190);
     this.element.classList.add("timeline");
     this.note.setAttribute("aria-live", "polite");
-    const said = { role: "img", tabindex: "0", "aria-label": "Replies by the hour; arrow keys choose one" };
+    const said = { role: "img", tabindex: "0", "aria-label": "Replies over time; arrow keys choose a bar" };
     for (const [name, value] of Object.entries(said)) this.place.setAttribute(name, value);
     this.place.addEventListener("keydown", (event) => this.pressed(event));
     this.hit = h("div", { class: "hit" });
     this.lanes = h("div");
-    this.legend = h("ul", { class: "legend" });
-    this.element.append(this.lanes, this.legend);
+    this.place.after(this.lanes);
   }
 
   /** Show a report. `starts`: the events of the proxy's starts. */
   show(report, starts) {
-    const { since, until } = report;
-    this.since = since;
-    this.end = Math.max(until, since + 3600);
+    this.bins = summed(report, (row) => (row.agent ? byWay(row.counts) : WAYS.map(() => 0)));
+    this.since = this.bins[0].from;
+    this.end = this.bins.at(-1).to;
     this.starts = starts;
-    this.bins = binned(report);
-    this.most = Math.max(1, ...this.bins.map((bin) => bin.sum));
+    this.most = Math.max(1, ...this.bins.map((bin) => bin.sums.reduce((a, b) => a + b)));
     const totals = byWay(report.totals);
-    this.legend.replaceChildren(...WAYS.map(([name, text], place) =>
-      h("li", null, h("i", { class: name }), h("b", null, count(totals[place])), ` ${text}`)));
     this.lanes.replaceChildren(...lanesOf(report.outages).map(([name, outages]) => this.lane(name, outages)));
-    this.print = ""; // the time goes on though no number has changed
-    super.show([this.bins.map((bin) => bin.from), ...stacked(this.bins, this.most * LEAST)]);
+    this.put([this.bins.map((bin) => bin.from), ...stacked(this.bins, this.most * LEAST)],
+      WAYS.map(([name, text], place) => [name, count(totals[place]), text]));
   }
 
   options() {
     const bars = globalThis.uPlot.paths.bars({ size: [1, Infinity], gap: 4, align: 1 });
     const row = ([name]) => ({ stroke: colour("--panel"), fill: colour(`--s-${name}`), width: 1, paths: bars, points: { show: false } });
     return {
-      cursor: { x: false, y: false, points: { show: false }, drag: { x: false } },
-      legend: { show: false },
       padding: [8, 0, 0, 0],
       scales: { x: { range: () => [this.since, this.end] }, y: { range: () => [0, this.most * 1.12] } },
       axes: [axis({ size: 28, grid: { show: false }, values: times }), { show: false }],
@@ -78,7 +72,7 @@ export class Timeline extends Plot {
     plot.under.replaceChildren(this.hit);
   }
 
-  /** Put the hour under the cursor into words. */
+  /** Put the bar under the pointer into words, and mark it. */
   choose(plot) {
     const time = plot.posToVal(plot.cursor.left, "x");
     this.chosen = this.bins.findIndex((bin) => bin.from <= time && time < bin.to);
@@ -88,8 +82,8 @@ export class Timeline extends Plot {
     const left = plot.valToPos(bin.from, "x");
     this.hit.style.left = `${left}px`;
     this.hit.style.width = `${plot.valToPos(bin.to, "x") - left}px`;
-    const parts = WAYS.map(([, text], at) => [bin.counts[at], text]).filter(([n]) => n).map(([n, text]) => `${count(n)} ${text}`);
-    say(this.note, `${moment(bin.from).replace(/:00:00$/, ":00")}, ${span(bin.to - bin.from)}: ${parts.join(", ") || "no replies"}`);
+    const parts = WAYS.map(([, text], at) => [bin.sums[at], text]).filter(([n]) => n).map(([n, text]) => `${count(n)} ${text}`);
+    say(this.note, `${named(bin)}: ${parts.join(", ") || "no replies"}`);
   }
 
   pressed(event) {
@@ -122,31 +116,11 @@ function times(plot, all, place, space, step) {
   return all.map((time) => (cut(plot.valToPos(time, "x")) ? "" : written(new Date(time * 1000))));
 }
 
-/** Return the bars `{from, to, counts, sum}`, of an hour or, if those are too many, of several. */
-function binned(report) {
-  const hours = Math.max(1, Math.ceil((report.until - report.since) / 3600));
-  const size = Math.ceil(hours / MOST_BARS);
-  const bins = [];
-  for (let hour = 0; hour < hours; hour += size) {
-    const from = report.since + hour * 3600;
-    bins.push({ from, to: from + size * 3600, counts: WAYS.map(() => 0), sum: 0 });
-  }
-  for (const row of report.hours) {
-    const bin = bins[Math.floor((row.hour - report.since) / 3600 / size)];
-    if (!bin || !row.agent) continue;
-    byWay(row.counts).forEach((number, way) => {
-      bin.counts[way] += number;
-      bin.sum += number;
-    });
-  }
-  return bins;
-}
-
 /** Return for each part of the bars how high they are with it, the topmost part first. */
 function stacked(bins, least) {
   const heights = bins.map((bin) => {
     let height = 0;
-    return bin.counts.map((number) => (height += number && Math.max(number, least)));
+    return bin.sums.map((number) => (height += number && Math.max(number, least)));
   });
   return WAYS.map((_, way) => heights.map((one) => one[way])).reverse();
 }
