@@ -41,14 +41,14 @@ _NOTES = {
     (
         "tiers",
         ANY,
-    ): "A rung of the ladder; `NAME` is its name. Where no `tiers` are given these are: "
+    ): "`NAME` is the tier's name. The default tiers: "
     + "; ".join(f"`{name}: {as_yaml(keys)}`" for name, keys in DEFAULT_TIERS.items())
     + ".\n",
     (
         "reliability",
         "escalation",
         "cloud_fallback",
-    ): "The section has no default: to write it is to "
+    ): "The section has no default: writing it is "
     "consent to the cloud ([escalation.md]"
     "(escalation.md#the-cloud-and-never-leaving-this-machine)).\n",
 }
@@ -57,19 +57,18 @@ _HEAD = """# Settings: every key
 
 <!-- Made by `make references`; to change it, see scripts/settings_page.py. -->
 
-How to work with them: [configuration.md](configuration.md). All of them as a file:
+How to use them: [configuration.md](configuration.md). As a file:
 [config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Of each key: its default; what it takes; "restart" if a change needs one
-([how](configuration.md#a-change-while-it-runs)); what it does; why its default is what it is: a
-source, a measurement, or "Judgement". `name#123` is an issue of the project of that name; "the
-original design" is the one that this proxy was asked for with. Measured, where no page is named:
-on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
+Each key has its default, what it takes, "restart" if a change
+[needs one](configuration.md#a-change-while-it-runs), what it does, and why its default is what it
+is: a source, a measurement, or a judgement. `name#123` is an issue of that project. "The
+specification" is the documents that [specify this proxy](specification.md). Measurements without
+a page: 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
-The environment is stronger than the file. A key's variable is `MLX_STACK_` and the key in
-capitals, with two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are
-given as JSON.
+The environment overrides the file. A key's variable is `MLX_STACK_` and the key in capitals, with
+two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are JSON.
 """
 
 
@@ -203,7 +202,7 @@ def page() -> str:
         if others := _other_names(section):
             lines.append(f"Other names: {others}.\n")
         if retired := ", ".join(f"`{key}`" for key in RETIRED.get(".".join(section), ())):
-            lines.append(f"Retired, without effect, named by the log and `check`: {retired}.\n")
+            lines.append(f"Retired, without effect (the log and `check` name them): {retired}.\n")
     return "\n".join(lines)
 
 
