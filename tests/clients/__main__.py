@@ -3,7 +3,7 @@
 python -m tests.clients
 python -m tests.clients --only claude-code --mistake "an unknown tool" --show
 python -m tests.clients --short
-python -m tests.clients --write docs/agents.md
+python -m tests.clients --write benchmarks/clients.md
 
 Each agent is installed from npm into `build/clients` (`--fresh`: anew), is started by
 `mlx-stack-proxy launch`, or set up as `agents` prints, and gets a task that it does with its own
@@ -11,7 +11,7 @@ tools. It needs no account. The model is scripted. For every mistake within one 
 to end its task, to be given the calls that it is given without the mistake, and no error, and to
 ask exactly as often. A loop across turns has to end, and to cost no repeat of the agent's. What
 came of it is printed as the table of
-docs/agents.md. Each run's result is written to disk at once: run the same command again and it goes
+benchmarks/clients.md. Each run's result is written to disk at once: run the same command again and it goes
 on; a result counts only for the code and the client's version that it was made with.
 """
 
@@ -231,7 +231,7 @@ HEAD = """\
 
 
 def table(runs: Sequence[Runs], names: Sequence[str], command: str) -> str:
-    """As docs/agents.md has it. The date is that of the runs: some may be older than others."""
+    """As benchmarks/clients.md has it. The date is that of the runs: some may be older than others."""
     dates = sorted(one.rows[name]["date"] for one in runs for name in names)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     here = about()

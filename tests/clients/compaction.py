@@ -1,4 +1,4 @@
-"""When Claude Code compacts, for windows of several sizes: the table of docs/agents.md.
+"""When Claude Code compacts, for windows of several sizes: the table of benchmarks/clients.md.
 
 python -m tests.clients.compaction 32768 49152 65536
 
