@@ -1,4 +1,4 @@
-"""What LiteLLM's hooks can do with a reply: the table of docs/inside-litellm.md.
+"""What LiteLLM's hooks can do with a reply: the table of benchmarks/comparison.md.
 
 Where one of these begins to fail, LiteLLM may have learnt what the layer inside it has to do
 otherwise. LiteLLM alone is asked, without the layer.

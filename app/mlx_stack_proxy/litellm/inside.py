@@ -6,7 +6,7 @@ of LiteLLM's router in this process (``in_process.py``). All other requests go s
 router. Attempts call the router below the layer, so that none can come back to the layer.
 
 LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
-reply, a stream or a success (measured: docs/inside-litellm.md). ``Reliability`` is a callback only
+reply, a stream or a success (measured: benchmarks/comparison.md). ``Reliability`` is a callback only
 because LiteLLM's file can name us in no other way, and overrides no hook.
 """
 
