@@ -21,7 +21,7 @@ from mlx_stack_proxy.settings_retired import OTHER_NAMES
 EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.yaml"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLE = "mlx-stack-proxy configuration"
-# Prose has one blank behind its `#`, keys that are commented out none, and their own keys three.
+# Prose has one blank after its `#`, keys that are commented out none, and their own keys three.
 MEANS = "x-means"  # marks a key that is another name of the one that it gives
 _HIDDEN_KEY = re.compile(r"^([ \t]*+)#(?=[a-z_]+:|  )", re.MULTILINE)
 _KEY = re.compile(r'(?P<indent> *)"?(?P<name>[a-z_]+)"?:(?P<rest>.*)')

@@ -104,7 +104,7 @@ def _connect(services: Services) -> None:
     services.memory.on_change = partial(_pressure_changed, services)
 
 
-# Parts beside the stages whose faults are counted, whatever the settings are.
+# Parts other than the stages whose faults are counted, whatever the settings are.
 _PARTS = ("books", "text_hold")
 
 

@@ -1,8 +1,8 @@
 """The types of the settings' values: what each accepts, and how a refusal is worded.
 
 Each type is an ``Annotated`` for pydantic. Its ``Field`` is what ``config.schema.json`` shows; the
-validators beside it check what a schema can't say, and raise ``ValueError`` with a sentence for the
-user, which ``settings_source.py`` puts behind the key's path.
+validators next to it check what a schema can't say, and raise ``ValueError`` with a sentence for
+the user, which ``settings_source.py`` puts after the key's path.
 """
 
 from __future__ import annotations

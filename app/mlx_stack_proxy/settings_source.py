@@ -201,7 +201,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         # Checked here because the node is still as in the file: once `<<` is resolved, a merged key
-        # stands beside the key that overrides it.
+        # stands next to the key that overrides it.
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
@@ -218,7 +218,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
-_MERGE = "tag:yaml.org,2002:merge"  # `<<`: the keys beside it override those that it merges in
+_MERGE = "tag:yaml.org,2002:merge"  # `<<`: the keys next to it override those that it merges in
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:

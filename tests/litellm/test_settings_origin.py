@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mlx_stack_proxy.litellm.settings_origin import origin_beside
+from mlx_stack_proxy.litellm.settings_origin import origin_next_to
 from mlx_stack_proxy.settings_source import SettingsError
 
 TIERS = {"tiers": {"small": None, "large": None}}
@@ -29,13 +29,13 @@ def write(file: Path, **config: Any) -> None:
 
 def refusal(litellm_file: Path) -> str:
     with pytest.raises(SettingsError) as refused:
-        origin_beside(str(litellm_file)).read()
+        origin_next_to(str(litellm_file)).read()
     return str(refused.value)
 
 
 def test_the_file_beside_litellms(litellm_file: Path) -> None:
     write(litellm_file.with_name("config.yaml"))
-    assert list(origin_beside(str(litellm_file)).read().tiers) == ["small", "large"]
+    assert list(origin_next_to(str(litellm_file)).read().tiers) == ["small", "large"]
 
 
 def test_the_file_that_the_environment_names(
@@ -44,11 +44,11 @@ def test_the_file_that_the_environment_names(
     write(litellm_file.with_name("ours.yaml"))
     monkeypatch.setenv("MLX_STACK_CONFIG", str(litellm_file.with_name("ours.yaml")))
     beside = litellm_file.with_name("config.yaml")  # LiteLLM's own may be called so then
-    assert list(origin_beside(str(beside)).read().tiers) == ["small", "large"]
+    assert list(origin_next_to(str(beside)).read().tiers) == ["small", "large"]
 
 
 def test_without_a_file_the_defaults(litellm_file: Path) -> None:
-    assert "fast" in origin_beside(str(litellm_file)).read().tiers
+    assert "fast" in origin_next_to(str(litellm_file)).read().tiers
 
 
 def test_litellms_own_file_is_not_ours(litellm_file: Path) -> None:
@@ -82,14 +82,14 @@ def test_several_processes_need_one_state(
     assert "2 processes, and `sqlite` is one process's alone" in refusal(litellm_file)
     state = {"backend": "redis", "redis_url": "redis://127.0.0.1:6379/0"}
     write(litellm_file.with_name("config.yaml"), state=state)
-    origin_beside(str(litellm_file)).read()
+    origin_next_to(str(litellm_file)).read()
 
 
 def test_no_call_is_made_with_a_key_of_ours(
     litellm_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-master")
-    assert origin_beside(str(litellm_file)).read().upstream.api_key_env is None
+    assert origin_next_to(str(litellm_file)).read().upstream.api_key_env is None
 
 
 def test_the_proxy_imports_no_litellm() -> None:

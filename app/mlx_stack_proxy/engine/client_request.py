@@ -95,7 +95,7 @@ def _check_list(body: Mapping[str, Any]) -> None:
 
 
 def _and_checked(count: int, messages: Sequence[Any]) -> int:
-    """Check the messages behind ``count`` others; return how many are checked now."""
+    """Check the messages after ``count`` others; return how many are checked now."""
     for position, message in enumerate(messages, count):
         if (problem := _problem(message)) is not None:
             key, complaint = problem

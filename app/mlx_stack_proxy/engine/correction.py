@@ -18,7 +18,7 @@ from .verdicts import CallFailure, InvalidToolCall
 
 MAX_REPEATED = 6000  # characters of a failed text that the model sees again
 MAX_LISTED_TOOLS = 40
-MAX_SCHEMA = 6000  # characters of one tool's schema, which is told before the last retry
+MAX_SCHEMA = 6000  # characters of one tool's schema, which is shown before the last retry
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 2.0
 

@@ -1,4 +1,4 @@
-"""The ASGI response to a client. It begins as late as possible, for that fixes the status."""
+"""The ASGI response to a client. It begins as late as possible, because that fixes the status."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .verdicts import InvalidToolCall
 class Form:
     """How a retry's request differs from the request before it."""
 
-    words: bool = False  # the model is told what was wrong
+    words: bool = False  # the model learns what was wrong
     guided: bool = False
     warmer: bool = False
 

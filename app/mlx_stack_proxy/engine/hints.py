@@ -18,7 +18,7 @@ def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
     """Return where a tier takes our words: "user" or "tool_result".
 
     ``tier``: None for a model that passes through. ``in_tool_result``: the tier has refused a user
-    message behind a tool result.
+    message after a tool result.
     """
     if in_tool_result:
         return "tool_result"

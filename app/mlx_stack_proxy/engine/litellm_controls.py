@@ -1,6 +1,6 @@
 """Recognises the fields of a client's request that steer LiteLLM itself, and takes them out.
 
-Beside the fields that say what a model is to do, LiteLLM obeys fields that say what LiteLLM is to
+Besides the fields that say what a model is to do, LiteLLM obeys fields that say what LiteLLM is to
 do: answer by itself, with whose key, at which address, how often to retry, how long to wait. Only
 the operator may set those (in LiteLLM's own configuration, or in a tier's ``params``).
 

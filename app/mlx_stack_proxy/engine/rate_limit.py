@@ -20,7 +20,7 @@ class RateLimit:
         self._last_allowed: OrderedDict[Hashable, float] = OrderedDict()
 
     def allows(self, message: Hashable) -> bool:
-        """Whether ``message`` may go out, for it did not in the last minute; note that it does."""
+        """Whether ``message`` may go out (not in the last minute yet); note that it does."""
         now = self._clock()
         last = self._last_allowed.get(message)
         if last is not None and now < last + SECONDS:

@@ -115,7 +115,7 @@ class Request:
 
     @cached_property
     def prompt_tokens(self) -> int:
-        """The estimated tokens of the prompt; cached, for a long history takes time."""
+        """The estimated tokens of the prompt; cached, because a long history takes time."""
         return estimate_prompt_tokens(self.body, self.blocks)
 
     def is_within(self, tokens: int) -> bool:

@@ -17,7 +17,7 @@ ABILITIES = ("tools", "images", "response_format")
 
 @frozen
 class TierView:
-    """What is known of the tiers beside their settings, at one moment."""
+    """What is known of the tiers besides their settings, at one moment."""
 
     # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
     passed_over: Mapping[str, float] = field(default_factory=dict)

@@ -6,8 +6,8 @@ request on it. Four rules keep that from the client:
 - We keep an idle connection for a shorter time than usual servers do (``IDLE_SECONDS``).
 - We don't reuse a connection that the server has closed, or written to, while it was idle.
 - We send a request once more if it could not be written to its end: no server can have acted on it.
-- We don't resend a request that was written to its end, for the server may have acted on it. (For
-  idempotent methods aiohttp resends once, as RFC 9110, 9.2.2 allows.)
+- We don't resend a request that was written to its end, because the server may have acted on it.
+  (For idempotent methods aiohttp resends once, as RFC 9110, 9.2.2 allows.)
 
 Redirects are not followed; cookies and the environment's proxies are not used. aiohttp's errors
 become :class:`UpstreamError` here.
@@ -173,7 +173,7 @@ class Upstream:
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
-        """Return the session; made at first use, for it belongs to the running event loop."""
+        """Return the session; made at first use, because it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=_Connector(limit=self._max_connections, keepalive_timeout=IDLE_SECONDS),

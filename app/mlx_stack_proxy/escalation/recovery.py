@@ -19,8 +19,8 @@ from ..telemetry import log
 from .breaker import HEALTHY
 from .tier_states import TierStates
 
-# Between two questions. A judgement: short beside a server's start, and no load for the server
-# (HAProxy checks each 2 s by default).
+# Between two questions. A judgement: short compared with a server's start, and no load for the
+# server (HAProxy checks each 2 s by default).
 INTERVAL_SECONDS: Final = 1.0
 
 

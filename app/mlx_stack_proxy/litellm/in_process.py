@@ -7,7 +7,7 @@ more than ``MOST_WAITING`` pieces are unread. LiteLLM does for each attempt what
 request over HTTP: it checks the key, its limits and guardrails, routes, counts and logs.
 
 If the caller leaves before an answer's end, LiteLLM sees a client that has gone. After
-``LEAVE_SECONDS`` the task is cancelled, for LiteLLM lets a call that doesn't stream run on.
+``LEAVE_SECONDS`` the task is cancelled, because LiteLLM lets a call that doesn't stream run on.
 """
 
 from __future__ import annotations

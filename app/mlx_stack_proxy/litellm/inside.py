@@ -6,7 +6,7 @@ of LiteLLM's router in this process (``in_process.py``). All other requests go s
 router. Attempts call the router below the layer, so that none can come back to the layer.
 
 LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
-reply, a stream or a success (measured: benchmarks/comparison.md). ``Reliability`` is a callback only
+reply, a stream or a success (benchmarks/comparison.md). ``Reliability`` is a callback only
 because LiteLLM's file can name us in no other way, and overrides no hook.
 """
 
@@ -31,7 +31,7 @@ from ..server.incoming import MODEL_OF_PATH, PASSED_ON, in_time
 from ..telemetry import log
 from . import routes
 from .in_process import App, InProcess, Scope, client_scope
-from .settings_origin import OriginInside, origin_beside
+from .settings_origin import OriginInside, origin_next_to
 
 _NO_WEBSOCKET = {"type": "websocket.http.response.start", "status": 426, "headers": []}
 
@@ -132,7 +132,7 @@ def started() -> Reliability:
     ``SettingsError``, and LiteLLM then doesn't start.
     """
     router = proxy_server.app.router
-    source = origin_beside(proxy_server.user_config_file_path)
+    source = origin_next_to(proxy_server.user_config_file_path)
     layer = Layer(source, router.middleware_stack)
     layer.open()
     router.middleware_stack = layer

@@ -1,6 +1,6 @@
 """Reads the settings of a layer inside LiteLLM: the proxy's own file, without LiteLLM's part.
 
-``MLX_STACK_CONFIG`` names the file; otherwise it is ``config.yaml`` beside LiteLLM's file. A key
+``MLX_STACK_CONFIG`` names the file; otherwise it is ``config.yaml`` next to LiteLLM's file. A key
 that has no effect inside LiteLLM is refused at the start.
 """
 
@@ -59,7 +59,7 @@ def _problems(settings: Settings, processes: int) -> Iterator[str]:
         )
 
 
-def origin_beside(litellm_file: str | None) -> OriginInside:
+def origin_next_to(litellm_file: str | None) -> OriginInside:
     """Find the settings for ``litellm_file``, the path of LiteLLM's own file, if it has one.
 
     Raises ``SettingsError`` if both would be the same file.

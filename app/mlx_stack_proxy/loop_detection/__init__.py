@@ -1,1 +1,1 @@
-"""Loop detection: agents that go round in circles, and replies that do."""
+"""Loop detection: agents that loop, and replies that repeat themselves."""

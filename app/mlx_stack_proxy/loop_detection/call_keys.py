@@ -1,7 +1,7 @@
 """Two tool calls are the same if a digest of tool name and arguments is the same.
 
-All arguments count, as canonical JSON. A parameter that only comments on the call could be told by
-its name alone, and a name proves nothing.
+All arguments count, as canonical JSON. A parameter that only comments on the call could be
+recognised by its name alone, and a name proves nothing.
 """
 
 from __future__ import annotations

@@ -176,8 +176,8 @@ def second_opinion(
     """Return a finding if the newest turn makes the last turn's calls again, and all have results.
 
     Return None if the user has spoken since, if the results of the run differ, or if a short call
-    brought a long page, for the next page may follow. ``argument_chars``: characters of the calls'
-    arguments.
+    brought a long page, because the next page may follow. ``argument_chars``: characters of the
+    calls' arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
         return None

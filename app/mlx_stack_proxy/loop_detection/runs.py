@@ -2,7 +2,7 @@
 
 A turn repeats if the same action had the same result before in this task. Another action or another
 result is news, and so is a turn with an exempt tool or after a user's interjection. If an agent
-goes round in a circle of three steps, all its turns but the first three repeat.
+loops in a cycle of three steps, all its turns but the first three repeat.
 """
 
 from __future__ import annotations

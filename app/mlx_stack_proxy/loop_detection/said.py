@@ -1,4 +1,4 @@
-"""What a client is told of a loop: the verdict's sentence, or a notice in the reply's text."""
+"""What a client learns of a loop: the verdict's sentence, or a notice in the reply's text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Remembers the turns of a session that its client may later take out of the transcript.
 
 If the client clears a result, :meth:`Seen.at` finds it by its turn's place. If the transcript
-begins in the midst of a task (the client compacted it, or sends only its end), the turns before it
+begins within a task (the client compacted it, or sends only its end), the turns before it
 are found by its first reply: by the id of a call in that reply, or by a text of the model's that
 the user's message quotes, as compaction does with a summary. Each memory is bounded, and drops its
 oldest entries.

@@ -29,7 +29,7 @@ class Inputs:
     user: bool = False  # a user message is among them
     known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
-    interjected: bool = False  # the user speaks beside these results, not beside the results before
+    interjected: bool = False  # the user speaks along with these results, not with those before
     # The results that came, each as the tool's name ("": a command in a text) and a digest of the
     # result without the call's own arguments.
     brought: tuple[tuple[str, int], ...] = ()

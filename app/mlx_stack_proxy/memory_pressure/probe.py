@@ -114,7 +114,7 @@ class MemoryProbe:
     async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
 
-        If a look hangs, the next call waits for it again; no second look begins beside it.
+        If a look hangs, the next call waits for it again; no second look begins meanwhile.
         """
         looking = self._looking
         if looking is None:

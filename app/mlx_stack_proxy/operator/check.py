@@ -2,7 +2,7 @@
 memory pressure can be used.
 
 Each finding is a line with a mark (:data:`Line`); a line that needs action is followed by one
-marked :data:`NEXT`. The models are asked by ``litellm_probe.Probe``. Beside a running ``up`` the
+marked :data:`NEXT`. The models are asked by ``litellm_probe.Probe``. With a running ``up`` the
 command checks the configuration that ``up`` has written.
 """
 

@@ -24,7 +24,7 @@ from ..wire.sse import comment_frame
 
 POLL_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 15.0  # without an event; a comment then keeps the connection open
-RETRY_MS: Final = 1000  # how long clients are told to wait before they reconnect
+RETRY_MS: Final = 1000  # how long clients are asked to wait before they reconnect
 MAX_FOLLOWERS: Final = 32  # streams at once in this process
 PAGE: Final = 200  # how many events are read and sent at a time
 

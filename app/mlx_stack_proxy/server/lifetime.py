@@ -1,6 +1,6 @@
 """Events of the process itself: its start, its end, and whether LiteLLM can be reached.
 
-The store keeps them beside the events of requests (docs/observability.md).
+The store keeps them along with the events of requests (docs/observability.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def started(services: Services) -> None:
     """Keep the event that the process listens, and let a task log what it can't reach.
 
     The event says ``killed`` if the store has no ``stopped`` event of the process before this one.
-    Only SQLite can tell, for no other process shares its file.
+    Only SQLite can tell, because no other process shares its file.
     """
     try:
         kinds = ("started", "stopped", "upstream_down", "upstream_up")

@@ -128,7 +128,7 @@ async def readiness(services: Services) -> dict[str, Any]:
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
         if tier["state"] == "ok":
             tier["state"] = tier_state(services, name, gone_tiers)
-    # A degraded or unreachable tier counts, for it is still tried if no other is left.
+    # A degraded or unreachable tier counts, because it is still tried if no other is left.
     any_there = any(tier["state"] != "unknown_model" for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}
 

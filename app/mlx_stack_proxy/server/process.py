@@ -109,7 +109,7 @@ class Server(uvicorn.Server):
         return self._reloader is not None and not sys.stderr.isatty()
 
     def _orphaned(self, sentinel: int) -> None:
-        """End as at SIGTERM, for the workers' parent is gone, however it ended."""
+        """End as at SIGTERM, because the workers' parent is gone, however it ended."""
         asyncio.get_running_loop().remove_reader(sentinel)
         self.handle_exit(signal.SIGTERM, None)
 

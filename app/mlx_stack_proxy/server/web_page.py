@@ -1,7 +1,7 @@
 """The page at ``/mlx-stack/`` for a browser: its files, and its sign-in.
 
 The page's files are the same for everybody and hold no data: its scripts ask the JSON endpoints
-beside it (``admin.py``), which check each request. With ``server.admin_key``, anybody gets the
+next to it (``admin.py``), which check each request. With ``server.admin_key``, anybody gets the
 files; the page then shows a form, which posts the key once for a cookie (``page_cookie.py``).
 Without one, only programs on this machine get the files.
 """

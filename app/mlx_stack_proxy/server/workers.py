@@ -32,7 +32,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 # Serves in a worker's process, and returns its exit code. Its arguments: the settings, the
 # listening socket, a function to call when ready, and where the settings are read anew. It has to
-# be a module's function, for the worker's process imports it by name.
+# be a module's function, because the worker's process imports it by name.
 Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], int]
 
 
@@ -102,7 +102,7 @@ class Workers:
             target=_run, args=(self._work, inputs, self._log_to, self._to_parent)
         )
         # The worker inherits that SIGHUP is ignored, until it can handle one. A signal missed in
-        # that time loses nothing, for the worker reads the settings file anew once it serves.
+        # that time loses nothing, because the worker reads the settings file anew once it serves.
         hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process.start()
         signal.signal(signal.SIGHUP, hangup)

@@ -1,7 +1,7 @@
 """Counters of what happened in each hour, from which the report is made.
 
 A row belongs to an hour, an agent and a tier, and holds a number for each counter's name. Numbers
-are only ever added to it. A name may have a label behind a colon: ``failed:timeout``. Agents and
+are only ever added to it. A name may have a label after a colon: ``failed:timeout``. Agents and
 labels are bounded: a further agent counts for the agent ``other``, a further label under ``other``.
 """
 

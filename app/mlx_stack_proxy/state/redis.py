@@ -74,7 +74,7 @@ class _Debt:
 
 
 class RedisStore:
-    """The store behind ``state.backend: redis``."""
+    """The store of ``state.backend: redis``."""
 
     def __init__(
         self,

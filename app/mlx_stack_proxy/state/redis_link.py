@@ -1,6 +1,6 @@
 """The connection to a Redis or Valkey server: scripts, bounded waits, and a circuit breaker.
 
-The link never repeats a call, for a call whose answer was lost may have been carried out.
+The link never repeats a call, because a call whose answer was lost may have been carried out.
 When a connection fails, the link counts as lost: calls fail at once, without waiting, until a ping
 in the background succeeds. The link pings at once, then each second. A call that gets no answer in
 time doesn't lose the link, but has it ping, to find out whether the server is at fault.

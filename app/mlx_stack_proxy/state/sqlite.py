@@ -34,7 +34,7 @@ from .store import (
 
 
 class SqliteStore:
-    """The store behind ``state.backend: sqlite`` and ``memory``."""
+    """The store of ``state.backend: sqlite`` and ``memory``."""
 
     def __init__(
         self, path: str | None, sizes: Sizes, clock: Callable[[], float] = time.time

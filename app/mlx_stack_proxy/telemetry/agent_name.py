@@ -26,7 +26,7 @@ _KNOWN_AS: Final = {
     "asyncopenai-python": "openai-python",
     "asyncanthropic-python": "anthropic-python",
 }
-# A product, and the word behind its slash if that is no version, which begins with a digit:
+# A product, and the word after its slash if that is no version, which begins with a digit:
 # `OpenAI/Python 1.109` is openai-python.
 _PRODUCT = re.compile(r"\s*([^\s/()]+)(?:/([^\W\d][^\s/()]*))?")
 

@@ -128,7 +128,7 @@ def get() -> Any:
 
 
 def fault(event: str, error: BaseException, **fields: Any) -> None:
-    """Log an error of our own by its type and place, for its message could quote a prompt."""
+    """Log an error of our own by its type and place, because its message could quote a prompt."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
     get().error(event, error=type(error).__name__, at=places, **fields)

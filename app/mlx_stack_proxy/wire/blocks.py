@@ -26,7 +26,8 @@ _V = TypeVar("_V")
 class Blocks:
     """The messages of one request in blocks.
 
-    The system messages at the head belong to no block, for some agents write the time into them.
+    The system messages at the head belong to no block, because some agents write the time into
+    them.
     """
 
     __slots__ = ("head", "messages", "names")
@@ -55,7 +56,7 @@ class Known(Generic[_V]):
         self._values: Recent[int, _V] = Recent(most)
 
     def read(self, blocks: Blocks, initial: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
-        """Return what ``read`` makes of all messages behind the head.
+        """Return what ``read`` makes of all messages after the head.
 
         ``read`` gets the value that it made of the messages before, at first ``initial``, and the
         next messages. It must not change this value, nor return None.

@@ -80,8 +80,8 @@ class JsonEnd:
 def parse(text: str) -> Any:
     """Return the value of a JSON text, in linear time. Integers beyond 64 bits may become floats.
 
-    Raises :class:`Unreadable`, also if an object gives one key two different values, for readers
-    disagree about which of them counts.
+    Raises :class:`Unreadable`, also if an object gives one key two different values, because
+    readers disagree about which of them counts.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")

@@ -60,7 +60,8 @@ _LITERALS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
     "TRUE": True, "FALSE": False, "NULL": None,
 }  # fmt: skip
-# Where one backslash of a string can only mean itself, a `\n` or `\t` beside it is ambiguous, as in
+# Where one backslash of a string can only mean itself, a `\n` or `\t` next to it is ambiguous, as
+# in
 # `C:\dir\new`: a line break or a folder's name.
 _WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
@@ -80,7 +81,7 @@ class Reader:
         self._open: list[str] = []  # the opening brackets around the position
 
     def value(self) -> Any:
-        """Read the value at ``position`` and move ``position`` behind it.
+        """Read the value at ``position`` and move ``position`` after it.
 
         Raises ``Unreadable`` where the value has no reading, or more than one.
         """
@@ -163,7 +164,7 @@ class Reader:
         return key, self.value()
 
     def _ends(self, closer: str, member: Any) -> bool:
-        """Step over the comma behind a member; return whether the container ends instead."""
+        """Step over the comma after a member; return whether the container ends instead."""
         other_closer, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()

@@ -19,7 +19,7 @@ BYTES_PER_OUTPUT_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
 # Tokens of a chat template's own words: 20 to 30 without tools (Llama 3.1, Qwen 2.5), 150 with.
 TOKENS_OF_TEMPLATE = 256
-# An image's size can't be told from its URL; OpenAI's high-detail images cost about 1,000.
+# An image's size can't be read from its URL; OpenAI's high-detail images cost about 1,000.
 TOKENS_PER_IMAGE = 1000
 _IMAGE: Final = TOKENS_PER_IMAGE * BYTES_PER_TOKEN
 _KNOWN: Final[Known[float]] = Known()  # the sizes of messages that came before

@@ -1,10 +1,10 @@
 """Builds chat messages from another dialect's transcript, piece by piece in the transcript's order.
 
-Consecutive pieces of one side become one message, for many chat templates refuse two messages of
-one role in a row. Results go right behind their calls; the user's other words and the results'
-images follow, for chat completions take images from users alone. System texts at the head make the
-one system message. Later system texts stay in their place, as the user's: chat templates accept a
-system message at the head only, and moving them there would change the prompt's head each turn.
+Consecutive pieces of one side become one message, because many chat templates refuse two messages
+of one role in a row. Results go right after their calls; the user's other words and the results'
+images follow, because chat completions take images from users alone. System texts at the head make
+the one system message. Later system texts stay in their place, as the user's: chat templates accept
+a system message at the head only, and moving them there would change the prompt's head each turn.
 
 A message depends only on pieces before it. So the messages of a turn begin with those of the turn
 before, byte for byte, and prompt caches and loop detection can reuse them.

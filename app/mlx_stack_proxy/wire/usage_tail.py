@@ -1,6 +1,6 @@
 """Finds the usage in a reply that passes through unparsed; estimates one if there is none.
 
-Only the first and the last bytes of the body are kept, for servers send the usage in these.
+Only the first and the last bytes of the body are kept, because servers send the usage in these.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# A fence begins a line. Models also write one behind text: it counts if at most a language follows.
+# A fence begins a line. Models also write one after text: it counts if at most a language follows.
 _FENCE = re.compile(r"(?:^[ \t]*+|(?=(?:`{3,}+|~{3,}+)[\w+#.-]*+\n))(`{3,}+|~{3,}+)([^\n]*+)", re.M)
 
 _LINE = 80  # characters after which a fence in an unfinished line is decided

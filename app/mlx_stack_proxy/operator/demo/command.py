@@ -40,7 +40,7 @@ AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
 _PIPED, _PIPED_BRIEF = 80, 124  # columns, where the output is not a terminal
 _MOST = 110  # how many characters of a reply are shown
-MAX_TOKENS = 400  # ends a reply that would repeat itself for ever
+MAX_TOKENS = 400  # ends a reply that would repeat itself forever
 SECONDS = 120.0  # limit for a reply
 _AS_IT_CAME = Options(repair=False)
 

@@ -11,7 +11,7 @@ import psutil
 
 from .. import CommandError
 
-# The program, the module behind `-m`, or the module's file.
+# The program, the module after `-m`, or the module's file.
 _OURS = re.compile(r"(^|/)(mlx-stack-proxy|mlx_stack_proxy(/__main__\.py)?)$")
 
 

@@ -80,7 +80,7 @@ def newest(
 
 
 def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield events as they happen, for ever; a lost connection is opened again.
+    """Yield events as they happen, forever; a lost connection is opened again.
 
     Raises :class:`NoAnswer` if the proxy refuses, or can't be reached the first time.
     """

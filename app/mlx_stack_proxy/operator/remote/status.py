@@ -62,7 +62,7 @@ def _watch(remote: Remote, console: Console, seconds: float) -> None:
 
 
 def _look(remote: Remote) -> Group | Text:
-    """Return the screen, or the error if the proxy can't be reached, for it may come back.
+    """Return the screen, or the error if the proxy can't be reached, because it may come back.
 
     Raises :class:`Refused`.
     """

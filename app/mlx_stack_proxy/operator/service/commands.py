@@ -118,7 +118,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
 
 
 def program() -> Path:
-    """Return the path of ``mlx-stack-proxy`` beside this interpreter; an upgrade keeps it.
+    """Return the path of ``mlx-stack-proxy`` next to this interpreter; an upgrade keeps it.
 
     Raises :class:`CommandError` in a source tree that was never installed.
     """

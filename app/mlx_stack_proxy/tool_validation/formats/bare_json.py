@@ -38,7 +38,7 @@ from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
-# The first member: its key, and a string with which its value begins. The text may break off behind
+# The first member: its key, and a string with which its value begins. The text may break off after
 # the key.
 _HEAD = re.compile(
     r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
@@ -59,7 +59,7 @@ _CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call may follow ``{``: a call's key, and behind a name that is no tool's, another.
+    """Whether a call may follow ``{``: a call's key, and after a name that is no tool's, another.
 
     Only ``name`` may hold a name that is no tool's.
     """
@@ -122,7 +122,7 @@ def _read_in_tools(src: Source, start: int) -> Block | None:
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
-    """Whether these calls are the whole reply; one more call behind them may have been cut off."""
+    """Whether these calls are the whole reply; one more call after them may have been cut off."""
     begun = _BEGUN.match(src.text, end)
     if begun is None:
         return src.is_whole_reply(start, end)

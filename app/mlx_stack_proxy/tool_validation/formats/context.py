@@ -24,7 +24,7 @@ _QUOTES = {
     "`": "`",
     "\\": "\n",
 }
-# Characters behind which a straight quotation mark opens a quote; behind others it closes one.
+# Characters after which a straight quotation mark opens a quote; after others it closes one.
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")

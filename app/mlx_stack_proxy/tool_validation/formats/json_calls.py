@@ -20,7 +20,7 @@ ARGUMENT_KEYS = (
 )  # fmt: skip
 NESTED_KEYS = ("function", "function_call", "functionCall", "tool_call", "tool")
 LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
-# Keys that may stand beside name and arguments. Any other key makes a bare object data, not a call.
+# Keys that may accompany name and arguments. Any other key makes a bare object data, not a call.
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
 CALL_TYPES = ("function", "function_call", "tool_call", "tool_use")
 _KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
@@ -33,7 +33,7 @@ _NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
 # Chat templates that escape their own braces show models a call as `{{"name": …}}`.
 _SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
 DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
-# Surplus closing brackets behind an object; they don't stay in the reply's text.
+# Surplus closing brackets after an object; they don't stay in the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
 _STRAY = re.compile(_CLOSERS)
 _CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
@@ -122,7 +122,7 @@ def read_calls(
 ) -> tuple[list[Call], int] | None:
     """Read the JSON calls from ``pos`` on: an object, several, or a list, also in a code fence.
 
-    Returns the calls and the index behind them; None if there is no call. A call in broken JSON
+    Returns the calls and the index after them; None if there is no call. A call in broken JSON
     ends at the next of ``stop``, with raw text as its arguments; without ``stop`` it is no call.
     """
     text = src.text
@@ -183,7 +183,7 @@ def _raw_arguments(text: str) -> str:
 
 
 def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") -> tuple[str, int]:
-    """Read arguments that stand alone at ``pos``: their JSON text and the index behind them.
+    """Read arguments that stand alone at ``pos``: their JSON text and the index after them.
 
     The text is ``{}`` if nothing stands there, and raw text up to the next of ``stop`` if the
     arguments don't parse. ``mark``: the quotation mark of Gemma's dialect.
@@ -207,7 +207,7 @@ def _object(written: str, members: Members) -> str:
 
 
 def close(text: str, pos: int, closers: tuple[str, ...]) -> int:
-    """Return the index behind the closer that follows ``pos``; ``pos`` if none follows."""
+    """Return the index after the closer that follows ``pos``; ``pos`` if none follows."""
     index = skip_space(text, pos)
     for closer in closers:
         if text.startswith(closer, index):

@@ -1,6 +1,6 @@
 """The formats with marks, one row each, grouped by the grammar inside the marks.
 
-Inside stands JSON that holds the name, a name with JSON behind it, or a call in Python; parameters
+Inside stands JSON that holds the name, a name with JSON after it, or a call in Python; parameters
 in tags are in ``tag_marks``. A mark that may hold several of these grammars has a row for each.
 """
 
@@ -68,7 +68,7 @@ def _json(*stop: str) -> One:
 def _row(
     name: str, opener: str, *ends: str, stop: tuple[str, ...] = (), follow: Follow | None = None
 ) -> Format:
-    """Make a row for JSON behind a mark; ``ends`` close the calls, ``stop`` only broken ones."""
+    """Make a row for JSON after a mark; ``ends`` close the calls, ``stop`` only broken ones."""
     read = in_marks(_json(opener, *ends, *stop), re.escape(opener), last=closers(*ends))
     return Format(name, (opener,), read, follow=follow)
 
@@ -79,7 +79,7 @@ def closers(*marks: str) -> str:
 
 
 def _python(name: str, opener: str, closer: str, call_start: str = "") -> Format:
-    """Make a row for Python behind a mark; the pattern ``call_start`` precedes each call."""
+    """Make a row for Python after a mark; the pattern ``call_start`` precedes each call."""
     prefix = re.escape(opener) + r"\s*+" + call_start
     read = in_marks(
         python_calls.read_calls, prefix, call_start and rf"\s*+,?\s*+{call_start}", closers(closer)
@@ -135,7 +135,7 @@ _PYTHON_ROWS = (
     _python("gemma4", "<|tool_call>", "<tool_call|>", r"(?:call\s*+:\s*+)?"),
 )
 
-# A name, and JSON behind it
+# A name, and JSON after it
 
 # DeepSeek's real tokens, and the forms that tokenizers and transcripts give them. R1 writes
 # `function<｜tool▁sep｜>name` and a fence; small models of its kind leave the first token out.

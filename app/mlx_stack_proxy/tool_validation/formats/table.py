@@ -67,7 +67,7 @@ _TAG: Final = r"[A-Za-z_][\w.-]{0,199}+>"
 
 
 def _one_of(words: Iterable[str], extra: str = "") -> str:
-    """Return a pattern for the longest of these words; behind ``<`` also for ``extra``."""
+    """Return a pattern for the longest of these words; after ``<`` also for ``extra``."""
     patterns = []
     for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
         endings = [re.escape(word[1:]) for word in group] + [extra] * (initial == "<")

@@ -1,7 +1,7 @@
 """Read the text of a call's arguments as the one JSON value that it can mean.
 
 A strict parser comes first. If it fails, a lenient one reads the value, and rules account for
-the text before and behind it; a text that a rule can't account for has no reading.
+the text before and after it; a text that a rule can't account for has no reading.
 
 The rules, in the order in which they are tried:
 
@@ -11,9 +11,9 @@ The rules, in the order in which they are tried:
 ``code_fence``         Markdown's fence around the value
 ``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
 the reader's           see ``lenient_json``: quotes, literals, commas, keys, newlines, closers
-``extra_closer``       closing brackets behind the value
+``extra_closer``       closing brackets after the value
 ``duplicate_object``   the same object once more; a different one is a second call: no repair
-``trailing_text``      words behind the value that hold no data
+``trailing_text``      words after the value that hold no data
 ``doubled_braces``     a template's ``{{...}}``
 ``unescaped_quotes``   quotation marks inside strings, where only one way of ending them is JSON
 =====================  ============================================================================
@@ -39,7 +39,7 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` and `x={…}` are data, and in
 # `<arg_key>x</arg_key><arg_value>{…}` the object is the value of a parameter.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-# Text behind the value that may be data: a quotation mark or brace in this text suggests that one
+# Text after the value that may be data: a quotation mark or brace in this text suggests that one
 # inside a string has ended the value too early.
 _TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
@@ -166,7 +166,7 @@ def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading
 
 
 def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
-    """Return the rules for the text behind the value; raise ``Unreadable`` if it may be data."""
+    """Return the rules for the text after the value; raise ``Unreadable`` if it may be data."""
     rules: dict[str, None] = {}
     remainder = text[position:]
     for _ in range(MAX_COPIES):

@@ -15,7 +15,7 @@ from .variants import Schema, kinds
 
 
 class _Nothing:
-    """The type of ``NOTHING``: None can't say "no value", for it is JSON's null."""
+    """The type of ``NOTHING``: None can't say "no value", because it is JSON's null."""
 
 
 NOTHING: Final = _Nothing()

@@ -1,4 +1,4 @@
-"""Unwrap arguments that a model put into another object, and find what it copied beside them.
+"""Unwrap arguments that a model put into another object, and find what it copied next to them.
 
 The object is the call itself, as OpenAI writes it, or has one key such as ``input``. A copy is a
 keyword of the tool's own schema, such as ``required``, among the arguments.
@@ -15,7 +15,7 @@ from ..names import squash
 from . import values
 
 MAX_WRAPPINGS: Final = 3
-# Keys under which models put the arguments once more, and (`_COMPANIONS`) the keys beside these.
+# Keys under which models put the arguments once more, and (`_COMPANIONS`) the keys next to these.
 WRAPPERS: Final = frozenset((*ARGUMENT_KEYS, *NESTED_KEYS, "tool_calls"))
 _NAMING: Final = frozenset(NAME_KEYS)
 _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
@@ -63,10 +63,10 @@ def copied_keywords(arguments: dict[str, Any], raw: Any, declared: frozenset[str
 def _step(
     value: dict[str, Any], tool: str, declared: frozenset[str]
 ) -> tuple[dict[str, Any], bool] | None:
-    """Return the object inside one wrapping, and whether the tool's name stands beside it.
+    """Return the object inside one wrapping, and whether the tool's name stands next to it.
 
     None if ``value`` is not certainly a wrapping. A declared parameter called ``input`` is not one;
-    a declared ``name`` may still hold the tool's name. A name beside the arguments must be the
+    a declared ``name`` may still hold the tool's name. A name next to the arguments must be the
     tool's, or unwrapping would choose between two tools. The inner object may be JSON text, as
     OpenAI's arguments are.
     """
@@ -85,7 +85,7 @@ def _step(
         return None
     (inner,) = inside.values()
     is_named = not _NAMING.isdisjoint(siblings)
-    # A declared parameter may stand beside the arguments only if the arguments have it, too.
+    # A declared parameter may stand next to the arguments only if the arguments have it, too.
     parameters = declared.intersection(value) - _NAMING
     if parameters and not (is_named and parameters <= inner.keys() <= declared):
         return None

@@ -1,7 +1,7 @@
 """Writes the items of a reply: texts, which grow while they are streamed, and calls, which don't.
 
 A message's text, its refusal and the reasoning grow in the same way. They differ in the names of
-their events and in the fields beside their text, which ``TEXT``, ``REFUSAL``, ``REASONING`` hold.
+their events and in the fields next to their text, which ``TEXT``, ``REFUSAL``, ``REASONING`` hold.
 """
 
 from __future__ import annotations
