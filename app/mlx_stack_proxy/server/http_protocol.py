@@ -10,18 +10,17 @@ connection closes after that reply, as RFC 9112 (9.3.2) allows and clients must 
 kept waiting would hide that the client has left. Early bytes that are no HTTP are treated alike.
 
 Upgrades: an offer to speak another protocol (Java's client offers HTTP/2 with each first request)
-is ignored, as RFC 9110 (7.8) allows. The parser stops at the offer as if HTTP had ended, and would
-take the request's body for the other protocol. A new parser therefore reads the body.
+is ignored, as RFC 9110 (7.8) allows. The parser would stop at the offer and take the request's body
+for the other protocol, so it never sees that line. Only WebSockets are refused, by ``edge.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
+import re
 from http import HTTPStatus
 
-import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -33,6 +32,9 @@ from .incoming import LATE_BODY, MAX_HEADER_BYTES, MAX_HEADERS, SILENT_SECONDS, 
 
 # The request line, names, values and separators. The parser gets no more of a longer head.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
+
+_OFFER = b"\r\nupgrade:"
+_OFFERS = re.compile(rb"\r\nupgrade:(?![^\r\n]*websocket)[^\r\n]*(?=\r\n)", re.IGNORECASE)
 
 # We leave a response unended to show the client that it isn't whole, and log why where we do: drop
 # uvicorn's message about it.
@@ -47,13 +49,12 @@ class BoundedProtocol(HttpToolsProtocol):
     # each object a dictionary of its own, of 1.5 kB.
     __slots__ = (
         "_begun_at",
-        "_data",
         "_due",
         "_head_bytes",
         "_heard_at",
         "_in_head",
+        "_line",
         "_pipelined",
-        "_resuming",
         "_unfinished",
     )
     _due: asyncio.TimerHandle | None  # looks whether the request is late; None: none is awaited
@@ -64,8 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unfinished = False  # the first byte of a request has come, but not yet its last
         self._head_bytes = 0
         self._pipelined = False  # a request came too early: ignore its bytes and all later ones
-        self._resuming = False  # a new parser reads a made-up head: ignore its callbacks
-        self._data = b""  # the bytes that the parser is reading now
+        self._line = b""  # the beginning of a head's line that may become an offer
         self._await_the_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,9 +80,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._answer(invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431))
                 return
             self._head_bytes += len(data)
-            self._data = data
+            data = self._without_offers(data)
         super().data_received(data)
-        self._data = b""
         if self._unfinished:
             if self._due is None:
                 self._await_the_rest()
@@ -91,15 +90,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            if not self._resuming:
-                self._end_with_this_reply()
+            self._end_with_this_reply()
             super().on_message_begin()  # the running request keeps its headers
             return
         self._in_head = self._unfinished = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._pipelined or self._resuming:
+        if self._pipelined:
             return
         self._in_head = False
         self._head_bytes = 0
@@ -131,30 +129,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pipelined = True
         self.cycle.keep_alive = False
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Let a new parser read the body of a request that offers another protocol.
+    def _without_offers(self, data: bytes) -> bytes:
+        """Return a head's bytes without lines that offer a protocol; keep the start of one back."""
+        head, end, rest = (self._line + data).partition(b"\r\n\r\n")
+        self._line = b""
+        if not end:
+            start = head.rfind(b"\r\n")
+            last = head[start:].lower() if start >= 0 else b"-"
+            if not (_OFFER.startswith(last) or last.startswith(_OFFER)):
+                start = len(head) - head.endswith(b"\r")
+            head, self._line = head[:start], head[start:]
+        return _OFFERS.sub(b"", head + end) + rest
 
-        uvicorn calls this when its parser has stopped at the offer. The new parser first gets a
-        made-up head with the request's framing, then the bytes that the old one left.
-        """
-        upgrade = sys.exc_info()[1]
-        cycle = self.cycle
-        if not isinstance(upgrade, httptools.HttpParserUpgrade) or self._pipelined:
-            return
-        framing = [h for h in cycle.scope["headers"] if h[0] in _FRAMING]
-        if not framing:
-            return
-        unread = self._data[upgrade.args[0] :]
-        self._in_head = False
-        self._unfinished = True
-        cycle.more_body = True
-        self.parser = httptools.HttpRequestParser(self)  # gets no Upgrade header
-        lines = b"".join([b"%b: %b\r\n" % header for header in framing])
-        self._resuming = True
-        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
-        self._resuming = False
-        if unread:
-            super().data_received(unread)
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing of a WebSocket: ``edge.py`` refuses it."""
 
     def _await_the_rest(self) -> None:
         self._begun_at = self._heard_at = self.loop.time()
@@ -198,6 +186,3 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def _reason(status: int) -> bytes:
     return HTTPStatus(status).phrase.encode()
-
-
-_FRAMING = (b"content-length", b"transfer-encoding")
