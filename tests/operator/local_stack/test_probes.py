@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mlx_stack_proxy.operator.local_stack.probes import Hopeless, HttpProbe, ModelServerProbe
+from mlx_stack_proxy.operator.local_stack.probes import HttpProbe, ModelServerProbe
 from tests.support.ports import free_port
 
 from .conftest import until
@@ -35,7 +35,7 @@ def status(code: int, body: str = "") -> bytes:
 
 async def test_ready_is_200() -> None:
     async with serving(lambda line: status(200)) as port:
-        await HttpProbe(port, "/health").ready()
+        assert await HttpProbe(port, "/health").ready() == ""
 
 
 async def test_it_waits_through_refusal_nonsense_and_503() -> None:
@@ -70,13 +70,12 @@ async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
 @pytest.mark.parametrize("body", ['{"error": "generation thread died"}', "no such template"])
 async def test_a_model_that_fails_its_first_question_is_hopeless(body: str) -> None:
     async with serving(lambda line: status(404 if "POST" in line else 200, body)) as port:
-        with pytest.raises(Hopeless, match=f"HTTP 404: {body}"):
-            await ModelServerProbe(port).ready()
+        assert f"HTTP 404: {body}" in await ModelServerProbe(port).ready()
 
 
 async def test_only_a_dead_model_thread_is_an_illness() -> None:
     probe = ModelServerProbe(free_port())
-    assert await probe.illness() is None  # no answer may mean that it is busy
+    assert await probe.illness() == ""  # no answer may mean that it is busy
     async with serving(lambda line: status(503)) as port:
-        assert await ModelServerProbe(port).illness() is not None
-        assert await HttpProbe(port, "/ready").illness() is None
+        assert await ModelServerProbe(port).illness()
+        assert await HttpProbe(port, "/ready").illness() == ""

@@ -92,8 +92,8 @@ async def test_a_child_that_says_it_is_ill_is_restarted(
     sick = tmp_path / "sick"
     spec = make_spec("a", "--sick-file", str(sick))
 
-    async def illness() -> str | None:
-        return "it says so" if sick.exists() else None
+    async def illness() -> str:
+        return "it says so" if sick.exists() else ""
 
     monkeypatch.setattr(spec.probe, "illness", illness)
     await stack.supervisor.start([spec])

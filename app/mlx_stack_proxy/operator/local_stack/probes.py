@@ -15,10 +15,6 @@ _INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the
 _ANSWER_SECONDS = 5.0
 
 
-class Hopeless(Exception):
-    """The child will never be ready; the message says why."""
-
-
 class HttpProbe:
     """A child is ready once it answers a GET with 200.
 
@@ -32,19 +28,15 @@ class HttpProbe:
         self.waiting_for = f"GET http://127.0.0.1:{port}{path}"
         self.last_answer = "no answer yet"
 
-    async def ready(self) -> None:
-        """Wait until the child is ready. Raises :class:`Hopeless`."""
-        while True:
-            if await self._is_ready():
-                return
+    async def ready(self) -> str:
+        """Wait until the child is ready; return "", or why it never will be."""
+        while await self._ask() != 200:  # noqa: ASYNC110
             await asyncio.sleep(_INTERVAL_SECONDS)
+        return ""
 
-    async def _is_ready(self) -> bool:
-        return await self._ask() == 200
-
-    async def illness(self) -> str | None:
-        """Say why a running child must be restarted; None if it needn't be."""
-        return None
+    async def illness(self) -> str:
+        """Say why a running child must be restarted; "" if it needn't be."""
+        return ""
 
     async def _ask(self) -> int | None:
         """Return the status of an answer; None if none comes."""
@@ -71,19 +63,19 @@ class ModelServerProbe(HttpProbe):
         super().__init__(port, "/health")
         self.waiting_for = "its model's first token"
 
-    async def _is_ready(self) -> bool:
-        try:
-            status, body = await one_token(self._port, SERVED_MODEL)
-        except UpstreamError as error:  # the server doesn't listen yet
-            self.last_answer = str(error)
-            return False
-        if status != 200:
-            raise Hopeless(f"its first question got {brief(status, body)}")
-        return True
+    async def ready(self) -> str:
+        while True:
+            try:
+                status, body = await one_token(self._port, SERVED_MODEL)
+            except UpstreamError as error:  # the server doesn't listen yet
+                self.last_answer = str(error)
+                await asyncio.sleep(_INTERVAL_SECONDS)
+            else:
+                return "" if status == 200 else f"its first question got {brief(status, body)}"
 
-    async def illness(self) -> str | None:
+    async def illness(self) -> str:
         # Only a 503 counts: a server that doesn't answer may just be busy.
-        return "its model thread has died" if await self._ask() == 503 else None
+        return "its model thread has died" if await self._ask() == 503 else ""
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:

@@ -1,19 +1,21 @@
-"""Start children, wait until they are healthy, and restart those that die.
+"""Start children, wait until they are ready, and restart those that die.
 
-The children of one :meth:`Supervisor.start` start side by side; each gets a keeper, a task that
-waits for the child's death or illness and starts it again. The delay before that doubles each time,
-until the child has run for ``STEADY_SECONDS``. :meth:`Supervisor.stop` ends the children, those of
-the last ``start`` first.
+The children of one :meth:`Supervisor.start` start side by side; then each gets a keeper, a task
+that waits for the child's death or illness and starts it again. The delay before that doubles each
+time, until the child has run for ``STEADY_SECONDS``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import time
+from asyncio import FIRST_COMPLETED
 from asyncio.subprocess import Process
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +25,6 @@ from .. import CommandError
 from . import guarded_process
 from .children import ChildSpec
 from .guarded_process import Lifeline
-from .probes import Hopeless
 from .run_directory import shown
 
 PROGRESS_SECONDS = 10.0  # between two lines about a child that isn't ready yet
@@ -35,7 +36,7 @@ TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
 class StartFailed(CommandError):
-    """A child didn't become healthy; the message's lines say which, why, and how its log ends."""
+    """A child didn't become ready; the message's lines say which, why, and how its log ends."""
 
 
 class Console:
@@ -69,15 +70,16 @@ class Supervisor:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
-        """Start children side by side; wait until all are healthy. Raises :class:`StartFailed`."""
+        """Start children side by side; wait until all are ready. Raises :class:`StartFailed`."""
         children = [_Child(spec, self._console, self._lifeline) for spec in specs]
         self._phases.append(children)
         try:
             async with asyncio.TaskGroup() as group:
                 for child in children:
-                    group.create_task(self._start_and_keep(child))
+                    group.create_task(child.start())
         except* StartFailed as failures:
             raise failures.exceptions[0] from None
+        self._keepers += (asyncio.create_task(child.keep()) for child in children)
 
     async def failed(self) -> None:
         """Wait for a keeper to raise (a bug of ours), and raise its error; never return."""
@@ -89,25 +91,21 @@ class Supervisor:
         for children in reversed(self._phases):
             await asyncio.gather(*(child.end() for child in children))
 
-    async def _start_and_keep(self, child: _Child) -> None:
-        await child.start()
-        self._keepers.append(asyncio.create_task(child.keep()))
-
 
 class _Child:
     """A child through all its restarts."""
 
     def __init__(self, spec: ChildSpec, console: Console, lifeline: Lifeline) -> None:
         self._spec = spec
-        self._console = console
+        self._say = partial(console.child, spec.name)
         self._lifeline = lifeline
         self._process: Process | None = None
 
     async def start(self) -> None:
-        """Start the child; wait until it is healthy. Raises :class:`StartFailed`."""
+        """Start the child; wait until it is ready. Raises :class:`StartFailed`."""
         spec = self._spec
-        self._console.child(spec.name, "starting", f"{spec.what}; log: {shown(spec.log_file)}")
-        if reason := await self._try():
+        self._say("starting", f"{spec.what}; log: {shown(spec.log_file)}")
+        if reason := await self._run():
             head = f"{spec.name} did not start: {reason}. The end of its log, "
             end = [f"    {line}" for line in tail(spec.log_file)]
             raise StartFailed("\n".join([f"{head}{shown(spec.log_file)}:", *end]))
@@ -116,68 +114,55 @@ class _Child:
         """Restart the child whenever it dies, for ever."""
         delay = FIRST_DELAY_SECONDS
         while True:
-            healthy_since = time.monotonic()
-            reason: str | None = await self._death()
-            if time.monotonic() - healthy_since >= STEADY_SECONDS:
+            since = time.monotonic()
+            reason = await self._death()
+            if time.monotonic() - since >= STEADY_SECONDS:
                 delay = FIRST_DELAY_SECONDS
-            while reason is not None:
+            while reason:
                 if self._process is not None:  # the rest of its group may still hold the port
                     await guarded_process.kill(self._process)
-                self._console.child(
-                    self._spec.name,
-                    "died",
-                    f"{reason}; restarting in {delay:.0f} s; log: {shown(self._spec.log_file)}",
-                )
+                log = shown(self._spec.log_file)
+                self._say("died", f"{reason}; restarting in {delay:.0f} s; log: {log}")
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_DELAY_SECONDS)
-                reason = await self._try("again, ")
+                reason = await self._run("again, ")
 
     async def end(self) -> None:
         """End the child, and all processes that it has started."""
         if self._process is not None:
             await guarded_process.end(self._process, self._spec.end_grace)
 
-    async def _try(self, prefix: str = "") -> str | None:
-        """Start the child and wait until it is healthy; return why it isn't, or None."""
+    async def _run(self, prefix: str = "") -> str:
+        """Run the program and wait until it is ready; return why it isn't, or ""."""
         spec, begun = self._spec, time.monotonic()
         try:
-            async with asyncio.timeout(spec.start_limit):
-                self._process = await guarded_process.start(
-                    spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
-                )
-                await self._healthy(self._process)
-        except TimeoutError:
-            return f"not ready after {spec.start_limit or 0:.0f} s ({self._waiting()})"
-        except Hopeless as error:
-            return f"{error}, after {time.monotonic() - begun:.1f} s"
+            self._process = await guarded_process.start(
+                spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
+            )
         except OSError as error:
             return f"it can't be run: {error}"
-        self._console.child(spec.name, "ready", f"{prefix}after {time.monotonic() - begun:.1f} s")
-        return None
-
-    async def _healthy(self, process: Process) -> None:
-        """Wait until the child is ready. Raises :class:`Hopeless`, also if the child ends."""
-        ready = asyncio.ensure_future(self._spec.probe.ready())
-        ended = asyncio.ensure_future(process.wait())
-        progress = asyncio.ensure_future(self._progress())
+        ready = asyncio.ensure_future(spec.probe.ready())
+        ended = asyncio.ensure_future(self._process.wait())
+        limit = begun + (spec.start_limit or math.inf)
+        waiting, seconds = "", 0.0
         try:
-            await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # if the probe got an answer, another process gave it
-                raise Hopeless(how_it_ended(ended.result()))
-            ready.result()
+            while not (ready.done() or ended.done()):
+                if waiting and time.monotonic() >= limit:
+                    return f"not ready after {spec.start_limit:.0f} s ({waiting})"
+                if waiting:
+                    self._say("waiting", f"{seconds:.0f} s, {waiting}")
+                patience = min(PROGRESS_SECONDS, limit - time.monotonic())
+                await asyncio.wait({ready, ended}, timeout=patience, return_when=FIRST_COMPLETED)
+                seconds = time.monotonic() - begun
+                waiting = f"for {spec.probe.waiting_for} ({spec.probe.last_answer})"
+            # If the child has ended, another process gave the answer.
+            reason = how_it_ended(ended.result()) if ended.done() else ready.result()
         finally:
-            await tasks.end(ready, ended, progress)
-
-    async def _progress(self) -> None:
-        begun = time.monotonic()
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            seconds = time.monotonic() - begun
-            self._console.child(self._spec.name, "waiting", f"{seconds:.0f} s, {self._waiting()}")
-
-    def _waiting(self) -> str:
-        probe = self._spec.probe
-        return f"for {probe.waiting_for} ({probe.last_answer})"
+            await tasks.end(ready, ended)
+        if reason:
+            return f"{reason}, after {seconds:.1f} s"
+        self._say("ready", f"{prefix}after {seconds:.1f} s")
+        return ""
 
     async def _death(self) -> str:
         """Wait until the child ends or must be restarted; say why."""
