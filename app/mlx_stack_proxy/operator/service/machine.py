@@ -25,11 +25,9 @@ class Machine:
         if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
-    def write(
-        self, path: Path, content: str, mode: int = 0o644, display_text: str | None = None
-    ) -> None:
-        """Write a file. ``display_text``: for a dry run, in place of a content with secrets."""
-        if not self._printed(f"# write {path} (mode {mode:04o}):\n{display_text or content}"):
+    def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
+        """Write a file. ``shown``: for a dry run, in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
             replace_file(path, content, mode)
 
     def remove(self, path: Path) -> None:
@@ -61,14 +59,12 @@ class Machine:
 
         ``description``: the condition in words, for a dry run.
         """
-        if self._printed(f"# wait until {description}"):
-            return True
         end = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() >= end:
-                return False
+        is_met = self._printed(f"# wait until {description}") or condition()
+        while not is_met and time.monotonic() < end:
             time.sleep(PAUSE_SECONDS)
-        return True
+            is_met = condition()
+        return is_met
 
     def _printed(self, text: str) -> bool:
         """Print what would be done, if this is a dry run; return whether it is one."""
@@ -81,10 +77,9 @@ def run(argv: tuple[str, ...], silent: bool = False) -> int:
     """Run a program; return its exit code. Raises :class:`CommandError` if it doesn't exist."""
     output = subprocess.DEVNULL if silent else None
     try:
-        completed = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
+        return subprocess.run(argv, check=False, stdout=output, stderr=output).returncode  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
         raise CommandError(f"the program {argv[0]} is not on this machine") from None
-    return completed.returncode
 
 
 def answers(url: str) -> bool:

@@ -6,6 +6,7 @@ sandbox in a drop-in of its own, because some kernels let no user make the names
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import re
 import shlex
@@ -30,10 +31,10 @@ _NO_NAMESPACES = (
     (Path("/proc/sys/kernel/unprivileged_userns_clone"), "0"),
     (Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"), "1"),
 )
-NO_SYSTEMD = (
+_NO_SYSTEMD = (
     "is there a systemd here? In a container there is none: let that run `mlx-stack-proxy serve`"
 )
-NO_USERS_SYSTEMD = f"{NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
+_NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
 
 
 class Systemd:
@@ -66,35 +67,26 @@ class Systemd:
     def install(self, machine: Machine, spec: Spec) -> None:
         """Write, enable and start the unit. Raises :class:`CommandError`."""
         if self._user:
-            self._write_sandbox(machine, spec)
+            outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
+            writable = list(dict.fromkeys((spec.folder, *outside)))
+            for path in writable:
+                machine.folder(path)
+            values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
+            if self.sandboxed:
+                machine.write(self._sandbox, filled("systemd/user/sandbox.conf", values))
+            else:
+                machine.remove(self._sandbox)
         machine.write(self.definition, unit("user" if self._user else "system", spec))
-        hint = NO_USERS_SYSTEMD if self._user else NO_SYSTEMD
+        hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
         machine.run(*self._systemctl, "daemon-reload", hint=hint)
         machine.run(*self._systemctl, "enable", UNIT)
-        if self._user:
-            self._linger(machine)
-        self.restart(machine, spec.health_url)
-
-    def _write_sandbox(self, machine: Machine, spec: Spec) -> None:
-        outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
-        writable = list(dict.fromkeys((spec.folder, *outside)))
-        for path in writable:
-            machine.folder(path)
-        if self.sandboxed:
-            values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
-            machine.write(self._sandbox, filled("systemd/user/sandbox.conf", values))
-        else:
-            machine.remove(self._sandbox)
-
-    def _linger(self, machine: Machine) -> None:
-        """Let the user's services run without a login; write a file if we had to enable that.
-
-        Without lingering the service would end with the user's last session.
-        """
         user = getpass.getuser()
-        if not (LINGERING / user).exists() and machine.succeeds("loginctl", "enable-linger", user):
-            text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-            machine.write(self._linger_mark, text)
+        # Without lingering the service would end with the user's last session.
+        if self._user and not (LINGERING / user).exists():
+            if machine.succeeds("loginctl", "enable-linger", user):
+                text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+                machine.write(self._linger_mark, text)
+        self.restart(machine, spec.health_url)
 
     def restart(self, machine: Machine, _: str) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
@@ -191,7 +183,6 @@ def may_make_namespaces() -> bool:
 
 
 def _says(file: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return file.read_text().strip()
-    except OSError:
-        return ""
+    return ""
