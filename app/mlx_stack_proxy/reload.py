@@ -46,7 +46,6 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("reliability", "memory_pressure", "source"),
         ("reliability", "memory_pressure", "interval_seconds"),
         ("reliability", "memory_pressure", "thresholds"),
-        ("reliability", "memory_pressure", "hold_seconds"),
         ("reliability", "memory_pressure", "sustained_seconds"),
         ("state",),
         ("observability", "events_retention_days"),

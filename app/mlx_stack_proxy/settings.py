@@ -122,7 +122,6 @@ class GenerationSettings:
     enabled: bool = True
     min_laps: Annotated[int, Field(ge=2)] = 4
     min_chars: AtLeastOne = 400
-    window_chars: Annotated[int, Field(ge=64)] = 16_384
     max_trailing_whitespace: AtLeastOne = 512
     max_reasoning_tokens: AtLeastOne = 12_288
 
@@ -133,9 +132,6 @@ class JudgeSettings:
     tier: TierName = "standard"
     after_turns: AtLeastOne = 30
     history: AtLeastOne = 20
-    first_interval: AtLeastOne = 3
-    interval_min: AtLeastOne = 5
-    interval_max: AtLeastOne = 15
     confidence: Share = 0.9
 
 
@@ -338,7 +334,6 @@ class MemoryPressureSettings:
     source: MemorySource = "auto"
     interval_seconds: Positive = 5
     thresholds: PressureThresholds = PressureThresholds()
-    hold_seconds: NotNegative = 30
     sustained_seconds: NotNegative = 60
     escalate_complex: bool = True
     complex: ComplexRequestSettings = ComplexRequestSettings()

@@ -20,7 +20,10 @@ RETIRED: Final[dict[str, tuple[str, ...]]] = {
     f"{_LOOPS}.tool_calls.overrides.*": (
         *("identical_warn", "same_error_warn", "name_cycle_warn", "name_cycle_hard"),
     ),
+    f"{_LOOPS}.generation": ("window_chars",),
+    f"{_LOOPS}.judge": ("first_interval", "interval_min", "interval_max"),
     "reliability.escalation": ("foresee_above",),
+    "reliability.memory_pressure": ("hold_seconds",),
 }
 # Below `loop_detection`: a name of the original documents, or of version 0.1, and the key it means.
 OTHER_NAMES: Final[dict[str, str]] = {

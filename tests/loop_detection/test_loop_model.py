@@ -27,7 +27,7 @@ def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
         whole = history(run(count))
         if loop_model.is_due(whole, at, RULES):
             asked.append(count)
-            at = loop_model.next_look(whole, answer, RULES)
+            at = loop_model.next_look(whole, answer)
     return asked
 
 

@@ -79,7 +79,7 @@ async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
 
 @pytest.fixture
 def memory() -> ForcedMemory:
-    return ForcedMemory(hold_seconds=30, sustained_seconds=60)
+    return ForcedMemory(sustained_seconds=60)
 
 
 @pytest.fixture

@@ -321,8 +321,7 @@ async def test_the_judge_passes_the_same_gate(
     upstream.models = LOCAL
     upstream.otherwise = with_judge(None, new_call)
     cloud.always(costing(MOST - 50))
-    judge = {"enabled": True, "tier": "cloud_fallback", "after_turns": 2, "first_interval": 1,
-             "interval_min": 1, "interval_max": 1}  # fmt: skip
+    judge = {"enabled": True, "tier": "cloud_fallback", "after_turns": 2}
     fallback = {
         "model": "vendor/large", "base_url": f"{cloud.url}/api/v1", "api_key_env": "CLOUD_KEY",
         "max_tokens_per_hour": 20_000,

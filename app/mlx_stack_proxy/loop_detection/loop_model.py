@@ -23,6 +23,7 @@ from .finding import Finding
 from .history import History
 
 DETECTOR: Final = "judge"  # its name in headers, metrics and events
+INTERVAL: Final = (5, 15)  # turns between two questions: gemini-cli's
 MAX_SHOWN: Final = 600  # characters of one message
 MAX_REASONING: Final = 1_000  # characters
 MAX_ANSWER_TOKENS: Final = 512
@@ -75,15 +76,14 @@ def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> boo
     )
 
 
-def next_look(history: History, answer: Answer | None, rules: JudgeSettings) -> int:
+def next_look(history: History, answer: Answer | None) -> int:
     """Return the turn of the task at which to ask again: the surer of a loop, the sooner.
 
-    Without an answer the model is asked as late as the settings allow.
+    Without an answer the model is asked as late as :data:`INTERVAL` allows.
     """
     confidence = answer.confidence if answer is not None else 0.0
-    span = rules.interval_max - rules.interval_min
-    interval = rules.interval_min + round(max(0, span) * (1 - confidence))
-    return _task_length(history) + max(interval, rules.first_interval)
+    least, most = INTERVAL
+    return _task_length(history) + least + round((most - least) * (1 - confidence))
 
 
 def question(

@@ -101,7 +101,7 @@ class LoopDetection(Stage):
 
         def take(text: str | None) -> bool:
             answer = None if text is None else loop_model.read_answer(text)
-            remembered.next_looks[task] = loop_model.next_look(history, answer, rules)
+            remembered.next_looks[task] = loop_model.next_look(history, answer)
             finding = loop_model.to_finding(answer, history, rules, quotes=self._may_quote)
             if finding is not None:
                 remembered.model_findings[task] = finding

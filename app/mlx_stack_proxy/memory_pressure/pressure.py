@@ -2,7 +2,7 @@
 
 :func:`assess` turns one reading into a level: the highest that any of its figures reaches.
 :class:`Gauge` damps that level over time: it rises with the first high reading, and falls one step
-after ``hold_seconds`` of lower readings. Readings and times are passed in: ``readers.py`` takes the
+after ``HOLD_SECONDS`` of lower readings. Readings and times are passed in: ``readers.py`` takes the
 readings, ``probe.py`` drives the gauge. docs/memory-pressure.md says what follows from a level.
 """
 
@@ -61,6 +61,7 @@ class Pressure:
 
 
 NO_PRESSURE = Pressure()
+HOLD_SECONDS = 30.0  # of lower readings until the level falls by one step: six looks without a sign
 
 
 class Gauge:
@@ -89,7 +90,7 @@ class Gauge:
         old = self.pressure
         if level >= old.level:
             self._reached = now
-        elif now - self._reached >= self._settings.hold_seconds:
+        elif now - self._reached >= HOLD_SECONDS:
             level = Level(old.level - 1)  # one step only; the next step takes as long again
             self._reached = now
         else:

@@ -59,7 +59,7 @@ def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe
 def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body: the last reading's level, or why there is none.
 
-    The level is not damped (``hold_seconds``): the proxy that reads it does the damping itself.
+    The level is not damped: the proxy that reads it does the damping itself.
     """
     if probe.source is None:
         return 503, {"error": "nothing on this machine tells its memory pressure"}

@@ -66,7 +66,6 @@ def test_the_settings(laps: int) -> None:
 
 def test_a_period_that_does_not_fit_the_window_three_times_is_none() -> None:
     assert flowed(lap(5700) * 6) is None
-    assert flowed(sentence(400) * 20, window_chars=1024) is None
 
 
 # What may go on for longer, and is cut where it never ends
@@ -264,15 +263,14 @@ FRAGMENTS = [
     st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.integers(1, 300)), max_size=12),
     st.lists(st.integers(1, 700), min_size=1, max_size=30),
     st.sampled_from(["text", "reasoning", "arguments"]),
-    st.sampled_from([300, 16_384]),
 )
 def test_pieces_make_no_difference(
-    parts: list[tuple[str, int]], sizes: list[int], kind: Kind, window: int
+    parts: list[tuple[str, int]], sizes: list[int], kind: Kind
 ) -> None:
     text = "".join(one * times for one, times in parts)[:4000]
-    whole = flowed(text, max(len(text), 1), kind=kind, late=2000, window_chars=window)
-    assert flowed(text, 1, kind=kind, late=2000, window_chars=window) == whole
-    flow, at = Flow(GenerationSettings(window_chars=window), kind, late=2000), 0
+    whole = flowed(text, max(len(text), 1), kind=kind, late=2000)
+    assert flowed(text, 1, kind=kind, late=2000) == whole
+    flow, at = Flow(GenerationSettings(), kind, late=2000), 0
     hit: Excess | RepeatedCall | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
@@ -293,7 +291,7 @@ def operations(text: str) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    flow = Flow(GenerationSettings(window_chars=4096))
+    flow = Flow(GenerationSettings())
     sys.setprofile(counted)
     try:
         for piece in pieces("```\n" + text, 50):

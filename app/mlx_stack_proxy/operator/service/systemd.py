@@ -82,10 +82,10 @@ class Systemd:
         machine.run(*self._systemctl, "enable", UNIT)
         user = getpass.getuser()
         # Without lingering the service would end with the user's last session.
-        if self._user and not (LINGERING / user).exists():
-            if machine.succeeds("loginctl", "enable-linger", user):
-                text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-                machine.write(self._linger_mark, text)
+        lingers = not self._user or (LINGERING / user).exists()
+        if not lingers and machine.succeeds("loginctl", "enable-linger", user):
+            text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+            machine.write(self._linger_mark, text)
         self.restart(machine, spec.health_url)
 
     def restart(self, machine: Machine, _: str) -> None:
