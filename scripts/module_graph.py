@@ -41,6 +41,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
                 "request",
                 "outcome",
                 "exchange",
+                "record",
+                "error_class",
                 "session_id",
                 "verdicts",
                 "error_numbers",

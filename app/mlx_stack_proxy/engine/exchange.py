@@ -15,7 +15,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ..frozen import frozen
 from ..settings import EscalationReason
@@ -33,6 +33,9 @@ from .verdicts import (
     Verdict,
     is_doubt,
 )
+
+if TYPE_CHECKING:
+    from .record import Record
 
 # Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
 # room again; and a prompt that is too long is seen by its length each time.
@@ -61,6 +64,7 @@ class Exchange:
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
     began: SessionStart | None = None  # when the session began; None: the store wasn't read
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
+    record: Record | None = None  # made at its end
 
     def __post_init__(self) -> None:
         request = self.request

@@ -14,6 +14,8 @@ from .verdicts import UpstreamFailed, Verdict
 Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
 # Statuses with which servers refuse a request for what it asks of them.
 _REFUSING = frozenset({400, 415, 422, 500, 501})
+# The event that keeps an exchange's record: who asks for all kinds does not get it.
+RECORD = "exchange"
 # The kinds of events that are stored; docs/observability.md says when each comes and what it tells.
 EVENT_KINDS = (
     "loop_warning",
@@ -36,6 +38,9 @@ EVENT_KINDS = (
     "config_refused",
     "started",
     "stopped",
+    "store_down",
+    "store_up",
+    RECORD,
 )
 
 
@@ -69,6 +74,7 @@ class Remarks:
     notes: dict[str, str] = field(default_factory=dict)  # hold for the exchange, from here on
     reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
     incidents: list[Incident] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)  # the tools of all calls, wrong ones included
     inquiry: Inquiry | None = None
     call_as_text: bool = False  # the reply is still a call as text, although it was asked again
     guided: Guided = ""  # what became of a schema that the reply was to be written in
@@ -78,6 +84,7 @@ class Remarks:
         self.notes |= other.notes
         self.reply_notes |= other.reply_notes
         self.incidents += other.incidents
+        self.calls += other.calls
         self.inquiry = other.inquiry or self.inquiry
         self.call_as_text = other.call_as_text or self.call_as_text
         self.guided = other.guided or self.guided

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 from ..escalation.cloud import Cloud
 from ..escalation.recovery import Recovery
@@ -26,7 +28,10 @@ from .exchange import Exchange
 from .model_list import ModelList
 from .pipeline import Stage
 from .rate_limit import RateLimit
+from .record import Record
 from .upstream import Upstream
+
+RECENT: Final = 1000  # records that a process keeps in memory, those of plain exchanges too
 
 
 class Traces(Protocol):
@@ -69,6 +74,7 @@ class Life:
     started: float = field(default_factory=time.time)
     # What is wrong with the newest configuration, if it can't be used.
     bad_settings: list[str] = field(default_factory=list)
+    store_fails: bool = False  # its event is kept, and that it works again is to be told
     restart_due: list[str] = field(default_factory=list)  # changed settings that wait for a restart
     # When memory pressure reached its present level.
     pressure_since: float = field(default_factory=time.time)
@@ -103,6 +109,7 @@ class Services:
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
     rate_limit: RateLimit = field(default_factory=RateLimit)
+    records: deque[Record] = field(default_factory=partial(deque, maxlen=RECENT))  # the newest
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
     _in_force: Services | None = None  # the copy since the last change; None: not made yet
 

@@ -53,6 +53,7 @@ class CallFailure:
     error: str  # a sentence for the model
     choice: int = 0  # the choice's index
     position: int = -1  # the call's position in its choice; -1: the reply as a whole is wrong
+    field: str = ""  # the schema's own name of the wrong field, as `a.b`; "": none is named
 
 
 @frozen

@@ -359,17 +359,18 @@ class _State(StageState):
         self._note_break(finding)
 
     def _note_break(self, finding: Finding) -> None:
-        self._note("loop_break", finding, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
+        mark = {"again": True} if remembered.note_break(finding) else {}
+        self._note("loop_break", finding, "circuit_break", **mark)
         if finding is self._model_finding:
             if not remembered.is_proven(task := loop_model.task_of(self._history)):
                 remembered.model_findings.pop(task, None)
         else:
             remembered.broken[finding.run[-1]] = finding.length
 
-    def _note(self, kind: str, finding: Finding, action: str) -> None:
+    def _note(self, kind: str, finding: Finding, action: str, **mark: bool) -> None:
         detail = {"repeats": finding.repeats, "tool": finding.tool[:64], "pattern": finding.pattern}
-        detail |= self._mode
+        detail |= self._mode | mark
         if finding.confidence is not None:
             detail["confidence"] = finding.confidence
         if finding.reasoning:

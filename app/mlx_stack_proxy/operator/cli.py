@@ -44,6 +44,7 @@ COMMANDS = (
     Command("pressure", "how short this machine's memory is", "pressure"),
     Command("status", "a running proxy and its tiers, on one screen", "remote.status"),
     Command("report", "what happened in the last hours, in a few sentences", "remote.report"),
+    Command("why", "what became of one request, in a paragraph", "remote.why"),
     Command("sessions", "a running proxy's sessions, by last use", "remote.sessions"),
     Command("events", "what a running proxy did, oldest first", "remote.events"),
     Command(

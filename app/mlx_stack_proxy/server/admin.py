@@ -22,6 +22,7 @@ from ..telemetry.report import ReportScope
 from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
 from .exchange_details import exchange_details
+from .kept import events_of
 from .report import report_of
 from .status import configuration, status
 
@@ -184,8 +185,8 @@ def build(services: Services) -> APIRouter:
         return admin.answer(await report_of(services, admin.report_scope(request)))
 
     @router.get("/exchanges/{request_id}")
-    async def exchange(request_id: str) -> Response:
-        return as_json(await exchange_details(services, request_id))
+    async def exchange(request_id: str, agent: str | None = None) -> Response:
+        return as_json(await exchange_details(services, request_id, agent or None))
 
     return router
 
@@ -219,10 +220,9 @@ def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
         query = await admin.event_query(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
-        page = await services.store.events(query)
-        total = await services.store.count_events(query)
+        page, total, trouble = await events_of(services, query)
         entries = [{"number": number, **event} for number, event in page]
-        return admin.answer({"total": total, "events": entries})
+        return admin.answer({"total": total, "events": entries, "store": trouble or "ok"})
 
 
 def store_failed(error: StoreError) -> ProxyError:

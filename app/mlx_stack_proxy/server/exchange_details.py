@@ -1,8 +1,8 @@
 """``GET /mlx-stack/exchanges/{request_id}``: one exchange, attempt by attempt.
 
-The store's events say what happened. If ``observability.capture_failures`` has kept the exchange,
-the attempts come from its records, with what the model wrote and, if that was mended, what the
-client got. Otherwise they come from the event that lists them, if there is one.
+Its record says what happened, and so do its events. If ``observability.capture_failures`` has kept
+the exchange, the attempts come from the capture, with what the model wrote and, if that was mended,
+what the client got. Otherwise they come from the record.
 """
 
 from __future__ import annotations
@@ -11,50 +11,90 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from ..engine.outcome import RECORD
 from ..engine.services import Services
 from ..engine.upstream_answers import completion_in
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.store import EventQuery
+from ..telemetry import accounts
 from ..telemetry.failure_capture import FILE, OLD_FILE
+from ..telemetry.why import why
 from ..wire import sse
 from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, text_of
 from ..wire.reply import Reply
+from .kept import events_of
 
 Json = dict[str, Any]
+LAST: Final = "last"  # in place of a request's id
 MOST_EVENTS: Final = 1000
 MOST_CHARACTERS: Final = 100_000  # of a text; longer texts are cut
+_UNKNOWN: Final = (
+    "it is unknown, refused before any model was chosen, older than "
+    "observability.events_retention_days, or it went right at once some time ago"
+)
+_NO_RECORD: Final = "Only its events are kept; an earlier version of the proxy wrote no record."
 
 
-async def exchange_details(services: Services, request_id: str) -> Json:
-    """Return an exchange's attempts and events. Raises ``ProxyError`` (404), ``StoreError``."""
-    query = EventQuery(request_id=request_id, limit=MOST_EVENTS)
-    numbered = await services.store.events(query)
+async def exchange_details(services: Services, request_id: str, agent: str | None = None) -> Json:
+    """Return an exchange's record, attempts and events. Raises ``ProxyError`` (404).
+
+    ``request_id``: ``last`` is the newest exchange that did not go right at once, of ``agent``.
+    """
+    record = await _record(services, request_id, agent)
+    if request_id == LAST and record is not None:
+        request_id = record["request_id"]
+    numbered, _, _ = await events_of(services, EventQuery(request_id=request_id, limit=MOST_EVENTS))
     events = [{"number": number, **event} for number, event in numbered]
     observability = services.settings.observability
     records: list[Json] = []
     if observability.capture_failures:
         records = await asyncio.to_thread(captured, observability.capture_path, request_id)
-    if not events and not records:
-        sentence = f"nothing is kept of a request {request_id[:64]!r}"
+    newest: Mapping[str, Any] | None = record or next(reversed(events or records), None)
+    if newest is None:
+        sentence = f"nothing is kept of a request {request_id[:64]!r}: {_UNKNOWN}"
         raise ProxyError(404, INVALID_REQUEST, sentence)
-    newest: Mapping[str, Any] = events[-1] if events else records[-1]
+    data = record["detail"] if record is not None else {}
     return {
         "request_id": request_id,
         "session": newest["session"],
         "agent": newest.get("agent"),
         "time": newest["time"],
         "captured": bool(records),
-        "outcome": records[-1].get("outcome") if records else None,
+        "outcome": data.get("outcome") or (records[-1].get("outcome") if records else None),
+        "record": data or None,
+        "why": why(record) if record is not None else _NO_RECORD,
         "request": _request(records[-1]["request"]) if records else None,
-        "attempts": [_attempt(record) for record in records] or _listed(events),
+        "attempts": [_attempt(one) for one in records] or data.get("attempts") or _listed(events),
         "events": events,
     }
+
+
+async def _record(services: Services, request_id: str, agent: str | None) -> Json | None:
+    """Return the event that holds a request's record, or one made of what this process remembers.
+
+    That is all there is of plain exchanges, and of others while the store fails.
+    """
+    last = request_id == LAST
+    query = EventQuery(kind=RECORD, agent=agent, limit=1)
+    stored, _, _ = await events_of(
+        services, query if last else replace(query, agent=None, request_id=request_id)
+    )
+    found: Json | None = dict(stored[-1][1]) if stored else None
+    for record in reversed(services.records):
+        asked_for = (
+            not record.plain and agent in (None, record.agent) if last else record.id == request_id
+        )
+        if asked_for:
+            event = accounts.event_of(record)
+            return event if found is None or event["time"] > found["time"] else found
+    return found
 
 
 def captured(folder: str, request_id: str) -> list[Json]:

@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from ..engine import record as records
 from ..engine.exchange import Exchange
-from ..engine.outcome import Incident, Outcome
+from ..engine.outcome import RECORD, Incident, Outcome
+from ..engine.record import RECOVERED, Record, attempt_of, record_of
 from ..engine.services import Services
 from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
@@ -21,8 +23,7 @@ from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
-from .exchange_counts import INCIDENTS, RECOVERED, amount_of, counts_of, way_of
-from .metrics import OTHER
+from .counters import INCIDENTS, amount_of, counts_of
 
 # Events that belong to no request, each with the hour's counter that it adds 1 to.
 _COUNTED = {
@@ -33,39 +34,45 @@ _COUNTED = {
     "upstream_down": "down",
     "tier_degraded": "down",
 }
-# Kinds of incident whose whole detail is in the event: figures, a tool's name, a digest.
-_WITH_DETAIL = ("loop_warning", "loop_break", "prompt_cut")
 
-
-def tier_label(exchange: Exchange) -> str:
-    """Return the tier's name for a metric's label; ``other`` for models that pass through."""
-    return exchange.tier if exchange.route.tiers else OTHER
+STORE_POLL_SECONDS = 1.0  # between two looks at a store that fails
+tier_label = records.tier_label
 
 
 def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
-    """Return what an ended exchange adds to the hour's counters; record its last events."""
+    """Make an ended exchange's record, and tell of it. Return what the hour's counters get."""
     try:
-        by_tier = counts_of(exchange, outcome)
-        record_events(services, exchange, _told_of_end(exchange, outcome))
+        seconds = asyncio.get_running_loop().time() - exchange.started
+        record = record_of(exchange, outcome, services.wall_clock(), seconds)
+        by_tier = counts_of(record)
+        record_events(services, exchange, _told_of_end(record))
+        if not record.plain:
+            services.journal.add([event_of(record)])
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return {}
-    hour, agent = hour_of(services.wall_clock()), exchange.request.agent
-    return {HourKey(hour, agent, tier): counts for tier, counts in by_tier.items()}
+    exchange.record = record
+    services.records.append(record)
+    services.metrics.requests.labels(record.tier, outcome).inc()
+    services.metrics.count_agent(record.agent, outcome)
+    hour = hour_of(record.time)
+    deltas = {HourKey(hour, record.agent, tier): counts for tier, counts in by_tier.items()}
+    services.journal.remember(deltas)
+    return deltas
 
 
-def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the events, (kind, detail), of an exchange that recovered or lost its client."""
-    recovered = outcome == "ok" and way_of(exchange) in RECOVERED
-    if not recovered and outcome != "client_left":
-        return []
-    seconds = round(asyncio.get_running_loop().time() - exchange.started, 3)
-    detail: dict[str, Any] = {"attempts": len(exchange.attempts), "seconds": seconds}
-    if not recovered:
-        return [("client_left", detail)]
-    failed = [attempt for attempt in exchange.attempts if attempt.reason]
-    reasons = list(dict.fromkeys(attempt.reason for attempt in failed))
-    return [("recovered", {"reasons": reasons, "from": failed[0].tier, **detail})]
+def _told_of_end(record: Record) -> list[tuple[str, dict[str, Any]]]:
+    """Return the last events, (kind, detail), of an exchange that recovered or lost its client."""
+    called = [attempt for attempt in record.attempts if attempt.called]
+    detail = {"attempts": len(called), "seconds": round(record.seconds, 3)}
+    events: list[tuple[str, dict[str, Any]]] = []
+    if record.outcome == "client_left":
+        events.append(("client_left", detail))
+    elif record.way in RECOVERED:
+        failed = [attempt for attempt in called if attempt.reason]
+        reasons = list(dict.fromkeys(attempt.reason for attempt in failed))
+        events.append(("recovered", {"reasons": reasons, "from": failed[0].tier, **detail}))
+    return events
 
 
 def count_attempt(
@@ -137,7 +144,7 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
     tier = tier_label(exchange)
     tools = exchange.request.offered()  # any other tool name is a model's own text
     events = []
-    for incident in incidents:
+    for incident in attempt_of(exchange, len(exchange.outcomes) - 1).incidents:
         row = INCIDENTS[incident.kind]
         counter = getattr(services.metrics, row.metric)
         labels = (tier, *incident.labels) if row.by_tier else incident.labels
@@ -145,10 +152,11 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
         if not row.event:
             continue
         detail = dict(zip(row.labels, incident.labels, strict=True))
-        if incident.kind in _WITH_DETAIL:
-            detail |= incident.detail
-        elif (tool := incident.detail.get("tool")) in tools:
+        detail |= incident.detail if row.whole else {}
+        if (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
+        elif row.metric != "loops":
+            detail.pop("tool", None)
         events.append((row.event, detail))
     record_events(services, exchange, events)
 
@@ -168,6 +176,13 @@ def record_events(
     """Record an exchange's events, each as (kind, detail), for the post-mortem."""
     requester = (exchange.id, exchange.session.hash, exchange.request.agent)
     record_events_of(services, requester, exchange.tier, events)
+
+
+def event_of(record: Record) -> dict[str, Any]:
+    """Return the event that keeps a record, as the store has it."""
+    who = {"request_id": record.id, "session": record.session, "agent": record.agent}
+    end = {"time": record.time, "tier": record.tier, "kind": RECORD, "detail": record.as_data()}
+    return {**who, **end}
 
 
 def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:
@@ -214,19 +229,31 @@ def stage_failed(services: Services, stage: str, error: Exception) -> None:
 
 
 def store_failed(services: Services, error: StoreError) -> None:
-    """Count a failure of the store; log it once a minute at most, for every request may fail."""
+    """Count a failure of the store; log it once a minute at most, because every request may fail.
+
+    If it lasts, keep an event that it began, and one that it is over.
+    """
     services.metrics.store_errors.inc()
+    if services.store.trouble is not None and not services.life.store_fails:
+        services.life.store_fails = True
+        record_event(services, "store_down", {"why": services.store.trouble})
+        services.background.start(_until_it_works(services, asyncio.get_running_loop().time()))
     if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
+async def _until_it_works(services: Services, since: float) -> None:
+    while services.store.trouble is not None:  # noqa: ASYNC110  # a store has no event to wait for
+        await asyncio.sleep(STORE_POLL_SECONDS)
+    services.life.store_fails = False
+    seconds = round(asyncio.get_running_loop().time() - since, 1)
+    record_event(services, "store_up", {"seconds": seconds})
+
+
 def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:
-    """Count an ended exchange and log its line. ``seconds``: how long it took."""
-    metrics = services.metrics
+    """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
     tier = tier_label(exchange)
-    metrics.requests.labels(tier, outcome).inc()
-    metrics.count_agent(exchange.request.agent, outcome)
-    metrics.request.labels(tier).observe(seconds)
+    services.metrics.request.labels(tier).observe(seconds)
     fields: dict[str, Any] = {}
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
     if failed:

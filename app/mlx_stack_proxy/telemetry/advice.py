@@ -77,7 +77,7 @@ def calls_as_text(tier: Tier, settings: Settings) -> Advice | None:
 
 
 def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
-    requests = tier["attempts"] - tier["retries"]
+    requests = max(tier["visits"], tier["attempts"] - tier["retries"])
     if requests < ENOUGH or tier["left"] / requests <= MOSTLY:
         return None
     why = next(iter(labels(tier.sums, "left")), "").replace("_", " ")
@@ -102,7 +102,7 @@ def queue_always_full(tier: Tier, settings: Settings) -> Advice | None:
 
 
 def limit_that_cuts(tier: Tier, settings: Settings) -> Advice | None:
-    replies, cut = tier["turns"], tier["replies_cut"]
+    replies, cut = tier["attempts"], tier["replies_cut"]
     if replies < ENOUGH or cut / replies <= SELDOM:
         return None
     limit = settings.reliability.token_budget.max_output_tokens

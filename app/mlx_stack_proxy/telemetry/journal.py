@@ -8,12 +8,16 @@ change: the events in their order, and of each breaker the last state alone.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..state.hourly import Deltas, HourKey, merge
-from ..state.store import BreakerState, Change, Store, StoreError
+from ..state.store import BreakerState, Change, EventQuery, Store, StoreError
 from . import log
+
+MOST_EVENTS = 1000  # the newest ones, in memory
+MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first
 
 
 class Journal:
@@ -24,6 +28,8 @@ class Journal:
         self._store = store
         self._clock = clock
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # if a write fails
+        self._newest: deque[Mapping[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
         # Recorded since the task's last call to the store:
         self._events: list[Mapping[str, Any]] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
@@ -37,13 +43,30 @@ class Journal:
         """Record events; each has ``time``, ``kind``, ``session``."""
         if events:
             self._events += events
+            self._newest.extend(events)
             self._write_soon()
 
     def count(self, deltas: Deltas) -> None:
         """Add to the hours' counters."""
         if deltas:
             merge(self._counts, deltas)
+            self.remember(deltas)
             self._write_soon()
+
+    # For the time in which the store can't be read
+
+    def remember(self, deltas: Deltas) -> None:
+        """Remember counters that somebody else writes to the store."""
+        merge(self.counted, deltas)
+        if len(self.counted) > MOST_ROWS:
+            oldest = min(key.hour for key in self.counted)
+            for key in [key for key in self.counted if key.hour == oldest]:
+                del self.counted[key]
+
+    def remembered(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        """Return the newest events that match ``query``, by numbers of their own, oldest first."""
+        found = enumerate(self._newest, 1)
+        return [(number, event) for number, event in found if query.asks_for(event)]
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:
         self._breakers[tier] = state

@@ -15,12 +15,18 @@ from ..settings import Settings
 from ..state.hourly import HOUR, Counts, HourKey
 from . import report_words
 from .advice import advice
+from .counters import MINUTES, SLOT, failed_of, parts_of
 
 MOST_FAILURES: Final = 5  # the newest ones of a type, listed one by one
 Event = Mapping[str, Any]
 Json = dict[str, Any]
-# By the kind of event that begins an outage, the kind that ends it.
-_DOWN: Final = {"upstream_down": "upstream_up", "tier_degraded": "tier_recovered"}
+# By the kind of event that begins an outage, the kind that ends it, and what is out.
+_DOWN: Final = {
+    "upstream_down": "upstream_up",
+    "tier_degraded": "tier_recovered",
+    "store_down": "store_up",
+}
+_OUT: Final = {"upstream_down": "litellm", "tier_degraded": "tier", "store_down": "store"}
 _UP: Final = {end: begin for begin, end in _DOWN.items()}
 
 
@@ -31,6 +37,8 @@ class ReportScope:
     since: float  # seconds since 1970
     until: float  # seconds since 1970
     agent: str | None = None  # only this agent's exchanges; None: all agents'
+    # What the store says while it fails: then rows and events are those in this process's memory.
+    trouble: str | None = None
 
 
 def build(
@@ -52,15 +60,18 @@ def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequenc
         "since": scope.since,
         "until": scope.until,
         "agent": scope.agent,
+        "store": scope.trouble or "ok",
         "agents": sorted({key.agent for key in rows if key.agent}),
         **sums(of_agents),
-        "by_agent": _by(of_agents, "agent"),
+        "parts": parts_of(_sum(of_agents.values())),
+        "by_agent": _failing_first(_by(of_agents, "agent")),
         "process": _sum(counts for key, counts in rows.items() if not key.agent),
         "hours": [
-            {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(row)}
+            _hour(key, row)
             for key, row in sorted(rows.items())
             if scope.agent is None or key.agent in ("", scope.agent)
         ],
+        "minutes": minutes(of_agents, scope.until),
         "outages": outages(events, scope.until),
         "failures": failures(events, scope.agent),
     }
@@ -72,8 +83,35 @@ def sums(rows: Mapping[HourKey, Counts]) -> Json:
     return {"totals": _sum(of_agents.values()), "by_tier": _by(of_agents, "tier")}
 
 
+def _hour(key: HourKey, row: Counts) -> Json:
+    entry = {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(row)}
+    return {**entry, "parts": parts_of(row)} if key.agent else entry
+
+
+def minutes(rows: Mapping[HourKey, Counts], until: float) -> list[Json]:
+    """Return what the exchanges of the last hour before ``until`` came to, by five minutes."""
+    size = SLOT * 60
+    last = int(until // size) * size
+    slots: dict[float, dict[str, int]] = {last - size * ago: {} for ago in range(12, -1, -1)}
+    for key, counts in rows.items():
+        for name, number in counts.items():
+            if name.startswith(MINUTES):
+                minute, _, part = name.removeprefix(MINUTES).partition(":")
+                parts = slots.get(key.hour * HOUR + int(minute) * 60 if part else 0)
+                if parts is not None:
+                    parts[part] = parts.get(part, 0) + int(number)
+    return [{"time": time, "parts": parts} for time, parts in slots.items()]
+
+
+def _failing_first(by_agent: Mapping[str, Json]) -> dict[str, Json]:
+    def key(name: str) -> tuple[float, float]:
+        return -failed_of(by_agent[name]), -by_agent[name].get("requests", 0)
+
+    return {name: by_agent[name] for name in sorted(by_agent, key=key)}
+
+
 def outages(events: Iterable[Event], until: float) -> list[Json]:
-    """Return the outages of LiteLLM and of tiers, oldest first.
+    """Return the outages of LiteLLM, of tiers and of the store, oldest first.
 
     An outage that lasts has ``until`` None, and ``seconds`` up to the given ``until``.
     """
@@ -82,8 +120,9 @@ def outages(events: Iterable[Event], until: float) -> list[Json]:
     for event in events:
         kind, tier = event["kind"], event.get("tier", "")
         if kind in _DOWN and (kind, tier) not in open_:
-            subject = "litellm" if kind == "upstream_down" else "tier"
-            begun: Json = {"what": subject, "tier": tier, "since": event["time"], "until": None}
+            begun: Json = {"what": _OUT[kind], "tier": tier, "since": event["time"], "until": None}
+            if why := (event.get("detail") or {}).get("why"):
+                begun["why"] = why
             open_[kind, tier] = begun
             all_outages.append(begun)
         elif kind in _UP and (ended := open_.pop((_UP[kind], tier), None)) is not None:
@@ -116,7 +155,7 @@ def _failure(event: Event) -> Json:
         "type": detail.get("type", ""),
         "status": detail.get("status"),
         "attempts": len(detail.get("attempts") or ()),
-        "command": f"mlx-stack-proxy events --request {request}",
+        "command": f"mlx-stack-proxy why {request}",
     }
 
 
@@ -136,9 +175,12 @@ def _sum(rows: Iterable[Counts]) -> Json:
 
 
 def _plain(counts: Counts) -> Json:
-    """Return counters by name: whole numbers as ints, others to the millisecond, no zeros."""
+    """Return counters by name: whole numbers as ints, others to the millisecond, no zeros.
+
+    Those by the minute are left out.
+    """
     return {
         name: int(number) if number == int(number) else round(number, 3)
         for name, number in sorted(counts.items())
-        if number
+        if number and not name.startswith(MINUTES)
     }

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from .exchange_counts import BROKEN
+from .counters import BROKEN_PARTS, failed_of, parts_of
 
 Report = Mapping[str, Any]
 Counts = Mapping[str, float]
@@ -27,8 +27,17 @@ _WRONG: Final = {
     "output_truncated": "a reply cut short",
     "upstream_unavailable": "the proxy's own stop",
 }
-# Errors for replies that were not good enough; other errors are about servers, budgets, memory.
-_ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
+# Why requests were refused; the keys are the labels of `refused` in docs/http.md.
+REFUSED: Final = {
+    "budget_exceeded": "a used-up token budget",
+    "memory_pressure": "short memory",
+    "tier_busy": "a full queue",
+    "tier_degraded": "an open breaker",
+    "unreachable": "LiteLLM out of reach",
+    "stopping": "the proxy stopping",
+    "invalid_request_error": "a request that no tier takes",
+    "error": "a fault of the proxy",
+}
 _RIGHT: Final = (  # ways in which broken replies came to be right, with their words
     ("repaired", "repaired"),
     ("found_in_text", "found in the text"),
@@ -43,32 +52,57 @@ def said(report: Report) -> list[dict[str, Any]]:
     return [{"about": about, "lines": lines} for about, lines in parts if lines]
 
 
+def _store(report: Report) -> list[str]:
+    if report.get("store", "ok") == "ok":
+        return []
+    return [
+        f"The store fails now: {report['store']}.",
+        "What follows is only what this process has in memory.",
+    ]
+
+
 def _requests(report: Report) -> list[str]:
     totals, agents = report["totals"], report["by_agent"]
     if not totals.get("requests"):
         return ["Nobody asked for anything."]
-    names = sorted(agents, key=lambda name: -agents[name].get("requests", 0))
-    parts = [f"{name} {_n(agents[name].get('requests', 0))}" for name in names[:MOST_NAMED]]
-    others = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    suffix = f": {', '.join([*parts, *others])}" if len(names) > 1 else f", all by {names[0]}"
+    names = list(agents)[:MOST_NAMED]  # those with failures come first
+    parts = [_agent(name, agents[name]) for name in names]
+    others = [f"{len(agents) - MOST_NAMED} more"] if len(agents) > MOST_NAMED else []
+    suffix = f": {', '.join([*parts, *others])}" if len(agents) > 1 else f", all by {names[0]}"
     return [f"{_some(totals['requests'], 'request')}{suffix}."]
 
 
+def _agent(name: str, counts: Counts) -> str:
+    failed = failed_of(counts)
+    return f"{name} {_n(counts.get('requests', 0))}{f' ({_n(failed)} failed)' if failed else ''}"
+
+
 def _replies(report: Report) -> list[str]:
-    totals = report["totals"]
-    turns = totals.get("turns", 0)
-    errors = sum(totals.get(f"errors:{kind}", 0) for kind in _ABOUT_REPLIES)
-    seen = errors + totals.get(BROKEN, 0)
-    broken = turns - totals.get("right_at_once", 0) - totals.get("confirmed", 0) + errors
-    if not turns + errors:
-        return []
-    if not broken:
-        subject = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
-        return [f"{subject} right at once."]
-    were = "was" if broken == 1 else "were"
-    clause = f"{_n(seen)} reached an agent" if seen else "none reached an agent"
-    of_all = _some(turns + errors, "reply", "replies")
-    lines = [f"{_n(broken)} of {of_all} {were} broken; {clause}."]
+    totals, parts = report["totals"], parts_of(report["totals"])
+    broken = sum(parts.get(part, 0) for part in BROKEN_PARTS)
+    whole, seen = broken + parts.get("right", 0), parts.get("failed", 0)
+    lines = []
+    if broken:
+        were = "was" if broken == 1 else "were"
+        clause = f"{_n(seen)} reached an agent" if seen else "none reached an agent"
+        of_all = _some(whole, "reply", "replies")
+        lines.append(f"{_n(broken)} of {of_all} {were} broken; {clause}.")
+    elif whole:
+        subject = "The reply was" if whole == 1 else f"All {_n(whole)} replies were"
+        lines.append(f"{subject} right at once.")
+    if refused := parts.get("refused", 0):
+        causes = _causes(totals, "refused", REFUSED)
+        lines.append(f"Refused: {_some(refused, 'request')} ({causes}).")
+    return lines + _put_right(totals)
+
+
+def _causes(totals: Counts, counter: str, words: Mapping[str, str]) -> str:
+    found = labels(totals, counter)
+    return ", ".join(f"{words.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in found.items())
+
+
+def _put_right(totals: Counts) -> list[str]:
+    lines = []
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
@@ -78,10 +112,8 @@ def _replies(report: Report) -> list[str]:
         in_vain = totals.get("guided_in_vain", 0)
         clause = f"; {_some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
         lines.append(f"Written in a schema of ours: {_some(guided, 'reply', 'replies')}{clause}.")
-    wrong = labels(totals, "failed")
-    if wrong:
-        causes = [f"{_WRONG.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in wrong.items()]
-        lines.append(f"What went wrong, by attempts: {', '.join(causes)}.")
+    if causes := _causes(totals, "failed", _WRONG):
+        lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
     if tools:
         parts = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
@@ -92,13 +124,13 @@ def _replies(report: Report) -> list[str]:
 def _loops(report: Report) -> list[str]:
     totals = report["totals"]
     words = (
-        ("loops_told", "the model was told {}"),
-        ("loops_doubted", "another tier was asked {}"),
-        ("loops_broken", "broken {}"),
-        ("loops_cut", "the reply cut {}"),
+        ("loops_told", "{} noticed, and the model warned"),
+        ("loops_doubted", "{} checked with another tier"),
+        ("loops_broken", "{} broken"),
+        ("loops_cut", "{} cut out of a reply"),
     )
     lines = []
-    parts = [text.format(_times(totals[name])) for name, text in words if totals.get(name)]
+    parts = [text.format(_n(totals[name])) for name, text in words if totals.get(name)]
     if parts:
         lines.append(f"Loops: {', '.join(parts)}.")
     if saved := totals.get("tokens_saved"):
@@ -128,7 +160,9 @@ def _time(report: Report) -> list[str]:
     line = f"Models worked {span(totals['model_seconds'])}"
     line += f", of which {span(silent)} before the first word" if silent >= 1 else ""
     line += f"; requests queued {span(queued)}" if queued >= 1 else ""
-    return [f"{line}."]
+    whole = totals.get("seconds", 0)
+    average = f" Requests took {span(whole / totals['requests'])} on average." if whole >= 1 else ""
+    return [f"{line}.{average}"]
 
 
 def _failed(report: Report) -> list[str]:
@@ -153,19 +187,31 @@ def _failed(report: Report) -> list[str]:
 
 
 def _outages(report: Report) -> list[str]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for outage in report["outages"]:
-        name = "LiteLLM" if outage["what"] == "litellm" else outage["tier"]
-        groups.setdefault(name, []).append(outage)
-    return [_outage(name, outages) for name, outages in groups.items()]
+        groups.setdefault((outage["what"], outage["tier"]), []).append(outage)
+    return [_outage(_OUT[what].format(tier), outages) for (what, tier), outages in groups.items()]
 
 
-def _outage(name: str, outages: list[Mapping[str, Any]]) -> str:
+# What an outage is: a breaker that opens says nothing of whether its server can be reached.
+_OUT: Final = {
+    "litellm": "LiteLLM was out of reach",
+    "tier": "The breaker took {} out",
+    "store": "The store could not be written",
+}
+
+
+def _outage(clause: str, outages: list[Mapping[str, Any]]) -> str:
     seconds = span(sum(outage["seconds"] for outage in outages))
-    lasts = "; it still is" if outages[-1]["until"] is None else ""
+    lasts = "; it still lasts" if outages[-1]["until"] is None else ""
+    why = (
+        f" ({outages[-1]['why']})"
+        if outages[-1]["what"] == "store" and "why" in outages[-1]
+        else ""
+    )
     if len(outages) == 1:
-        return f"{name} was out of reach from {at(outages[0]['since'])} on, for {seconds}{lasts}."
-    return f"{name} was out of reach {_times(len(outages))}, for {seconds} together{lasts}."
+        return f"{clause} from {at(outages[0]['since'])} on, for {seconds}{lasts}{why}."
+    return f"{clause} {_times(len(outages))}, for {seconds} together{lasts}{why}."
 
 
 def _process(report: Report) -> list[str]:
@@ -187,6 +233,7 @@ def _process(report: Report) -> list[str]:
 
 
 PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
+    ("store", _store),
     ("requests", _requests),
     ("replies", _replies),
     ("loops", _loops),

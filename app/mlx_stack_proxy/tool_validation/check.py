@@ -203,8 +203,8 @@ class _Check:
     rules: list[str] = field(default_factory=list)  # names of the repairs so far
     failures: list[CallFailure] = field(default_factory=list)
 
-    def fail(self, kind: str, error: str) -> None:
-        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error))
+    def fail(self, kind: str, error: str, field: str = "") -> None:
+        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error, field=field))
 
     def checked(self, name: str, original: str, mended: str | None) -> Checked:
         """Return the call of ``name`` with ``mended`` arguments, or as it came with failures."""
@@ -281,7 +281,8 @@ class _Check:
             limit = MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1
             tool = explain.shortened(self.tool or "")
             for error in self.schema.errors(value, limit):
-                self.fail(*explain.schema_error(error, tool, self.schema.declared))
+                kind, sentence = explain.schema_error(error, tool, self.schema.declared)
+                self.fail(kind, sentence, explain.field_of(error))
 
 
 def _check_clear(reading: Reading, text: str, schema: CompiledSchema) -> None:

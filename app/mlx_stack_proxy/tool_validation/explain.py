@@ -59,6 +59,20 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     return KINDS.get(kind.name, "schema"), f"{part} {place} {value}: {shortened(wrong, MAX_REASON)}"
 
 
+def field_of(error: Any) -> str:
+    """Return the schema's own name of the field that is wrong, as ``a.b``; "" if it names none.
+
+    Names that only the model's arguments have are not in it.
+    """
+    if error is UNEXPLAINED:
+        return ""
+    steps = iter(error.schema_path)
+    names = [str(next(steps, "")) for step in steps if step == "properties"]
+    if error.kind.name == "required":
+        names.append(error.kind.property)
+    return shortened(".".join(names), MAX_NAME)
+
+
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
     """Say why a value is doubted: it is empty, a placeholder, or holds a format's mark."""
     if kind == "empty_value":

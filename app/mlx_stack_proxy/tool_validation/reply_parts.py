@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,17 @@ def _as_json(call: ToolCall) -> str:
     except orjson.JSONDecodeError:
         arguments = call.arguments
     return orjson.dumps({"name": call.name, "arguments": arguments}).decode()
+
+
+def bad_calls(failures: Iterable[CallFailure]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each wrong call once, however much is wrong with it: the first kind, and details."""
+    calls: dict[tuple[int, int, str], list[CallFailure]] = {}
+    for failure in failures:
+        calls.setdefault((failure.choice, failure.position, failure.tool), []).append(failure)
+    for of_one in calls.values():
+        fields = list(dict.fromkeys(failure.field for failure in of_one if failure.field))
+        detail = {"tool": of_one[0].tool[:64], "fields": fields}
+        yield of_one[0].kind, {name: value for name, value in detail.items() if value}
 
 
 def as_message(reply: Reply, index: int) -> dict[str, Any]:

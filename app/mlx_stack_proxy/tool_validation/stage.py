@@ -31,7 +31,7 @@ from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
 from .formats.json_calls import DOUBLED
 from .miscopied_ids import Ids
-from .reply_parts import Mended, as_message, calls_as_text, drop_half_call
+from .reply_parts import Mended, as_message, bad_calls, calls_as_text, drop_half_call
 from .slow_replies import is_slow
 from .text_calls import Holdback, Rescued, rescue, rescue_cut, rescue_thought
 from .tool_choice import NOTHING, breach, read_choice
@@ -127,9 +127,9 @@ class _State(StageState):
         mended_choices = {
             index: self._mended(index, choice) for index, choice in reply.choices.items()
         }
-        self._failures = [
-            failure for mended in mended_choices.values() for failure in mended.failures
-        ]
+        choices = mended_choices.values()
+        self.remarks.calls += [call.name for mended in choices for call in mended.calls]
+        self._failures = [failure for mended in choices for failure in mended.failures]
         if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
         for index, mended in mended_choices.items():
@@ -142,10 +142,8 @@ class _State(StageState):
         vars(self).pop("_said", None)  # it holds the transcript once more
         if not failures:
             return None
-        for failure in failures:
-            self._note(
-                "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
-            )
+        for kind, detail in bad_calls(failures):
+            self._note("tool_call_invalid", (kind,), **detail, **({"doubt": True} if doubt else {}))
         ask_next = doubt and failures[0].kind in ASK_NEXT
         response = as_message(reply, failures[0].choice)
         return InvalidToolCall(tuple(failures), doubt, ask_next, response)

@@ -69,7 +69,7 @@ def test_a_night_in_which_nobody_saw_anything() -> None:
     assert "41 of 1,204 replies were broken; none reached an agent." in said
     assert "11 repaired, 10 found in the text, 20 right when asked again" in said
     assert "a wrong tool call 20" in said
-    assert "broken twice" in said and "12,000 tokens" in said
+    assert "Loops: 2 broken." in said and "12,000 tokens" in said
     assert "5 h 12 min, of which 40 min before the first word" in said
 
 
@@ -80,7 +80,7 @@ def test_what_failed_after_all_is_told_with_its_command() -> None:
     said = words(found)
     assert "1 of 3 replies was broken; 1 reached an agent." in said
     assert "claude-cli: all_tiers_failed after 2 attempts:" in said
-    assert "\n  mlx-stack-proxy events --request req_60" in said
+    assert "\n  mlx-stack-proxy why req_60" in said
     assert found["failures"][0]["status"] == 502
 
 
@@ -98,7 +98,7 @@ def test_outages() -> None:
     assert [one["until"] is None for one in found["outages"]] == [False, False, True]
     said = words(found)
     assert "for 1 min." in said
-    assert "fast was out of reach twice, for 2 min 10 s together; it still is." in said
+    assert "The breaker took fast out twice, for 2 min 10 s together; it still lasts." in said
 
 
 def test_an_agent_alone() -> None:
@@ -122,7 +122,7 @@ def test_an_agent_alone() -> None:
         ("calls_as_text", {"calls": 40, "calls_found": 40}, "guided: always"),
         (
             "tier_mostly_left",
-            {"attempts": 30, "retries": 10, "left:timeout": 11, "left": 11},
+            {"visits": 20, "left:timeout": 11, "left": 11},
             "chain: [standard]",
         ),
         (
@@ -130,7 +130,7 @@ def test_an_agent_alone() -> None:
             {"attempts": 20, "queued": 11, "queue_seconds": 60},
             "max_concurrency: 8",
         ),
-        ("limit_that_cuts", {"turns": 20, "replies_cut": 2}, "max_output_tokens: 32768"),
+        ("limit_that_cuts", {"attempts": 20, "replies_cut": 2}, "max_output_tokens: 32768"),
         (
             "window_too_small",
             {"attempts": 20, "failed:context_overflow": 2},
@@ -201,7 +201,7 @@ def test_it_fits_a_screen() -> None:
     found = report({FAST: {**NIGHT, "errors": 30, "errors:all_tiers_failed": 30}}, *failed)
     lines = list(screen(found))
     assert len(lines) <= 40
-    assert all(len(line) <= WIDTH for line in lines if "events --request" not in line)
+    assert all(len(line) <= WIDTH for line in lines if "mlx-stack-proxy why" not in line)
     assert any(line.startswith("advice") for line in lines)
     assert any("max_retries: 1" in line for line in lines)
     assert next(markdown(found)).startswith("# mlx-stack-proxy, 20")

@@ -10,6 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.record import WAYS, record_of, way_of
 from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
 from mlx_stack_proxy.engine.verdicts import (
@@ -20,7 +21,8 @@ from mlx_stack_proxy.engine.verdicts import (
     UpstreamFailed,
     Verdict,
 )
-from mlx_stack_proxy.telemetry.exchange_counts import WAYS, counts_of, way_of
+from mlx_stack_proxy.state.hourly import Counts
+from mlx_stack_proxy.telemetry import counters
 from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
 from tests.engine.exchanges import client_request
 from tests.engine.exchanges import exchange as made
@@ -46,6 +48,13 @@ def text(said: str, verdict: Verdict | None = DOUBTED) -> Outcome:
     choice.add_text(said)
     reason = "tool_validation_failure" if verdict else None
     return Outcome("fast", verdict, reason, reply=Reply({0: choice}))
+
+
+NOW = 1_780_000_000.0  # 26 minutes and 40 seconds after a full hour
+
+
+def counts_of(one: Exchange, outcome: str) -> dict[str, Counts]:
+    return counters.counts_of(record_of(one, outcome, NOW, 9.0))
 
 
 def exchange(*attempts: Outcome, **fields: Any) -> Exchange:
@@ -119,12 +128,16 @@ def test_all_that_happened_stands_where_it_happened() -> None:
     )
     assert counts_of(one, "ok") == {
         "fast": {
+            "visits": 1,
             "attempts": 2,
+            "calls": 2,
+            "calls:edit": 1,
+            "calls:other": 1,
             "model_seconds": 1.0,
             "failed": 2,
             "failed:tool_validation_failure": 1,
             "failed:unreachable": 1,
-            "retries": 1,
+            "retries": 2,
             "left": 1,
             "left:server_error": 1,
             "queued": 2,
@@ -135,12 +148,15 @@ def test_all_that_happened_stands_where_it_happened() -> None:
             "invalid_calls:other": 1,
         },
         "standard": {
+            "visits": 1,
             "attempts": 1,
             "model_seconds": 1.0,
             "replies_cut": 1,
             "requests": 1,
+            "seconds": 9.0,
             "turns": 1,
             "escalated_right": 1,
+            "at:25:moved": 1,
         },
     }
 

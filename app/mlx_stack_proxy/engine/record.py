@@ -1,0 +1,382 @@
+"""The record of an exchange: who asked, what each attempt did, and what the client got.
+
+All that is told of an exchange is a function of its record: counters, metrics, events, the report,
+``why`` and the page. It holds names, numbers and words of fixed sets, and no text of a client or a
+model. :func:`attempt_of` makes an attempt's part as soon as the attempt has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..frozen import frozen
+from .error_class import error_class
+from .exchange import Exchange
+from .outcome import Incident, Outcome
+from .steps import Fail, Move, PassOn, Retry, Step
+from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Rejected, is_doubt
+
+OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
+# The ways in which a reply came to be right after attempts that failed.
+RECOVERED: Final = ("retried_right", "escalated_right")
+# A reply that was delivered as it is because nobody had a better one.
+BROKEN: Final = "went_out_broken"
+# What became of a delivered reply: all ways in which it came to be right, or `BROKEN`.
+WAYS: Final = (
+    *("right_at_once", "repaired", "found_in_text", "confirmed"),
+    *RECOVERED,
+    BROKEN,
+)
+# Errors for replies that were not good enough; other errors are about budgets, memory, LiteLLM.
+ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
+UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
+MOST_ATTEMPTS: Final = 24  # in a record as data; more are only counted
+MOST_TOOLS: Final = 32  # names in a record as data
+MOST_NAME: Final = 64  # characters of a tool's or a model's name
+_NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
+_GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
+_RESCUED: Final = "rescued"  # … and for a call found in text
+
+Json = dict[str, Any]
+
+
+@frozen
+class AttemptRecord:
+    """What one attempt did. Times are seconds."""
+
+    tier: str
+    reason: str | None  # why it failed, in the words of metrics; None: it didn't
+    unreachable: bool  # no connection could be made
+    called: bool  # an upstream call was made
+    doubted: bool  # the failure is a doubt only
+    wrong: str  # what went wrong, in words
+    status: int | None
+    seconds: float
+    silent: float
+    waited: float
+    placed: bool
+    tokens_in: int
+    tokens_out: int
+    guided: str
+    calls: Mapping[str, int]  # the calls that the model made, by offered tool
+    incidents: tuple[Incident, ...]  # those of one loop or one call are one
+    then: str  # "retry", "move" or "": the attempt was the last one
+    then_reason: str  # of that step, in the words of metrics
+
+    @property
+    def failure(self) -> str:
+        """Why the tier failed; "" if it didn't: a doubt or the client's mistake is no failure."""
+        if self.reason is None or self.reason in _NO_FAILURE or self.doubted:
+            return ""
+        return UNREACHABLE if self.unreachable else self.reason
+
+    def as_data(self) -> Json:
+        data = {
+            "tier": self.tier,
+            "reason": UNREACHABLE if self.unreachable else self.reason,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "silent": round(self.silent, 3),
+            "waited": round(self.waited, 3),
+            "wrong": self.wrong,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "calls": dict(self.calls),
+            "repairs": [one.labels[-1] for one in self.incidents if one.kind in _REPAIRS],
+            "loops": [one.labels[0] for one in self.incidents if one.kind.startswith("loop_")],
+            "doubted": self.doubted,
+            "then": self.then,
+        }
+        kept = ("tier", "reason", "status", "seconds")
+        data = {name: value for name, value in data.items() if value or name in kept}
+        return data if self.called else {**data, "called": False}
+
+
+_REPAIRS: Final = ("tool_call_repaired", "tool_call_rescued")
+
+
+@frozen
+class Record:
+    """One exchange that has ended. Its attempts, moves and loops stand in ``attempts``."""
+
+    id: str
+    session: str
+    agent: str
+    time: float  # when it ended, in seconds since 1970
+    seconds: float  # wall time, waits included
+    outcome: str  # as in ``mlx_stack_requests_total``
+    status: int | None  # what the client got; None: it had left
+    way: str  # one of `WAYS`; "": nothing was delivered
+    call_as_text: bool  # the delivered text may hold a call
+    tier: str  # that answered last
+    first_tier: str  # where the exchange would have begun
+    passed_over: str  # why it did not begin there; "": it did
+    escalated_from: str
+    escalation_reason: str
+    model: str  # as the client named it
+    stream: bool
+    size: int  # bytes of the request
+    messages: int
+    tools: Collection[str]  # the names of those that were offered
+    refused_for: str  # why no reply was even tried, or waited for, to its end; "": it was
+    budget: str  # the scope of the budget that refused it; "": none did
+    attempts: tuple[AttemptRecord, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the reply was right at once, and there is nothing to tell."""
+        at_once = self.way == "right_at_once" and len(self.attempts) == 1
+        return at_once and not self.attempts[0].incidents and not self.escalated_from
+
+    def as_data(self) -> Json:
+        """Return the record as JSON-ready data of a few kilobytes at most; no empty fields."""
+        data = {
+            "outcome": self.outcome,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "way": self.way,
+            "call_as_text": self.call_as_text,
+            "passed_over": self.first_tier if self.passed_over else "",
+            "escalated_from": self.escalated_from,
+            "escalation_reason": self.escalation_reason,
+            "model": self.model[:MOST_NAME],
+            "stream": self.stream,
+            "size": self.size,
+            "messages": self.messages,
+            "tools": sorted(self.tools)[:MOST_TOOLS],
+            "tools_offered": len(self.tools),
+            "refused_for": self.refused_for,
+            "budget": self.budget,
+            "attempts_made": sum(attempt.called for attempt in self.attempts),
+            "attempts": [attempt.as_data() for attempt in self.attempts[:MOST_ATTEMPTS]],
+        }
+        return {name: value for name, value in data.items() if value}
+
+
+def record_of(exchange: Exchange, outcome: str, now: float, seconds: float) -> Record:
+    """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took."""
+    request = exchange.request
+    delivered = outcome == "ok"
+    last = exchange.steps[-1] if exchange.steps else None
+    attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
+    return Record(
+        id=exchange.id,
+        session=exchange.session.hash,
+        agent=request.agent,
+        time=now,
+        seconds=seconds,
+        outcome=outcome,
+        status=_status(last, outcome),
+        way=way_of(exchange) if delivered else "",
+        call_as_text=delivered and _is_call_as_text(exchange),
+        tier=tier_label(exchange),
+        first_tier=request.route.first if request.route.tiers else OTHER,
+        passed_over=exchange.start.reason if exchange.start is not None else "",
+        escalated_from=exchange.escalated_from,
+        escalation_reason=exchange.escalation_reason,
+        model=request.model,
+        stream=request.stream,
+        size=request.size,
+        messages=len(request.body.get("messages") or ()),
+        tools=request.offered(),
+        refused_for=_refused_for(outcome, attempts),
+        budget=_budget(last),
+        attempts=attempts,
+    )
+
+
+def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
+    """Return the record of the attempt that ended with ``exchange.outcomes[index]``."""
+    outcome = exchange.outcomes[index]
+    step = exchange.steps[index] if index < len(exchange.steps) else None
+    incidents: tuple[Incident, ...] = ()
+    if outcome.remarks.incidents and outcome.reason != "client_left":  # else nobody judged it
+        incidents = _incidents(exchange, index)
+    return AttemptRecord(
+        tier=outcome.tier if exchange.route.tiers else OTHER,
+        reason=outcome.reason,
+        unreachable=outcome.unreachable,
+        called=outcome.called,
+        doubted=is_doubt(outcome.verdict),
+        wrong=_wrong(exchange, outcome),
+        status=outcome.status,
+        seconds=outcome.seconds,
+        silent=outcome.silent,
+        waited=outcome.waited,
+        placed=outcome.placed,
+        tokens_in=outcome.tokens_in,
+        tokens_out=outcome.tokens_out,
+        guided=outcome.guided,
+        calls=_calls(outcome, incidents, exchange.request.offered()),
+        incidents=incidents,
+        then="retry" if isinstance(step, Retry) else "move" if isinstance(step, Move) else "",
+        then_reason=step.reason if isinstance(step, (Retry, Move)) else "",
+    )
+
+
+def tier_label(exchange: Exchange) -> str:
+    """Return the tier's name for a metric's label; ``other`` for models that pass through."""
+    return exchange.tier if exchange.route.tiers else OTHER
+
+
+# What went wrong
+
+
+def _wrong(exchange: Exchange, outcome: Outcome) -> str:
+    """Say what was wrong with an attempt, without a word of a client's or a model's text."""
+    match outcome.verdict:
+        case InvalidToolCall(failures=failures):
+            offered = exchange.request.offered()
+            calls: dict[str, list[str]] = {}
+            for failure in failures:
+                tool = failure.tool if failure.tool in offered else ""
+                field = f" {failure.field}" if failure.field else ""
+                calls.setdefault(tool, []).append(f"{failure.kind}{field}")
+            found = ((tool, ", ".join(dict.fromkeys(wrong))) for tool, wrong in calls.items())
+            return "; ".join(f"{tool}: {wrong}" if tool else wrong for tool, wrong in found)[:300]
+        case LoopDetected() as loop:
+            times = f", {loop.repeats} times" if loop.repeats else ""
+            return f"{loop.detector}{times}"
+        case EmptyResponse(parroted=True):
+            return "only our own words"
+        case Rejected(error=error):
+            return error.code or ""
+    return error_class(exchange, outcome)
+
+
+def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
+    """Say why a request ended with an error that is about no reply; "" for other ends.
+
+    The error's type says it, but for two: LiteLLM was out of reach, or the proxy stopped; and no
+    tier was called, because of what the last one says.
+    """
+    if outcome in ("ok", "client_left", "client_error"):
+        return ""
+    if outcome == "upstream_unavailable":
+        return UNREACHABLE if any(attempt.unreachable for attempt in attempts) else "stopping"
+    if outcome not in ABOUT_REPLIES:
+        return outcome
+    if any(attempt.called for attempt in attempts):
+        return ""
+    reasons = [attempt.reason for attempt in attempts if attempt.reason]
+    return reasons[-1] if reasons else outcome
+
+
+def _budget(step: Step | None) -> str:
+    if not isinstance(step, Fail) or step.error.type != "budget_exceeded":
+        return ""
+    scope = step.error.extra.get("scope")
+    return scope if isinstance(scope, str) else ""
+
+
+def _status(step: Step | None, outcome: str) -> int | None:
+    match step:
+        case Fail(error=error):
+            return error.status
+        case PassOn(status=status):
+            return status
+    return {"ok": 200, "client_left": None}.get(outcome, 500)
+
+
+# Calls and loops
+
+
+def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
+    """Return an attempt's incidents. A loop that was broken before is marked ``again``."""
+    broken = {
+        _name(incident)
+        for outcome in exchange.outcomes[:index]
+        for incident in outcome.remarks.incidents
+    }
+    incidents = []
+    for incident in exchange.outcomes[index].remarks.incidents:
+        again = incident.kind == "loop_break" and _name(incident) in broken
+        mark = {**incident.detail, "again": True} if again else incident.detail
+        incidents.append(replace(incident, detail=mark))
+        broken.add(_name(incident))
+    return tuple(incidents)
+
+
+def _name(incident: Incident) -> tuple[str, tuple[str, ...], object]:
+    return incident.kind, incident.labels, incident.detail.get("pattern")
+
+
+def _calls(
+    outcome: Outcome, incidents: Iterable[Incident], offered: Collection[str]
+) -> Mapping[str, int]:
+    """Return how many calls the model made, by tool, wrong ones and those in text included."""
+    names: Iterable[str] = outcome.remarks.calls
+    if not names and outcome.reply is not None:
+        choices = outcome.reply.choices.values()
+        names = [call.name for choice in choices for call in choice.tool_calls]
+    wrong = [one.detail.get("tool", "") for one in incidents if one.kind == "tool_call_invalid"]
+    if not names and not wrong:
+        return {}
+    made = Counter(tool_label(name, offered) for name in names)
+    # A call that could not be read at all is among the wrong ones alone.
+    return made | Counter(tool_label(name, offered) for name in wrong)
+
+
+def tool_label(name: str | None, offered: Collection[str]) -> str:
+    """Return the tool's name; ``other`` if it was not offered, for then it is a model's text."""
+    return name if name and name in offered else OTHER
+
+
+# What the client got
+
+
+def way_of(exchange: Exchange) -> str:
+    """Return which of ``WAYS`` a delivered reply belongs to."""
+    if _went_out_broken(exchange):
+        return BROKEN
+    # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
+    asked_again = len(exchange.attempts) > 1
+    failed = [a for a in exchange.attempts if asked_again and a.reason]
+    if any(not is_doubt(attempt.verdict) for attempt in failed):
+        same = all(attempt.tier == exchange.tier for attempt in failed)
+        return "retried_right" if same else "escalated_right"
+    if failed:
+        return "confirmed"
+    repairs = set(exchange.reply_notes.get("Repairs", "").split(",")) - {"", _GUIDED}
+    if not repairs:
+        return "right_at_once"
+    return "found_in_text" if _RESCUED in repairs else "repaired"
+
+
+def _went_out_broken(exchange: Exchange) -> bool:
+    """Whether the delivered reply is a bad call, a call as text, empty, or our own words."""
+    delivered = exchange.delivered
+    verdict = delivered.verdict if delivered is not None else None
+    bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
+    return bad_call or isinstance(verdict, EmptyResponse) or _is_call_as_text(exchange)
+
+
+def _is_call_as_text(exchange: Exchange) -> bool:
+    """Whether the delivered text may hold a call, and nothing has shown that it is an answer.
+
+    That the model gave the same text again shows nothing.
+    """
+    delivered = exchange.delivered
+    if delivered is None:
+        return False
+    if _doubts_text(delivered) or delivered.remarks.call_as_text:
+        return True
+    text = _text_of(delivered)
+    return bool(text) and any(
+        _doubts_text(earlier) and _text_of(earlier) == text for earlier in exchange.attempts
+    )
+
+
+def _doubts_text(outcome: Outcome) -> bool:
+    return isinstance(outcome.verdict, InvalidToolCall) and outcome.verdict.doubts_text
+
+
+def _text_of(outcome: Outcome) -> str:
+    """Return the text of a reply without calls; "" if it has calls."""
+    choices = list(outcome.reply.choices.values()) if outcome.reply is not None else []
+    if not choices or any(choice.tool_calls for choice in choices):
+        return ""
+    return choices[0].text.strip()

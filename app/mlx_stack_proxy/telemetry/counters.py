@@ -1,0 +1,177 @@
+"""Work out what an ended exchange adds to the hour's counters: a pure function, ``counts_of``.
+
+Attempts, moves and incidents count for the tier where they happened; the exchange itself counts for
+the tier that answered last. Each delivered reply counts for exactly one of ``WAYS``, each exchange
+for exactly one of ``PARTS``. The counters' names and meanings are in docs/http.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from ..engine.outcome import Incident
+from ..engine.record import BROKEN, AttemptRecord, Record, tool_label
+from ..frozen import frozen
+from ..state.hourly import HOUR, Counts
+
+AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
+MINUTES: Final = "at:"  # the counters `at:MM:PART`: what the exchanges of five minutes came to
+SLOT: Final = 5  # minutes
+# What exchanges came to, with the counters that each part adds up.
+PARTS: Final = {
+    "right": ("right_at_once", "confirmed"),
+    "mended": ("repaired", "found_in_text"),
+    "retried": ("retried_right",),
+    "moved": ("escalated_right",),
+    "failed": (BROKEN, "errors"),  # without the refused ones
+    "refused": ("refused",),
+    "client": ("client_left", "client_errors"),
+}
+# The parts in which a reply was broken.
+BROKEN_PARTS: Final = ("mended", "retried", "moved", "failed")
+
+Row = defaultdict[str, float]
+
+
+@frozen
+class Account:
+    """Where one kind of incident, which stages report, is counted and recorded."""
+
+    metric: str  # the name of the counter's attribute in ``Metrics``
+    hour: Mapping[str, str]  # the hour's counter by the incident's last label; "": any other label
+    event: str = ""  # the kind of the event that is recorded; "": none is
+    labels: tuple[str, ...] = ()  # what the incident's labels are called in the event's detail
+    by_tier: bool = False  # whether the metric has the tier as its first label
+    whole: bool = False  # whether the incident's whole detail stands in the event's
+
+
+_LOOP: Final = ("detector", "action")
+_LOOPS: Final = {
+    "": "loops_told",
+    "second_opinion": "loops_doubted",
+    "circuit_break": "loops_broken",
+}
+_CUTS: Final = {"": "loops_cut", "max_output_tokens": "replies_cut"}
+INCIDENTS: Final = {
+    "tool_call_invalid": Account(
+        "tool_call_failures",
+        {"": "invalid_calls"},
+        "tool_call_invalid",
+        ("failure",),
+        by_tier=True,
+        whole=True,
+    ),
+    "tool_call_repaired": Account(
+        "tool_call_repairs", {"": "repairs"}, "tool_call_repaired", ("repair",)
+    ),
+    "tool_call_rescued": Account(
+        "rescued_tool_calls", {"": "calls_found"}, "tool_call_repaired", ("format",)
+    ),
+    "tool_call_unchecked": Account("unchecked_tool_calls", {}),
+    "loop_warning": Account("loops", _LOOPS, "loop_warning", _LOOP, whole=True),
+    "loop_break": Account("loops", _LOOPS, "loop_break", _LOOP, whole=True),
+    "loop_answer": Account("loop_questions", {}),
+    "truncated": Account("truncations", _CUTS, "loop_warning", ("truncated",), by_tier=True),
+    "prompt_cut": Account("cut_prompts", {}, "prompt_cut", by_tier=True, whole=True),
+    "tokens_saved": Account("tokens_saved", {"": "tokens_saved"}),
+}
+
+
+def amount_of(incident: Incident) -> int:
+    """Return how much an incident adds to its counters: tokens, else 1; 0 for a known loop."""
+    if incident.kind == "tokens_saved":
+        return int(incident.detail["tokens"])
+    return 0 if incident.detail.get("again") else 1
+
+
+def counts_of(record: Record) -> dict[str, Counts]:
+    """Return an exchange's counters by tier."""
+    rows: defaultdict[str, Row] = defaultdict(lambda: defaultdict(float))
+    before = ""
+    for attempt in record.attempts:
+        row = rows[attempt.tier]
+        row["visits"] += before != "retry"
+        before = attempt.then
+        if attempt.then == "retry":
+            row["retries"] += 1
+        elif attempt.then == "move":
+            row["left"] += 1
+            row[f"left:{attempt.then_reason}"] += 1
+        if attempt.called:
+            _add_call(row, attempt)
+        if attempt.waited > AT_ONCE or not attempt.placed:
+            row["queued"] += 1
+            row["queue_seconds"] += attempt.waited
+            row["queue_timeouts"] += not attempt.placed
+        for incident in attempt.incidents:
+            _add_incident(row, incident, record.tools)
+    if record.passed_over:
+        rows[record.first_tier]["passed_over"] += 1
+    _add_outcome(rows[record.tier], record)
+    return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
+
+
+def _add_call(row: Row, attempt: AttemptRecord) -> None:
+    row["attempts"] += 1
+    row["model_seconds"] += attempt.seconds
+    row["silent_seconds"] += attempt.silent
+    row["tokens_in"] += attempt.tokens_in
+    row["tokens_out"] += attempt.tokens_out
+    row["guided"] += attempt.guided == "obeyed"
+    row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")
+    if failure := attempt.failure:
+        row["failed"] += 1
+        row[f"failed:{failure}"] += 1
+    for tool, number in attempt.calls.items():
+        row["calls"] += number
+        row[f"calls:{tool}"] += number
+
+
+def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> None:
+    hour = INCIDENTS[incident.kind].hour
+    counter = hour.get(incident.labels[-1] if incident.labels else "") or hour.get("")
+    if counter == "invalid_calls" and incident.detail.get("doubt"):
+        counter = "doubted_calls"
+    if counter is not None:
+        row[counter] += amount_of(incident)
+    if counter == "repairs":
+        row[f"repairs:{incident.labels[-1]}"] += 1
+    if counter in ("invalid_calls", "doubted_calls"):
+        row[f"{counter}:{tool_label(incident.detail.get('tool'), offered)}"] += 1
+
+
+def _add_outcome(row: Row, record: Record) -> None:
+    row["requests"] += 1
+    row["seconds"] += record.seconds
+    match record.outcome:
+        case "ok":
+            row["turns"] += 1
+            row[record.way] += 1
+            row["calls_as_text"] += record.call_as_text
+        case "client_left":
+            row["client_left"] += 1
+        case "client_error":
+            row["client_errors"] += 1
+        case kind:
+            row["errors"] += 1
+            row[f"errors:{kind}"] += 1
+    if record.refused_for:
+        row["refused"] += 1
+        row[f"refused:{record.refused_for}"] += 1
+    minute = int(record.time % HOUR // 60) // SLOT * SLOT
+    [part] = parts_of(row)
+    row[f"{MINUTES}{minute:02d}:{part}"] += 1
+
+
+def failed_of(counts: Counts) -> float:
+    """Return how many exchanges failed: bad replies that reached the client, errors, refusals."""
+    return counts.get(BROKEN, 0) + counts.get("errors", 0)
+
+
+def parts_of(counts: Counts) -> dict[str, int]:
+    """Return how many exchanges came to each of ``PARTS``; all parts together are the requests."""
+    parts = {part: sum(counts.get(name, 0) for name in names) for part, names in PARTS.items()}
+    parts["failed"] -= parts["refused"]
+    return {part: int(number) for part, number in parts.items() if number}

@@ -1,0 +1,153 @@
+"""Tell one exchange in a paragraph: what was asked, what each attempt did, and what to do now.
+
+``why()`` is a pure function of a record's data (``engine/record.py``), so it works as long as the
+store keeps the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from .report_words import REFUSED, at, span
+
+Data = Mapping[str, Any]
+MOST_NAMED: Final = 5  # tools, and attempts told one by one at either end
+# What a tier did, by the reason why its attempt failed.
+_DID: Final = {
+    "tool_validation_failure": "wrote a tool call that can't be delivered",
+    "loop_detected": "went on with a loop",
+    "timeout": "was silent for too long",
+    "server_error": "failed with an error of its server",
+    "unreachable": "was not reached: LiteLLM took no connection",
+    "context_overflow": "has a window too small for the prompt",
+    "empty_response": "wrote nothing that a client could use",
+    "output_truncated": "reached a limit before it wrote anything usable",
+    "client_error": "refused the request",
+    "client_left": "was at work when the client left",
+    "upstream_unavailable": "was at work when the proxy stopped",
+    "tier_busy": "had no free place",
+    "tier_degraded": "was left out, because its breaker was open",
+    "memory_pressure": "was not called, because memory was short",
+    "budget_exceeded": "was not called, because a token budget was used up",
+}
+_GOT: Final = {
+    "right_at_once": "The client got the reply as the model wrote it",
+    "repaired": "The client got the reply with its tool call mended",
+    "found_in_text": "The client got the tool call that the model had written as text",
+    "confirmed": "The client got the reply, after a second one had shown that it may go out",
+    "retried_right": "The client got a right reply, because the same tier was asked again",
+    "escalated_right": "The client got a right reply from another tier",
+    "went_out_broken": "The client got a reply that is probably broken: no tier had a better one",
+}
+_CAPTURE: Final = "Set `observability.capture_failures: true` to keep what the model writes"
+# What to do, by why the request was refused, by its error's type, by its last attempt's reason.
+_DO: Final = {
+    "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait until it has room",
+    "memory_pressure": "See what takes the memory: `mlx-stack-proxy pressure`",
+    "tier_busy": "Ask less at once, or raise the tier's `max_concurrency`, if its server can",
+    "tier_degraded": "See why its server failed: `mlx-stack-proxy events --kind tier_degraded`",
+    "unreachable": "Start LiteLLM, then ask `mlx-stack-proxy check`",
+    "stopping": "Ask again: the proxy was about to stop",
+    "error": "This is a fault of the proxy: its log has a line `fault` with the place",
+    "loop_detected": "Give the agent a clearer task, or a stronger tier",
+    "tool_validation_failed": f"{_CAPTURE}, or begin with a stronger tier",
+    "client_left": "Let the client wait longer than this took, or ask a faster tier",
+    "client_error": "Mend the client's request: no tier was at fault",
+    "timeout": "Give the tier more time (its `first_token_timeout`), or a smaller model",
+    "context_overflow": "Shorten the prompt, or add a tier with a larger window",
+    "server_error": "Look into the log of the model's server at that time",
+    "empty_response": f"{_CAPTURE}, or begin with a stronger tier",
+    "output_truncated": "Raise `token_budget.max_output_tokens`, or have the model think less",
+}
+
+
+def why(event: Data) -> str:
+    """Return the paragraph. ``event``: the record's event, or the same without a number."""
+    record = event["detail"]
+    sentences = [_asked(event, record), *_attempts(record), _got(record), _to_do(event, record)]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _asked(event: Data, record: Data) -> str:
+    begun = at(event["time"] - record.get("seconds", 0))
+    asked = f"At {begun} {event['agent'] or 'a client'} asked"
+    if model := record.get("model"):
+        asked += f" for {model}"
+    asked += f" with {_some(record.get('messages', 0), 'message')}"
+    if offered := record.get("tools_offered", 0):
+        names = record["tools"][:MOST_NAMED]
+        names += [f"{offered - MOST_NAMED} more"] if offered > MOST_NAMED else []
+        asked += f" and {_some(offered, 'tool')} ({', '.join(names)})"
+    if first := record.get("passed_over"):
+        asked += f"; {first} was passed over ({_words(record['escalation_reason'])})"
+    return asked
+
+
+def _attempts(record: Data) -> Iterator[str]:
+    attempts: Sequence[Data] = record.get("attempts", [])
+    again = ""
+    for number, attempt in enumerate(attempts):
+        if MOST_NAMED <= number < len(attempts) - 1:
+            if number == MOST_NAMED:
+                yield f"{_some(len(attempts) - 1 - MOST_NAMED, 'attempt')} more went wrong, too"
+            continue
+        yield f"{again}{attempt['tier']} {_did(attempt)}"
+        again = {"retry": "Asked again, ", "move": "Then "}.get(attempt.get("then", ""), "")
+
+
+def _did(attempt: Data) -> str:
+    reason = attempt["reason"]
+    if reason is None:
+        did = "answered"
+    elif attempt.get("doubted"):
+        did = "wrote a reply that may be wrong"
+    else:
+        did = _DID.get(reason, _words(reason))
+    figures = [attempt.get("wrong", "")]
+    if attempt.get("status") not in (None, 200):
+        figures.append(f"status {attempt['status']}")
+    if attempt.get("waited", 0) >= 1:
+        figures.append(f"{span(attempt['waited'])} in the queue")
+    if attempt["seconds"]:
+        figures.append(span(attempt["seconds"]))
+    found = ", ".join(filter(None, figures))
+    return f"{did} ({found})" if found else did
+
+
+def _got(record: Data) -> str:
+    took = f"after {span(record.get('seconds', 0))} in all"
+    outcome = record["outcome"]
+    if outcome == "ok":
+        return f"{_GOT.get(record.get('way', ''), 'The client got the reply')}, {took}"
+    if outcome == "client_left":
+        return f"The client left before its reply was whole, {took}"
+    cause = record.get("refused_for", "")
+    scope = f" of the {record['budget']}" if record.get("budget") else ""
+    because = f", because of {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
+    return f"The client got status {record.get('status', '?')} ({outcome}){because}, {took}"
+
+
+def _to_do(event: Data, record: Data) -> str:
+    outcome = record["outcome"]
+    if outcome == "ok" and record.get("way") != "went_out_broken":
+        return "Nothing needs to be done"
+    reasons = [attempt["reason"] for attempt in record.get("attempts", []) if attempt["reason"]]
+    if any("out of memory" in attempt.get("wrong", "") for attempt in record.get("attempts", [])):
+        return "Give the model's server more memory, a smaller model, or a smaller window"
+    if record.get("budget") == "session":
+        return (
+            f"Begin the session anew: `mlx-stack-proxy sessions {event['session'][:12]} --delete`"
+        )
+    for word in (record.get("refused_for"), outcome, *reversed(reasons)):
+        if word in _DO:
+            return _DO[word]
+    return _CAPTURE
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _words(word: str) -> str:
+    return word.replace("_", " ")
