@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mlx_stack_proxy.telemetry import accounts, exchange_counts
+from mlx_stack_proxy.engine.record import WAYS
+from mlx_stack_proxy.telemetry import accounts, counters
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "app" / "mlx_stack_proxy"
@@ -20,10 +21,10 @@ def documented() -> set[str]:
 
 
 def counted() -> set[str]:
-    source = (APP / "telemetry" / "exchange_counts.py").read_text("utf-8")
+    source = (APP / "telemetry" / "counters.py").read_text("utf-8")
     names = set(re.findall(r'row\["(\w+)"\]', source))
-    names |= set(exchange_counts.WAYS)
-    names |= {name for row in exchange_counts.INCIDENTS.values() for name in row.hour.values()}
+    names |= {*WAYS, "doubted_calls"}
+    names |= {name for row in counters.INCIDENTS.values() for name in row.hour.values()}
     names |= {*accounts._COUNTED.values(), "kills"}
     return names | {f"pressure_{level}_seconds" for level in ("warning", "critical")}
 

@@ -180,7 +180,7 @@ def named(agent: str) -> Json:
 
 
 async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    """What counts as which: tests/telemetry/test_exchange_counts.py."""
+    """What counts as which: tests/telemetry/test_counters.py."""
     proxy = await start_proxy(SETTINGS)
     upstream.will(calling(BAD), calling(GOOD))
     await ask(proxy, tools=TOOLS, **named("a"))

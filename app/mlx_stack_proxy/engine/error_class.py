@@ -1,72 +1,87 @@
 """Name what went wrong upstream in words that hold nothing of a prompt or a reply.
 
-An error's message may quote the client or the model. Only two shapes are taken out of it: the name
-of an exception's class, and the message's head (``CUDA out of memory``), unless the head stands in
-the request or in the reply.
+An error's message may quote the client or the model. So no text is taken out of it, but words of a
+fixed set for wordings that servers are known to use, the name of an exception's class, or the
+error's ``code`` or ``type`` where these are identifiers.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from .exchange import Exchange
-from .outcome import Outcome
-from .verdicts import UpstreamFailed
+from .verdicts import UpstreamFailed, Verdict
 
-MOST_SEARCHED: Final = 256 * 1024  # bytes of a request; of a larger one no head is taken
 MOST_READ: Final = 400  # characters of a message
-_CLASS = r"(?:[A-Za-z_]\w{0,40}\.){0,5}[A-Z][A-Za-z]{2,40}(?:Error|Exception|Timeout|Failure)"
-# What LiteLLM and the engine write before the server's own words.
-_CHAIN = re.compile(
-    rf"(?:(?:an error inside the answer|no chat completion, but|status \d{{3}}|(?P<name>{_CLASS}))"
-    r"\s*[:-]\s*)"
+MOST_BODY: Final = 64 * 1024  # bytes of a body
+# What servers say, and what it is called here.
+_KNOWN: Final = (
+    # PyTorch: "CUDA out of memory. Tried to allocate …"; MLX: "[METAL] Command buffer execution
+    # failed: Insufficient Memory (…:kIOGPUCommandBufferCallbackErrorOutOfMemory)"; llama.cpp:
+    # "ErrorOutOfDeviceMemory"
+    (re.compile(r"out ?of ?(?:device ?)?memory|insufficient memory", re.I), "out of memory"),
+    # Ollama, LM Studio and llama-swap, while a model is loaded or can't be
+    (
+        re.compile(r"(?:fail\w*|error|unable)\b.{0,20} load\w* (?:the )?model", re.I),
+        "model not loaded",
+    ),
+    (re.compile(r"loading model|model is (?:still )?loading", re.I), "model still loading"),
+    (
+        re.compile(r"connection refused|cannot connect|connect call failed", re.I),
+        "connection refused",
+    ),
+    (re.compile(r"connection reset|server disconnected|broken pipe", re.I), "connection lost"),
+    (
+        re.compile(r"\bjinja\b|chat.?template|roles? (?:must|should)\b.{0,20} alternate", re.I),
+        "chat template",
+    ),
+    (re.compile(r"rate.?limit", re.I), "rate limit"),
+    (re.compile(r"overloaded", re.I), "overloaded"),
 )
-# LiteLLM's classes say what the status says; these are not worth a word.
+# What stands before a server's own words: the engine's, and classes that LiteLLM and servers name.
+_BEFORE = re.compile(r"(?:an error inside the answer|no chat completion, but|status \d{3}): ")
+_CLASS = re.compile(
+    r"(?:[a-z_]{1,40}\.){0,5}([A-Z][A-Za-z]{1,40}(?:Error|Exception|Timeout))(?::| -) ?"
+)
+# LiteLLM's classes say only what the status says.
 _OF_STATUS = re.compile(
-    r"(?:API|InternalServer|BadRequest|ServiceUnavailable|BadGateway|OpenAI|Openai|HTTP|Api)\w*"
+    r"(?:API|Api|InternalServer|BadRequest|ServiceUnavailable|BadGateway|OpenAI|Openai|HTTP)\w*"
 )
-# PyTorch: "CUDA out of memory"; MLX on Metal: "[METAL] … Insufficient Memory
-# (…:kIOGPUCommandBufferCallbackErrorOutOfMemory)"; llama.cpp: "out of memory".
-_OUT_OF_MEMORY = re.compile(r"\bout of memory\b|\binsufficient memory\b|OutOfMemory", re.IGNORECASE)
-_HEAD = re.compile(r"[A-Za-z][A-Za-z-]{0,20}(?: [A-Za-z-]{1,20}){1,5}(?=[.:,;(\[]|$)")
+_IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z]+){1,5}")
 
 
-def error_class(exchange: Exchange, outcome: Outcome) -> str:
-    """Return what upstream named as the error; "" if it named nothing that is safe to keep."""
-    verdict = outcome.verdict
-    if not isinstance(verdict, UpstreamFailed):
+def error_class(verdict: Verdict | None) -> str:
+    """Return what upstream named as the error; "" if it named nothing that is known to be safe."""
+    if not isinstance(verdict, UpstreamFailed) or verdict.reason != "server_error":
         return ""
-    name, text = "", verdict.message[:MOST_READ]
-    if _OUT_OF_MEMORY.search(text):
-        return "out of memory"
-    while match := _CHAIN.match(text):
-        name, text = _name_in(match, name), text[match.end() :]
-    head = _HEAD.match(text)
-    if head is not None and not _is_quoted(head[0], exchange, outcome):
-        return head[0]
+    text = verdict.message[:MOST_READ]
+    for pattern, words in _KNOWN:
+        if pattern.search(text):
+            return words
+    return _class_before(text) or _code(verdict.body)
+
+
+def _class_before(text: str) -> str:
+    """Return the last of the classes that stand before a message: no other place is safe."""
+    before = _BEFORE.match(text)
+    end, name = before.end() if before else 0, ""
+    while match := _CLASS.match(text, end):
+        name = name if _OF_STATUS.fullmatch(match[1]) else match[1]
+        end = match.end()
     return name
 
 
-def _name_in(match: re.Match[str], earlier: str) -> str:
-    name = (match["name"] or "").rpartition(".")[2]
-    return earlier if not name or _OF_STATUS.fullmatch(name) else name
-
-
-def _is_quoted(head: str, exchange: Exchange, outcome: Outcome) -> bool:
-    """Whether the words stand in the request or the reply, however they are spaced there."""
-    request = exchange.request
-    if request.size > MOST_SEARCHED:
-        return True
+def _code(body: bytes) -> str:
+    """Return the error's ``code`` or ``type`` if it is an identifier; else ""."""
+    if not body or len(body) > MOST_BODY:
+        return ""
     try:
-        asked = orjson.dumps(request.body)
-    except (TypeError, ValueError):  # an integer that orjson can't write
-        return True
-    gap = r"(?:\W|\\[bfnrt]|_)+"
-    words = re.compile(gap.join(map(re.escape, head.split())), re.IGNORECASE)
-    if len(asked) > MOST_SEARCHED or words.search(asked.decode()) is not None:
-        return True
-    choices = outcome.reply.choices.values() if outcome.reply is not None else ()
-    return any(words.search(f"{one.text}\n{one.reasoning}"[:MOST_SEARCHED]) for one in choices)
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
+    fields = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    found = (one for one in fields if isinstance(one, str) and _IDENTIFIER.fullmatch(one[:60]))
+    return next(found, "")

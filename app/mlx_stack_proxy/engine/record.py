@@ -244,7 +244,7 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
             return "only our own words"
         case Rejected(error=error):
             return error.code or ""
-    return error_class(exchange, outcome)
+    return error_class(outcome.verdict)
 
 
 def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:

@@ -108,7 +108,8 @@ def counts_of(record: Record) -> dict[str, Counts]:
         for incident in attempt.incidents:
             _add_incident(row, incident, record.tools)
     if record.passed_over:
-        rows[record.first_tier]["passed_over"] += 1
+        row = rows[record.first_tier]
+        row["passed_over"] += 1
     _add_outcome(rows[record.tier], record)
     return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
 

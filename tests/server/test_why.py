@@ -1,0 +1,70 @@
+"""`mlx-stack-proxy why`: what became of a request, also after a restart and without a store."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mlx_stack_proxy.operator.cli import main
+from tests.server.asking import ask
+from tests.server.calling import BAD, RULES, TOOLS, calling
+from tests.server.conftest import StartProxy
+from tests.support.replies import litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy, running_proxy
+from tests.support.scripted_server import ScriptedServer
+
+AGENT = {"X-MLX-Stack-Agent": "codex"}
+ONE_TIER = {"reliability.escalation.chain": ["fast"], f"{RULES}.max_retries": 1}
+
+
+async def said(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, *words: str
+) -> tuple[int, str]:
+    capsys.readouterr()
+    code = await asyncio.to_thread(main, ["why", *words, "--url", proxy.url])
+    out, err = capsys.readouterr()
+    return code, " ".join((out or err).split())
+
+
+async def test_it_works_after_a_restart(
+    capsys: pytest.CaptureFixture[str], upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db"), **ONE_TIER}
+    upstream.will(calling(BAD), calling(BAD), text_stream("Well."))
+    async with running_proxy(upstream.url, kept) as proxy:
+        failed = await ask(proxy, AGENT, tools=TOOLS)
+        assert failed.status_code == 422
+        well = await ask(proxy, {"X-MLX-Stack-Agent": "other"})
+        for words in ((), ("last",), ("--agent", "codex"), (failed.headers["x-request-id"],)):
+            code, text = await said(capsys, proxy, *words)
+            assert code == 0
+            assert text.startswith(failed.headers["x-request-id"])
+            assert "codex asked for fast with 1 message and 3 tools (" in text
+            assert "fast wrote a tool call that can't be delivered (search: " in text
+            assert "query" in text  # the schema's field
+            assert "The client got status 422 (tool_validation_failed)" in text
+        code, text = await said(capsys, proxy, well.headers["x-request-id"])
+        assert code == 0 and "as the model wrote it" in text and "Nothing needs to be done." in text
+        code, text = await said(capsys, proxy, "--agent", "other")
+        assert code == 1 and "nothing is kept" in text
+    async with running_proxy(upstream.url, kept) as proxy:
+        code, text = await said(capsys, proxy, failed.headers["x-request-id"])
+        assert code == 0 and "status 422" in text
+        code, text = await said(capsys, proxy, well.headers["x-request-id"])
+        assert code == 1 and "went right at once some time ago" in text
+
+
+async def test_a_record_holds_no_text(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(ONE_TIER)
+    upstream.always(litellm_error(500, "the quokka says: wombat"))
+    response = await ask(proxy)
+    found = await proxy.client.get("/mlx-stack/exchanges/last")
+    assert found.json()["request_id"] == response.headers["x-request-id"]
+    assert "quokka" not in found.text and "wombat" not in found.text
+    assert found.json()["record"]["attempts"][0]["status"] == 500
+    events = (await proxy.client.get("/mlx-stack/events")).json()
+    assert "exchange" not in {event["kind"] for event in events["events"]}
+    kept = await proxy.client.get("/mlx-stack/events", params={"kind": "exchange"})
+    assert [event["detail"]["outcome"] for event in kept.json()["events"]] == ["all_tiers_failed"]
