@@ -63,7 +63,8 @@ How to use them: [configuration.md](configuration.md). As a file:
 
 Each key has its default, what it takes, "restart" if a change
 [needs one](configuration.md#a-change-while-it-runs), what it does, and why its default is what it
-is: a source, a measurement, or a judgement. `name#123` is an issue of that project. "The
+is: a source, a measurement, or a judgement. Booleans show only their default. Retired keys are
+accepted without effect; the log and `check` name them. `name#123` is an issue of that project. "The
 specification" is the documents that [specify this proxy](specification.md). Measurements without
 a page: 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
@@ -202,7 +203,7 @@ def page() -> str:
         if others := _other_names(section):
             lines.append(f"Other names: {others}.\n")
         if retired := ", ".join(f"`{key}`" for key in RETIRED.get(".".join(section), ())):
-            lines.append(f"Retired, without effect (the log and `check` name them): {retired}.\n")
+            lines.append(f"Retired: {retired}.\n")
     return "\n".join(lines)
 
 
@@ -221,7 +222,14 @@ def _entry(key: Key, why: str) -> str:
     place = key.place
     default = place.get("default")
     shown = "no default" if default is None else f"`{_word(default)}`"
-    facts = ", ".join([shown, takes(place), *(["**restart**"] if key.needs_restart else [])])
+    accepted = takes(place)
+    if default is not None and place.get("type") == "boolean":
+        accepted = ""
+    elif default is not None and "enum" in place:
+        accepted = ", ".join(f"`{_word(one)}`" for one in place["enum"] if one != default)
+        accepted = f"or {accepted}"
+    restart = "**restart**" if key.needs_restart else ""
+    facts = ", ".join(filter(None, [shown, accepted, restart]))
     what = _VALUES.sub("", place["description"]).removesuffix(".")
     return f"### `{key.name}`\n\n{facts}\n\n{what[0].upper()}{what[1:]}. *Why:* {why}\n"
 
