@@ -29,7 +29,7 @@ class Missing(Exception):
 class Contestant:
     """`start`: takes the upstream's port and a folder of its own.
 
-    `stays`: it is started once, for starting takes long, or it gets faster while it runs; all
+    `stays`: it is started once, because starting takes long, or it gets faster while it runs; all
     others start anew in each round. `heavy`: needs ten times the CPU, so it gets less of the load.
     `streams`: whether it passes chunks on as they come. `first_text`: with how many streams its
     first text is timed. `open_streams`: how many its memory is taken with, 0: only idle.

@@ -4,7 +4,7 @@
 
 Each server runs under valgrind's callgrind, which counts what its process executes outside the
 kernel; it gets requests that are not counted first, then as many as are. What depends on time is
-left out, for under valgrind a server is some fifty times slower: there are no streams with pauses.
+left out, because valgrind makes a server some fifty times slower: no streams with pauses.
 """
 
 from __future__ import annotations

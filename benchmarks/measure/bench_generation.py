@@ -61,7 +61,7 @@ def texts() -> dict[str, str]:
         "emoji": "".join(chr(0x1F600 + _source.randrange(60)) for _ in range(SIZE)),
         "two letters": "".join(_source.choices("ab", k=SIZE)),
         "* Thue-Morse": "".join("ab"[at.bit_count() % 2] for at in range(SIZE)),
-        # In a fence, for a cube of it is a loop in prose.
+        # In a fence, because a cube of it is a loop in prose.
         "* Fibonacci": "```\n" + fibonacci(SIZE),
         "* all equal": "a" * SIZE,
         "* a^n b": filled(lambda n: "a" * (150 + n * 37 % 49) + "b"),

@@ -70,7 +70,7 @@ def score(corpora: Path = CORPORA) -> Score | None:
 
 
 def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> Checked:
-    """A call's check; what is doubted of it is a failure here, for it is asked about once more."""
+    """A call's check; what is doubted of it is a failure here: it is asked about once more."""
     checked = check_call(name, arguments, tools)
     schema = tools.compiled(checked.name)
     if checked.failures or schema is None:

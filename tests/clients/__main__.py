@@ -10,9 +10,9 @@ Each agent is installed from npm into `build/clients` (`--fresh`: anew), is star
 tools. It needs no account. The model is scripted. For every mistake within one reply the agent has
 to end its task, to be given the calls that it is given without the mistake, and no error, and to
 ask exactly as often. A loop across turns has to end, and to cost no repeat of the agent's. What
-came of it is printed as the table of
-benchmarks/clients.md. Each run's result is written to disk at once: run the same command again and it goes
-on; a result counts only for the code and the client's version that it was made with.
+came of it is printed as the table of benchmarks/clients.md. Each run's result is written to disk at
+once, so the same command continues an interrupted run; a result counts only for the code and the
+client's version that it was made with.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ HEAD = """\
 
 
 def table(runs: Sequence[Runs], names: Sequence[str], command: str) -> str:
-    """As benchmarks/clients.md has it. The date is that of the runs: some may be older than others."""
+    """The table of benchmarks/clients.md. Its date is that of the runs: some may be older."""
     dates = sorted(one.rows[name]["date"] for one in runs for name in names)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     here = about()

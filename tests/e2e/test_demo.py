@@ -1,4 +1,4 @@
-"""`demo` as a newcomer runs it, beside the real stack."""
+"""`demo` as a newcomer runs it, against the real stack."""
 
 from __future__ import annotations
 

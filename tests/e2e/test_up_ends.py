@@ -1,4 +1,4 @@
-"""The end of it all: the last file here, for it stops the stack that the others share."""
+"""The end of it all: the last file here, because it stops the stack that the others share."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def test_a_model_that_hangs_is_left_if_something_better_follows(leaves: bo
     found = [await timed.tick(now) for now in (89.0, 90.0, 90.2)]
     assert timed.looks[0] == 90.0, "nine tenths of its client's patience"
     assert (found[1] is not None and found[1].silent) is leaves
-    assert (found[2] is None) is not leaves, "it is asked again, for its queue may have room then"
+    assert (found[2] is None) is not leaves, "asked again: its queue may have room then"
 
 
 async def test_a_second_opinion_has_its_time() -> None:

@@ -19,7 +19,7 @@ REFUSED = {**inside_settings(), "server": {"api_keys": ["sk-1"]}}
 
 @pytest.fixture(scope="session")
 def all_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LiteLLM]]:
-    """Started at once, for each takes a quarter of a minute. `refused` will not get ready."""
+    """Started at once, because each takes a quarter of a minute. `refused` will not get ready."""
     if importlib.util.find_spec("litellm") is None:
         missing("the package litellm")
     folders = {name: tmp_path_factory.mktemp(name) for name in ("before", "inside", "refused")}

@@ -1,6 +1,6 @@
 """A callback for LiteLLM that does with a reply what its hooks may; a request's text says which.
 
-Its file is copied beside LiteLLM's configuration, from where LiteLLM imports it.
+Its file is copied next to LiteLLM's configuration, from where LiteLLM imports it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ START_SECONDS = 300.0  # 12 to 20 on a machine that has nothing else to do
 class LiteLLM:
     """One child. `ports`: each tier's model server; `changes`: sections to replace in its file.
 
-    `inside`: settings of a reliability layer in its process, beside other callbacks.
+    `inside`: settings of a reliability layer in its process, along with other callbacks.
     """
 
     def __init__(

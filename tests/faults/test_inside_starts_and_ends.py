@@ -24,7 +24,7 @@ def test_settings_that_cannot_hold_are_said_and_it_does_not_start(
 
 
 async def test_what_it_kept_outlives_its_end(litellm_inside: LiteLLM) -> None:
-    """The last test here, for it ends the LiteLLM that the others share."""
+    """The last test here, because it ends the LiteLLM that the others share."""
     column = Inside(litellm_inside, litellm_inside.ports)
     async with column.proxy({}, replies=1) as front:
         for server in column.servers.values():

@@ -1,6 +1,6 @@
 """Agents that get on, however monotonous it looks: every one of these was stopped by some project.
 
-(The projects and their issues stand beside them.)
+(The projects and their issues stand next to them.)
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_results_that_are_errors_are_so_for_one_request() -> None:
-    """They are marked beside the messages, whose blocks are remembered."""
+    """They are marked apart from the messages, whose blocks are remembered."""
     reader = HistoryReader()
 
     def came(number: int, *failed: str) -> int:

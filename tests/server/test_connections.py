@@ -1,4 +1,4 @@
-"""One connection and what comes over it, beside a request and its reply as they should be."""
+"""One connection and what comes over it, besides a request and its reply as they should be."""
 
 from __future__ import annotations
 

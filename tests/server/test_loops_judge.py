@@ -1,4 +1,4 @@
-"""A judge that is asked beside the exchanges: when, within which bounds, and what follows."""
+"""A judge that is asked while exchanges run: when, within which bounds, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/messages`: what its clients meet beside the replies themselves."""
+"""`/v1/messages`: what its clients meet besides the replies themselves."""
 
 from __future__ import annotations
 

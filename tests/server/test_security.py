@@ -80,7 +80,7 @@ async def test_a_target_leads_nowhere_but_to_litellm(
         answer = await raw_answer(proxy, request(name, GOOD, *lines))
         assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500"), target
     assert never_asked(elsewhere)
-    # LiteLLM's own administration lies beside /v1, and we may hold its master key.
+    # LiteLLM's own administration lies next to /v1, and we may hold its master key.
     for call in upstream.calls:
         assert call.target.startswith("/v1/")
         assert ".." not in call.target.lower().replace("%2e", ".")

@@ -56,7 +56,7 @@ async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
 async def test_a_partial_reservation_takes_what_is_left(store: Store) -> None:
     limits = [session_limit(100)]
     assert isinstance(await store.reserve("t", limits, 500, NOW, NOW + 60, least=1), Reserved)
-    # Another one waits, however little it may need, for the first may use all there is.
+    # Another one waits, however little it may need, because the first may use all there is.
     found = await store.reserve("u", limits, 1, NOW, NOW + 60, least=1)
     assert isinstance(found, Refused)
     assert found.waits_for_others

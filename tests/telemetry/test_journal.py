@@ -1,4 +1,4 @@
-"""Events and breakers are written beside the exchanges: in order, together; failures are told."""
+"""Events and breakers are written while exchanges run, in order, together; failures are logged."""
 
 from __future__ import annotations
 

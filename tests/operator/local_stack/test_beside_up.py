@@ -1,4 +1,4 @@
-"""Commands beside a running `up`: they take its configuration and LiteLLM's key."""
+"""Commands with a running `up`: they take its configuration and LiteLLM's key."""
 
 from __future__ import annotations
 

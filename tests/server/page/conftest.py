@@ -1,4 +1,4 @@
-"""A browser beside the proxy: in CI there has to be one."""
+"""A browser for the page: in CI there has to be one."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ async def test_of_rows_that_make_no_sense_only_they_are_set_aside(
         assert kept.fetchall() == [(content,)], "nothing is deleted"
     lines = map(orjson.loads, capsys.readouterr().err.splitlines())
     said = [line["rows"] for line in lines if line["event"] == "state_rows_set_aside"]
-    assert said == [1], "once, for it is not read again"
+    assert said == [1], "once, because it is not read again"
 
 
 async def test_an_event_that_makes_no_sense_hides_no_other(

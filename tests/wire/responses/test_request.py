@@ -1,4 +1,4 @@
-"""A request's fields beside its items and tools."""
+"""A request's fields besides its items and tools."""
 
 from __future__ import annotations
 

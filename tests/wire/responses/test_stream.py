@@ -225,7 +225,7 @@ def test_only_text_makes_a_broken_server_the_clients_affair(field: str, code: st
 
 
 def test_a_reply_that_says_nothing_has_an_end() -> None:
-    """opencode asks again at once, for ever, where none comes."""
+    """opencode asks again at once, forever, where none comes."""
     found = events(streamed([]))
     check_order(found)
     assert (types(found)[-1], found[-1]["response"]["output"]) == ("completed", [])
