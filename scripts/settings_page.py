@@ -61,10 +61,10 @@ How to use them: [configuration.md](configuration.md). As a file:
 [config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Each key has its default, what it takes, "restart" if a change
-[needs one](configuration.md#a-change-while-it-runs), what it does, and why its default is what it
-is: a source, a measurement, or a judgement. Booleans show only their default. Retired keys are
-accepted without effect; the log and `check` name them. `name#123` is an issue of that project. "The
+Each key has its default, what it takes (nothing for a boolean), "restart" if a change
+[needs one](configuration.md#a-change-while-it-runs), what it does, and in italics why its default
+is what it is: a source, a measurement, or a judgement. Retired keys are accepted without effect;
+the log and `check` name them. `name#123` is an issue of that project. "The
 specification" is the documents that [specify this proxy](specification.md). Measurements without
 a page: 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
@@ -230,8 +230,8 @@ def _entry(key: Key, why: str) -> str:
         accepted = f"or {accepted}"
     restart = "**restart**" if key.needs_restart else ""
     facts = ", ".join(filter(None, [shown, accepted, restart]))
-    what = _VALUES.sub("", place["description"]).removesuffix(".")
-    return f"### `{key.name}`\n\n{facts}\n\n{what[0].upper()}{what[1:]}. *Why:* {why}\n"
+    what = _VALUES.sub("", place["description"]).removesuffix(".").replace("*", r"\*")
+    return f"### `{key.name}`\n\n{facts}\n\n{what[0].upper()}{what[1:]}.\n\n*{why}*\n"
 
 
 if __name__ == "__main__":
