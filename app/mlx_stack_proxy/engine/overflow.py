@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..token_budget.budgets import MIN_ROOM, careful
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..wire.reply import Reply
-from .error_numbers import numbers_in, prompts_in
+from .error_numbers import numbers_in, prompts_in, totals_in
 from .request import Request, UpstreamRequest
 from .verdicts import UpstreamFailed
 
@@ -26,8 +26,8 @@ def measured(
     window = min(sent.window, sent.learned_window)
     if failure.reason == "context_overflow":
         output = sent.body.get("max_tokens") or sent.body.get("max_completion_tokens") or 0
-        named = min(failure.window or window, window)
-        return replace(failure, room=_room(failure, request.prompt_tokens, output, named))
+        room = _room(failure, request.prompt_tokens, output, failure.window or window)
+        return replace(failure, room=room)
     if _may_be_overflow(failure) and _tokens(request, reply) >= window:
         message = f"the context window is full: {failure.message}"
         return replace(failure, reason="context_overflow", message=message, inferred=True)
@@ -48,10 +48,11 @@ def _room(failure: UpstreamFailed, estimate: int, output: int, window: int) -> i
     if prompts:
         return _if_enough(min(window - estimate, output // 2), output)
     left = window - careful(estimate)
-    too_many = any(number > window and number != output for number in numbers)
+    totals = totals_in(failure)
+    too_many = any(number > window for number in numbers if number not in (output, *totals))
     if failure.window is None or too_many or left < estimate:
         return 0  # nothing says that the prompt alone fits
-    return _if_enough(left, output)
+    return _if_enough(min(left, output // 2) if totals else left, output)
 
 
 def _if_enough(room: int, output: int) -> int:
