@@ -7,7 +7,7 @@ import pytest
 from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source, behind_turn_ends
 from mlx_stack_proxy.tool_validation.formats.table import ROWS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
-from mlx_stack_proxy.tool_validation.tools import ToolSet
+from mlx_stack_proxy.tool_validation.tools import NO_TOOLS, ToolSet
 from tests.tool_validation.calls import check
 from tests.tool_validation.test_text_samples import (
     ARGUMENTS,
@@ -78,8 +78,10 @@ def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize(("name", "text"), EACH)
 def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> None:
-    assert rescue(text, ToolSet({})) == Rescued((), text)
-    assert rescue_cut(text, ToolSet({})) == Rescued((), text)
+    for found in (rescue(text, NO_TOOLS), rescue_cut(text, NO_TOOLS)):
+        assert (found.calls, found.unknown) == ((), ())
+        assert text.startswith(found.content)
+        assert behind_turn_ends(text, len(found.content)) == len(text)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ DISOBEYED = {
     "none": ("none", message(call()), NONE_NOW),
     "none, and the server lost one": (
         "none",
-        message(text="Let me look.", finish="tool_calls"),
+        message(finish="tool_calls"),
         NONE_NOW,
     ),
     "another one": (NAMED, message(call()), NOT_SEARCH),
@@ -143,7 +143,6 @@ MANY = [call("list_files", "{}", f"c{place}") for place in range(MAX_CALLS + 1)]
 
 REFUSED = {
     "lost": (message(finish="tool_calls"), TOOLS, ("lost_call", -1)),
-    "lost, behind text": (message(text="So.", finish="tool_calls"), TOOLS, ("lost_call", -1)),
     "one of two": (message(call(), call(arguments="{}", id="b")), TOOLS, ("missing_required", 1)),
     "unknown": (message(call("write_files", '{"path": "a"}')), TOOLS, ("unknown_tool", 0)),
     "unknown, as text": (message(text=UNKNOWN), TOOLS, ("unknown_tool", -1)),
@@ -180,6 +179,34 @@ def test_where_no_tools_are_offered_no_call_is_a_bad_one(reply: Json, text: str)
     assert outcome.choice["message"].get("content") == text
     assert not outcome.choice["message"].get("tool_calls")
     assert outcome.choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "function_call"])
+def test_a_text_that_ends_as_a_call_is_the_answer_if_the_model_stays_with_it(finish: str) -> None:
+    lost = message(text="It is the quokka.", finish=finish)
+    outcome = judged(lost)
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert (outcome.kinds, outcome.verdict.doubt) == (["lost_call"], True)
+    for settled in (
+        judged(lost, asked_again(asked(), outcome.verdict)),
+        judged(lost, asked(tool_choice="none")),
+        judged(lost, validate_json=False),
+    ):
+        assert settled.verdict is None
+        assert settled.choice["finish_reason"] == "stop"
+        assert settled.choice["message"]["content"] == "It is the quokka."
+
+
+@pytest.mark.parametrize("empty", ["{}", "", '{"query": '])
+def test_the_valid_call_in_the_text_stands_for_the_empty_one(empty: str) -> None:
+    other = call("list_files", "{}", "b")
+    in_text = f'I look.\n<tool_call>{{"name": "search", "arguments": {GOOD}}}</tool_call>'
+    outcome = judged(message(other, call(arguments=empty), text=in_text))
+    assert outcome.calls == [("list_files", {}), ("search", {"query": "quokka"})]
+    assert outcome.choice["message"]["content"] == "I look.\n"
+    assert judged(message(other, call(arguments=empty), text="I look.")).verdict is not None
+    wrong = in_text.replace("query", "q")
+    assert judged(message(call(arguments=empty), text=wrong)).kinds[0] != "unread_call"
 
 
 BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'

@@ -8,7 +8,7 @@ import pytest
 
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
-from mlx_stack_proxy.tool_validation import stage as stage_module
+from mlx_stack_proxy.tool_validation import mend_choice
 from tests.engine.exchanges import Faults, attempt, relayed
 from tests.support.replies import stream_bytes, with_role
 from tests.tool_validation.calls import tool
@@ -138,7 +138,7 @@ def test_a_stage_that_faults_lets_the_reply_through(monkeypatch: pytest.MonkeyPa
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(stage_module, "check_call", broken)
+    monkeypatch.setattr(mend_choice, "check_call", broken)
     delta = {"tool_calls": [{"index": 0, **call("search", "{}")}]}
     stream = stream_bytes(with_role(delta, finish="tool_calls"))
     faults = Faults()

@@ -17,7 +17,7 @@ import orjson
 
 from ..errors import invalid
 from ..token_budget.budgets import spent_by
-from ..wire import sse
+from ..wire import sse, thoughts
 from ..wire.chunk_form import ChunkForm
 from ..wire.chunks import (
     NOTHING,
@@ -66,6 +66,7 @@ class Attempt:
         committed = exchange.committed
         self._client_request = exchange.request
         self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
+        self._joint = thoughts.joint(committed.text) if committed else ""
         self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
@@ -375,7 +376,7 @@ class Attempt:
                 # The client already has text of an earlier attempt. This attempt's text follows as
                 # a new paragraph; beside tool calls it is left out.
                 has_text = choice.text and not choice.tool_calls
-                choice.text = f"\n\n{choice.text}" if has_text else ""
+                choice.text = self._joint + choice.text if has_text else ""
                 self.reply.mended.add(index)
         held = self._gate.release()
         if self.reply.mended:

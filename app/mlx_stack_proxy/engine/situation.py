@@ -5,12 +5,14 @@ from __future__ import annotations
 from ..escalation import ladder
 from ..frozen import frozen
 from ..settings import Settings
+from ..wire import thoughts
 from .deadlines import time_left
 from .exchange import Exchange
 from .guiding import always_guided, form_of_retry, may_guide
 from .steps import Move, Retry
 from .tier_view import TierView
 from .verdicts import (
+    EmptyResponse,
     InvalidToolCall,
     LoopDetected,
     Rejected,
@@ -51,12 +53,16 @@ class Situation:
     def may_add(self) -> bool:
         """Whether another attempt's reply can follow what the client already has.
 
-        After text has gone out, one more attempt may replace a bad tool call or a loop at its end;
-        after any other failure none may.
+        After text has gone out, one more attempt may replace a bad tool call or a loop at its end,
+        or give the answer after mere thoughts; after any other failure none may.
         """
         if not self.exchange.text_is_out:
             return True
-        may_end_better = isinstance(self.verdict, (InvalidToolCall, LoopDetected))
+        committed = self.exchange.committed
+        thoughts_out = committed is not None and thoughts.are_all(committed.text)
+        may_end_better = isinstance(self.verdict, (InvalidToolCall, LoopDetected)) or (
+            isinstance(self.verdict, EmptyResponse) and thoughts_out
+        )
         return may_end_better and not self.exchange.text_retried
 
     def in_time(self, later: float = 0.0) -> bool:

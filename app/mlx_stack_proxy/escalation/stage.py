@@ -101,7 +101,7 @@ class _State(StageState):
         # The reply may begin with a stop sequence of the client's, and is then rightly empty.
         if not self._exchange.request.body.get("stop"):
             for choice in reply.choices.values():
-                if _is_empty(choice, reply.flowed):
+                if _is_empty(choice):
                     return EmptyResponse(ended=not made_up and self._has_ended(choice, reply))
         if made_up and not reply.has_calls:
             return UpstreamFailed("server_error", "the model server died within its reply")
@@ -133,12 +133,9 @@ class _State(StageState):
         return own and choice.finish_reason == "stop" and newest == "tool"
 
 
-def _is_empty(choice: ChoiceReply, flowed: int) -> bool:
-    """Whether a choice says nothing. ``flowed``: characters of its text that the client has.
-
-    Reasoning inside the text counts only if the client has some of it.
-    """
+def _is_empty(choice: ChoiceReply) -> bool:
+    """Whether a choice says nothing, or nothing but reasoning inside its text."""
     if choice.finish_reason in _CUT or choice.tool_calls or choice.refusal or choice.has_other:
         return False
     text = choice.text.strip()
-    return not text or (not flowed and thoughts.are_all(text))
+    return not text or thoughts.are_all(text)

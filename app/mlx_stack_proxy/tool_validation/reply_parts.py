@@ -22,6 +22,13 @@ class Mended:
     repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
     rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
     failures: list[CallFailure] = field(default_factory=list)
+    unchecked: int = 0  # calls that took too long to check
+    thought: str = ""  # the tool whose call was found at the end of a mere thought
+    # A tool that the request lacks, if prose surrounds a marked call of it; `unknown`: if calls
+    # without a mark are all there is.
+    unoffered: str = ""
+    unknown: str = ""
+    claims_call: bool = False  # the finish_reason spoke of a call, and a text is all there is
 
     @property
     def is_cut(self) -> bool:

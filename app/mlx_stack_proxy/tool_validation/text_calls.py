@@ -4,7 +4,9 @@
 A ``Scanner`` finds the places where a call may begin; the formats that may begin there, rows of
 ``formats/table.py``, are tried in order. The judgement is conservative: only names of the request's
 tools count, and never inside reasoning, quotes, code or an example. A text without calls comes back
-untouched, apart from tokens at its end with which templates end a turn.
+untouched, apart from tokens at its end with which templates end a turn, and from the marks of a
+format that has channels for text. These are taken out of any reply, whether tools are offered or
+not.
 """
 
 from __future__ import annotations
@@ -86,13 +88,16 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
 
 
 def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Return the calls in marks with which a thought ends; any other text stays a thought."""
-    thought = thought[-MAX_THOUGHT:]
-    marks = (mark for mark in TRIGGER.finditer(thought) if begins_calls(mark[0]))
+    """Return the calls in marks with which a thought ends, and the thought before them.
+
+    Any other text stays a thought.
+    """
+    searched = max(0, len(thought) - MAX_THOUGHT)
+    marks = (mark for mark in TRIGGER.finditer(thought, searched) if begins_calls(mark[0]))
     for mark in deque(marks, MAX_MARKS):
         rescued = rescue(thought[mark.start() :], tools, off)
         if rescued.calls and not rescued.content.strip() and not rescued.unknown:
-            return rescued
+            return replace(rescued, content=thought[: mark.start()])
     return Rescued((), thought)
 
 
@@ -126,7 +131,7 @@ class Holdback:
 
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
-        self._off = not tools
+        self._off = False
         self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
         self._waits = False  # all text waits for the end of the reply
         self._held: list[str] = []  # deltas waiting for the end, not yet in the scanner's text
@@ -198,7 +203,7 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
     for call in block.calls:
         name = src.tools.tool_named(call.name)
         if name is None:
-            unknown_names.append(call.name)
+            unknown_names += [call.name] if src.tools else []
         else:
             known_calls.append(FoundCall(name, call.arguments, row.name))
     return block, known_calls, unknown_names

@@ -24,6 +24,9 @@ class ToolChoice:
 NOTHING: Final = ToolChoice()  # demands nothing
 
 
+CLAIMED: Final = CallFailure(
+    "", "lost_call", "the reply ended as a call does, but there was none behind its text"
+)
 LOST: Final = CallFailure(
     "",
     "lost_call",

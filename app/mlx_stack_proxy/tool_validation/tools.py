@@ -115,6 +115,9 @@ class ToolSet:
         return _unique((squash(name.rpartition(NAMESPACE_END)[2]), name) for name in spaced)
 
 
+NO_TOOLS: Final = ToolSet({})
+
+
 def _unique(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
     """Map squashed names to tools; to None if two tools share the squashed name."""
     tools: dict[str, str | None] = {}

@@ -16,7 +16,7 @@ from ..wire.thoughts import REASONING_ENDS, behind_thoughts
 from .formats import python_calls
 from .formats.base import CLOSING_TAG, Call, Source, dumps, json_members, json_object, skip_space
 from .formats.context import closer_at
-from .formats.json_calls import read_calls
+from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
 from .tools import ToolSet
 
@@ -105,15 +105,22 @@ def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
 
 
 def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
-    """Return the tool that Python code, JSON with its name, or JSON behind its name calls."""
+    """Return the tool that Python code, JSON with its name, or JSON behind its name calls.
+
+    JSON that has a tool's name and arguments, and nothing else, is a call even if these are wrong.
+    """
     src = Source(text, tools)
     calls: list[Call] = []
     for match in itertools.islice(places.finditer(text), MAX_TRIED):
         index = match.start()
         if closer_at(text, index, final=True) is not None:
             continue
-        python = None if text[index] == "{" else python_calls.read_calls(src, index)
-        reading = python or read_calls(src, index)
+        is_json = text[index] == "{"
+        certain = read_calls(src, index, shape=bare_envelope) if is_json else None
+        named = (tools.tool_named(call.name) for call in certain[0]) if certain else ()
+        if name := next(filter(None, named), None):
+            return name  # whether its arguments are valid or not
+        reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
         calls += reading[0] if reading else _behind_name(src, index)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)

@@ -61,6 +61,18 @@ def are_all(text: str) -> bool:
     return text.startswith(_BEGINS) and not behind_thoughts(text)
 
 
+def joint(text: str) -> str:
+    """Return what stands between a text that was sent and one that goes on from it.
+
+    That is a new paragraph; if all that was sent is reasoning without its end, also that end.
+    """
+    if not are_all(text):
+        return "\n\n"
+    opener = max((mark for mark in REASONING if mark in text), key=text.rfind)
+    closer = REASONING[opener]
+    return "\n\n" if text.rfind(closer) > text.rfind(opener) else f"\n{closer}\n\n"
+
+
 def inside_thoughts(text: str) -> str:
     """Return a text that is nothing but reasoning, without its last end; "" for any other text."""
     text = text.strip()

@@ -152,6 +152,7 @@ class Format:
     # Whether a call may begin, judged by the text so far behind the opener. False is final: it
     # must hold for every longer text, too.
     follow: Follow | None = None
+    cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
 
 
 def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:

@@ -109,7 +109,7 @@ def _read_glued(src: Source, start: int) -> Block | None:
 
 
 FORMATS = (
-    Format("harmony", (CHANNEL, START), read, follow=follow),
+    Format("harmony", (CHANNEL, START), read, follow=follow, cleans=True),
     Format("harmony", _BARE, _read_bare, Where.LINE),
     Format("harmony", (_GLUED,), _read_glued),
 )

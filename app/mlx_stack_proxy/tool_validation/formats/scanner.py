@@ -241,6 +241,8 @@ class Scanner:
         return tuple(row for row in rows if self._may_begin(row, start, end))
 
     def _may_begin(self, row: Format, start: int, end: int) -> bool:
+        if not (self.tools or row.cleans):
+            return False
         if row.name in self._off or (row.where is Where.LINE and not self._starts_line(start)):
             return False
         return row.follow is None or row.follow(self.text, end, self.tools)

@@ -248,24 +248,30 @@ def _json_string(raw: str) -> str | None:
 
 def trimmed(value: str, trim: str) -> str:
     """Return a tag's text without what the format puts around it; ``trim``: see ``Tags.trim``."""
+    if (laid_out := _laid_out(value)) is not None and trim != "element":
+        return laid_out
     if trim == "element":
         data = _CDATA.match(value)
         if data is not None:
             return set_off(data[1])
         return set_off(html.unescape(value) if _ESCAPED.fullmatch(value) else value)
     if trim == "line" or (trim == "lines" and value[:1] in "\r\n" and value[-1:] == "\n"):
-        value = _dedented(value).removeprefix("\r").removeprefix("\n").removesuffix("\n")
+        value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
     return value
 
 
-def _dedented(value: str) -> str:
-    """Return a value without the indentation of its closing tag, if that stands on its own line."""
-    lines = value.split("\n")
-    indent = lines[-1]
-    if len(lines) < 3 or not indent or indent.strip(" \t") or lines[0].strip():
-        return value
-    return "\n".join([lines[0], *(line.removeprefix(indent) for line in lines[1:-1]), ""])
+def _laid_out(value: str) -> str | None:
+    """Return the value inside indented tags on lines of their own; None if they are not so.
+
+    Each line loses the closing tag's indentation, a single line all of its own.
+    """
+    first, *lines, indent = value.split("\n") if "\n" in value else (value, "")
+    if not lines or not indent or indent.strip(" \t") or first.strip():
+        return None
+    if len(lines) == 1:
+        return lines[0].strip()
+    return "\n".join(line.removeprefix(indent) for line in lines).removesuffix("\r")
 
 
 def typed(raw: str, allowed: Set[str]) -> Any:
