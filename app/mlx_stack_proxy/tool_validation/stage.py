@@ -28,11 +28,7 @@ from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
 from .formats.base import json_object
 from .mend_choice import ChoiceMender
 from .miscopied_ids import Ids
-<<<<<<< HEAD
-from .reply_parts import Mended, as_message, bad_calls, calls_as_text, drop_half_call
-=======
-from .reply_parts import Mended, as_message
->>>>>>> b849a2b1 (Deliver a text that ends as a call after one doubt, take the valid call from the text, and answer after mere thoughts)
+from .reply_parts import Mended, as_message, bad_calls
 from .slow_replies import is_slow
 from .text_calls import Holdback
 from .tool_choice import CLAIMED, read_choice
@@ -127,15 +123,11 @@ class _State(StageState):
         self._mended = {
             index: mender.mended(index, choice) for index, choice in reply.choices.items()
         }
-<<<<<<< HEAD
-        choices = mended_choices.values()
-        self.remarks.calls += [call.name for mended in choices for call in mended.calls]
-        self._failures = [failure for mended in choices for failure in mended.failures]
-=======
         self.remarks.guided = mender.guided or self.remarks.guided
+        every = self._mended.values()
+        self.remarks.calls += [call.name for mended in every for call in mended.calls]
         for _ in range(sum(mended.unchecked for mended in self._mended.values())):
             self._note("tool_call_unchecked", ())
->>>>>>> b849a2b1 (Deliver a text that ends as a call after one doubt, take the valid call from the text, and answer after mere thoughts)
         if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
         for index, mended in self._mended.items():
