@@ -104,6 +104,7 @@ score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m benchmarks.measure.score $(ARGS)
 	@$(BIN)/python -m benchmarks.measure.score_loops
 	@$(BIN)/python -m benchmarks.measure.score_peers
+	@$(BIN)/python -m benchmarks.measure.score_reports
 
 ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt and detector
 	@$(BIN)/python -m benchmarks.ablation $(ARGS)

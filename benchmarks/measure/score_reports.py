@@ -59,6 +59,7 @@ SETTINGS: Final = {
     "reliability.escalation.max_retries_before_escalate": 3,
     "reliability.tool_validation.max_retries": 3,
     "upstream.stream": "as_requested",
+    "observability.log_level": "error",
 }
 
 

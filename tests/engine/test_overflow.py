@@ -70,6 +70,17 @@ def measured(failure: UpstreamFailed, reply: Reply | None = None, **sent: Any) -
             "least 12289 tokens.",
             4096,
         ),
+        # The server's window is larger than the one configured, and it counts to its end as above.
+        (
+            "This model's maximum context length is 196608 tokens. However, you requested 8192 "
+            "output tokens and your prompt contains at least 188417 input tokens, for a total of "
+            "at least 196609 tokens.",
+            4096,
+        ),
+        # The three numbers agree, so our estimate of the prompt (7,150) counts for nothing.
+        ("maximum context length is 12288 tokens: 8192 output tokens + 5000 = 13192 tokens", 7288),
+        # An output that we did not ask for
+        ("maximum context length is 12288 tokens, 10240 to write and 7000 read are 17240", 2048),
         # Only the window
         ("the maximum context length is 120000 tokens", 0),
         # The prompt alone is too long.

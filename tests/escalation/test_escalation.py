@@ -61,10 +61,11 @@ def test_nothing_is_a_failure(message: Json) -> None:
     assert judged(reply(message)) == EmptyResponse()
 
 
-def test_a_thought_that_is_out_stays() -> None:
-    found = reply({"content": "<think>Hm.</think>"})
+@pytest.mark.parametrize("thought", ["<think>Hm.</think>", "<think>Hm."])
+def test_mere_thoughts_are_empty_even_if_they_are_out(thought: str) -> None:
+    found = reply({"content": thought})
     found.flowed = 10
-    assert judged(found) is None
+    assert judged(found) == EmptyResponse()
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -160,9 +160,16 @@ def test_a_text_may_be_about_marks() -> None:
 
 @pytest.mark.parametrize("kind", DOUBTS)
 def test_each_doubt_can_be_left_out(kind: str) -> None:
-    given = {"a": "", "city": "<city>", "b": "x</parameter>", "order": "887449", "type": "x"}
+    given = {
+        "a": "",
+        "city": "<city>",
+        "b": "x</parameter>",
+        "order": "887449",
+        "type": "x",
+        "file": "C:\new",
+    }
     framed = {"type": "string", FRAME: ["<a>", "</a>"]}
-    schema = parameters("a", a=STRING, city=STRING, b=framed, order=STRING)
+    schema = parameters("a", a=STRING, city=STRING, b=framed, order=STRING, file=STRING)
     every = doubted(given, schema, said("8874449"))
     assert set(every) == set(DOUBTS)
     assert set(doubted(given, schema, said("8874449"), frozenset({kind}))) == {*DOUBTS} - {kind}
@@ -184,6 +191,8 @@ def test_each_doubt_can_be_left_out(kind: str) -> None:
         'Calling find_book with {"title": "Momo"}',
         'find_book{"title": "Momo"}',
         '{"thought": "look", "action": "find_book", "action_input": {"title": "Momo"}}',
+        'Look: {"name": "find_book", "arguments": {"name": "Momo"}}',
+        'tool name="find_book">\nMomo\ntool>',
     ],
 )
 def test_a_text_that_may_hold_a_call(text: str) -> None:

@@ -129,7 +129,11 @@ SAMPLES: dict[str, list[str]] = {
         "</atem:function_calls><|eot|>",
         f"<|message|><atem:function_calls>\n{_INVOKE.format('atem:')}</atem:function_calls>",
     ],
-    "minimax_m2_invoke": [f"<minimax:tool_call>{_INVOKE.format('')}</minimax:tool_call>"],
+    "minimax_m2_invoke": [
+        f"<minimax:tool_call>{_INVOKE.format('')}</minimax:tool_call>",
+        'minimax:tool_call>\ninvoke name="find_book">\nparameter name="title">Momoparameter>\n'
+        'parameter name="year">1973parameter>\ninvoke>\nminimax:tool_call>',
+    ],
     "minimax_m3": [
         f'{_M3}<tool_call>{_M3}<invoke name="find_book">{_M3}<title>Momo{_M3}</title>'
         f"{_M3}<year>1973{_M3}</year>{_M3}</invoke>{_M3}</tool_call>"

@@ -8,7 +8,7 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.check import check_call
 from mlx_stack_proxy.tool_validation.text_calls import rescue
-from mlx_stack_proxy.tool_validation.tools import ToolSet
+from mlx_stack_proxy.tool_validation.tools import NO_TOOLS, ToolSet
 from tests.tool_validation.test_text_samples import TOOLS, calls
 
 
@@ -175,3 +175,51 @@ def test_a_pair_that_comes_twice_stays_twice() -> None:
     text = f"<tool_call>write{pairs.format('a')}{pairs.format('b')}</tool_call>"
     (call,) = rescue(text, PAGE).calls
     assert call.arguments == '{"path": "a", "path": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (
+            '<function_calls>\n  <invoke name="find_book">\n    <parameter name="title">\n'
+            "        Momo\n    </parameter>\n  </invoke>\n</function_calls>",
+            "Momo",
+        ),
+        (
+            "<tool_call>find_book\n  <arg_key>title</arg_key>\n  <arg_value>\n    Momo\n"
+            "  </arg_value>\n</tool_call>",
+            "Momo",
+        ),
+        (
+            "<tool_call>find_book\n  <arg_key>title</arg_key>\n  <arg_value>\n  if x:\n      y\n"
+            "  </arg_value>\n</tool_call>",
+            "if x:\n    y",
+        ),
+        (
+            "<tool_call>find_book\n<arg_key>title</arg_key>\n<arg_value>\n  Momo\n</arg_value>\n"
+            "</tool_call>",
+            "\n  Momo\n",
+        ),
+    ],
+)
+def test_indented_tags_indent_their_values(text: str, title: str) -> None:
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("It is a marsupial.<|im_end|>", "It is a marsupial."),
+        (
+            "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final"
+            "<|message|>A marsupial.<|return|>",
+            "A marsupial.",
+        ),
+        ("Write <tool_call> before it.", "Write <tool_call> before it."),
+        ("<|tool_call|> is Granite's, <|im_end|> ChatML's.", None),
+    ],
+)
+def test_marks_are_taken_out_of_a_text_where_no_tools_are_offered(
+    text: str, left: str | None
+) -> None:
+    assert rescue(text, NO_TOOLS).content == (left or text)

@@ -34,15 +34,15 @@ def prompts_in(failure: UpstreamFailed, estimate: int, output: int) -> list[int]
     return sums
 
 
-def totals_in(failure: UpstreamFailed) -> set[int]:
-    """Return the numbers above the window that are the sum of two others, both below it.
+def totals_in(failure: UpstreamFailed) -> dict[int, int]:
+    """Return the numbers above the window that are the sum of two below it, each with the larger.
 
     What exceeds the window is then the prompt and an output together, whoever chose that output.
     """
     window, numbers = failure.window or 0, numbers_in(failure)[:_SUMMED]
     parts = [number for number in numbers if number < window]
-    sums = {a + b for a, b in itertools.combinations(parts, 2)}
-    return {number for number in numbers if number > window and number in sums}
+    sums = {a + b: max(a, b) for a, b in itertools.combinations(parts, 2)}
+    return {number: sums[number] for number in numbers if number > window and number in sums}
 
 
 def numbers_in(failure: UpstreamFailed) -> Sequence[int]:

@@ -47,12 +47,14 @@ def _room(failure: UpstreamFailed, estimate: int, output: int, window: int) -> i
         return _if_enough(window - max(exact), output)
     if prompts:
         return _if_enough(min(window - estimate, output // 2), output)
-    left = window - careful(estimate)
     totals = totals_in(failure)
     too_many = any(number > window for number in numbers if number not in (output, *totals))
-    if failure.window is None or too_many or left < estimate:
+    left = window - careful(estimate)
+    if failure.window is None or too_many or (left < estimate and not totals):
         return 0  # nothing says that the prompt alone fits
-    return _if_enough(min(left, output // 2) if totals else left, output)
+    if totals:
+        return _if_enough(min(window - max(totals.values()), output // 2), output)
+    return _if_enough(left, output)
 
 
 def _if_enough(room: int, output: int) -> int:

@@ -36,6 +36,8 @@ _TYPE: Final = "string"  # the schema's type name, which models copy as a placeh
 _MARK: Final = re.compile(
     r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
 )
+# A drive, then a name whose first letter was read as an escape, and no blank in all of it.
+_DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\t\n\r\b\f]\w)[^ ]*+\Z")
 _END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|<\|(?:im_end|eot_id|end)\|>)\s*\Z")
 
 
@@ -135,6 +137,13 @@ def _unframed(call: Valid) -> Iterator[str]:
             yield explain.unframed(name, opening, closing, call.tool)
 
 
+def _unescaped(call: Valid) -> Iterator[str]:
+    r"""Doubt a Windows path with a control character: what `C:\new` becomes without an escape."""
+    for path, _, value, _ in _strings(call):
+        if len(value) <= MAX_MARKED and _DRIVE.match(value):
+            yield explain.unescaped(path, call.tool)
+
+
 DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "leaked_markup": _leaked,
     "empty_value": _empty,
@@ -142,6 +151,7 @@ DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "miscopied_id": _miscopied,
     "unframed_text": _unframed,
     "schema_keyword": _keyword,
+    "unescaped_path": _unescaped,
 }
 
 # The value's path as text, the names on the path, the value, and the schema if it is required.

@@ -82,6 +82,14 @@ def implausible(kind: str, path: str, value: str, tool: str) -> str:
     return f'field "{path}" in function "{tool}" holds tool-call markup: {_quoted(value)}'
 
 
+def unescaped(path: str, tool: str) -> str:
+    """Say that a path's backslashes were probably read as escapes."""
+    return (
+        f'field "{path}" in function "{tool}" is a path with a tab or line break in it: in JSON, '
+        "a backslash is written twice"
+    )
+
+
 def no_parameter(name: str, tool: str) -> str:
     """Say that a parameter is only a keyword of the tool's schema."""
     return f'"{shortened(name)}" is a keyword of the schema of function "{tool}", no parameter'

@@ -31,8 +31,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 _JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
 _CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
-# Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones.
-_VENDOR: Final = r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
+# Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones. And a
+# tag that holds a name, without the `<` that some servers take out.
+_VENDOR: Final = (
+    r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
+    r"|\b(?:invoke|function|tool)(?:\s+name)?\s*+=\s*+[\"']?+[\w.-]{1,200}+[\"']?\s*+>"
+)
 _MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}|{_VENDOR}")
 _IS_TOKEN: Final = re.compile(_VENDOR)
 

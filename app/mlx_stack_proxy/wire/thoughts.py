@@ -42,13 +42,9 @@ def behind_thoughts(text: str) -> str:
     the text; this is assumed of no text that begins with JSON or a fence.
     """
     start = _behind_space(text, 0)
-    index = start
-    while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
-        closer = REASONING[opener]
-        end = text.find(closer, index + len(opener))
-        if end < 0:
-            return ""
-        index = _behind_space(text, end + len(closer))
+    index, missing = _behind_marked(text, start)
+    if missing:
+        return ""
     if index == start and not text.startswith(("{", "[", "`"), index):
         end, closer = max((text.rfind(mark), mark) for mark in REASONING_ENDS)
         if end >= 0 and _ANSWER.match(text, end + len(closer)):
@@ -66,11 +62,8 @@ def joint(text: str) -> str:
 
     That is a new paragraph; if all that was sent is reasoning without its end, also that end.
     """
-    if not are_all(text):
-        return "\n\n"
-    opener = max((mark for mark in REASONING if mark in text), key=text.rfind)
-    closer = REASONING[opener]
-    return "\n\n" if text.rfind(closer) > text.rfind(opener) else f"\n{closer}\n\n"
+    _, missing = _behind_marked(text, _behind_space(text, 0))
+    return f"\n{missing}\n\n" if missing else "\n\n"
 
 
 def inside_thoughts(text: str) -> str:
@@ -78,6 +71,17 @@ def inside_thoughts(text: str) -> str:
     text = text.strip()
     end = next((mark for mark in _ENDS if text.endswith(mark)), "")
     return text.removesuffix(end) if are_all(text) else ""
+
+
+def _behind_marked(text: str, index: int) -> tuple[int, str]:
+    """Return the index behind the reasoning at ``index``, and the end that it lacks, if any."""
+    while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
+        closer = REASONING[opener]
+        end = text.find(closer, index + len(opener))
+        if end < 0:
+            return len(text), closer
+        index = _behind_space(text, end + len(closer))
+    return index, ""
 
 
 def _behind_space(text: str, index: int) -> int:

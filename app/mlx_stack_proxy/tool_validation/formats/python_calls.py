@@ -21,6 +21,7 @@ from .base import (
     Format,
     Source,
     Where,
+    begins_reply,
     behind,
     dumps,
     json_members,
@@ -221,9 +222,23 @@ def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     return "print(".startswith(tail) or follow(text, statement.end(), tools)
 
 
+def _no_calls(src: Source, start: int) -> None:
+    """Read nothing: the fence stays text, which is doubted once all of it has come."""
+
+
+def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a fence of Python that begins the reply may begin with a call."""
+    index = skip_space(text, pos)
+    begins = begins_reply(text, text.rfind("```", 0, pos))
+    return begins and (index == len(text) or _follow_whole(text, index, tools))
+
+
 FENCES = ("```tool_code", "```tool_call", "```tool_calls")
 FORMATS = (
     Format("pythonic", ("[",), _read_list, Where.JSON, follow),
     Format("gemma_tool_code", FENCES, _read_code, Where.FENCE),
+    Format(
+        "gemma_tool_code", ("```python", "```py", "```"), _no_calls, Where.FENCE, _follow_fenced
+    ),
     Format("gemma_tool_code", ("tool_code",), _read_code, Where.LINE, _follow_code),
 )

@@ -112,6 +112,33 @@ def _invoke(trim: str = "line") -> Reader:
 
 
 _read_invoke = _invoke()
+# Servers that take the text for HTML drop `<` and `</`: the closing tag is then glued to its value.
+_BARE_TAGS = ("minimax:tool_call>", "invoke name=")
+_read_bare = in_marks(
+    tagged(
+        rf"invoke\s++name\s*+=\s*+(?P<name>{_QUOTED})\s*+>",
+        Tags(
+            re.compile(rf"(?P<tag>parameter)\s++name\s*+=\s*+(?P<key>{_QUOTED})\s*+>"),
+            "{}>",
+            "lines",
+        ),
+        ("\ninvoke>", "minimax:tool_call>"),
+    ),
+    r"<?minimax:tool_call>",
+    r"\s*+invoke>",
+    r"\s*+(?:</)?minimax:tool_call>",
+)
+
+
+def _follow_bare(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a tool's name may follow in its quotes, once the envelope's tag is passed."""
+    index = skip_space(text, pos)
+    index = index + len(_BARE_TAGS[1]) if text.startswith(_BARE_TAGS[1], index) else index
+    return one_of(text, index, _BARE_TAGS[1:]) or python_calls.follow_name(
+        text, index + text.startswith('"', index), tools, '">'
+    )
+
+
 _BARE_INVOKES = (
     *(f"<{prefix}invoke name=" for prefix in _PREFIXES),
     *(f"<{prefix}function_calls>" for prefix in _PREFIXES[1:]),
@@ -265,6 +292,8 @@ FORMATS = (
         for opener, follow in (("<function name=", None), ("<tool_call>", follow_call))
     ),
     Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke("lines")),
+    Format("minimax_m2_invoke", ("<minimax:tool_call>",), _read_bare),
+    Format("minimax_m2_invoke", _BARE_TAGS, _read_bare, Where.LINE, _follow_bare),
     Format("deepseek_dsml", _IN_TOKENS, _read_invoke),
     Format("invoke_xml", ("<function_calls>", "<tool_call>"), _read_invoke, follow=follow_call),
     Format("invoke_xml", (*_BARE_INVOKES, *DEEPSEEK_CALLS), _read_invoke),
