@@ -362,7 +362,7 @@ class StateSettings:
         return self
 
 
-NotifyReason = Literal["exhausted", "upstream_down", "budget_exceeded", "report"]
+NotifyReason = Literal["exhausted", "upstream_down", "store_down", "budget_exceeded", "report"]
 
 
 @section

@@ -54,6 +54,11 @@ async def test_sessions_shown_and_reset(
     short = header.partition(";")[2]
     code, out, _ = await said(capsys, proxy, "sessions")
     assert code == 0 and short in out and out.rstrip().endswith("1 of 1")
+    assert "agent-one" in out and "req_" in out
+    code, out, _ = await said(capsys, proxy, "sessions", "--agent", "agent-one")
+    assert code == 0 and short in out and out.rstrip().endswith("1 of 1")
+    code, out, _ = await said(capsys, proxy, "sessions", "--agent", "somebody-else")
+    assert code == 0 and out.rstrip().endswith("0 of 0")
     code, out, _ = await said(capsys, proxy, "sessions", short)
     assert json.loads(out)["used"] == 13
     code, out, _ = await said(capsys, proxy, "sessions", "agent-one", "--delete")
@@ -96,6 +101,10 @@ async def test_events(
     for options, count in ((["--since", "30m"], 4), (["--kind", "loop_break"], 0)):
         _, out, _ = await said(capsys, proxy, "events", *options)
         assert len(out.splitlines()) == count
+    _, out, _ = await said(capsys, proxy, "events", "--agent", "agent-one")
+    assert len(out.splitlines()) == 4 and f"agent-one {ids[0]}" in out
+    _, out, _ = await said(capsys, proxy, "events", "--agent", "somebody-else")
+    assert out == ""
     code, _, err = await said(capsys, proxy, "events", "--since", "yesterday")
     assert code == 1 and "`since`" in err
 

@@ -56,6 +56,10 @@ async def test_what_is_spent(upstream: ScriptedServer, start_proxy: StartProxy) 
     assert hour == {"scope": "hour", "used": spent, "limit": 1000}
     assert tier == {"scope": "tier:standard", "used": 13, "limit": 500}
     assert (found["running"], found["sessions"], found["store"]) == (0, 1, "ok")
+    metrics = (await proxy.client.get("/metrics")).text
+    for scope, used, limit in (("hour", spent, 1000), ("tier:standard", 13, 500)):
+        assert f'mlx_stack_budget_used_tokens{{scope="{scope}"}} {used}.0' in metrics
+        assert f'mlx_stack_budget_limit_tokens{{scope="{scope}"}} {limit}.0' in metrics
 
 
 @pytest.mark.parametrize(

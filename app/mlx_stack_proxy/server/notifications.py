@@ -167,9 +167,12 @@ def words(event: Event) -> tuple[str, str]:
             count = len(detail.get("attempts") or ())
             tries = f"{count} attempt{'' if count == 1 else 's'}"
             failure = f"{event['agent']}: {detail.get('type')} after {tries}"
-            return "A request failed", f"{failure}: {_command(event)}"
+            return "A request failed", f"{failure}: mlx-stack-proxy why {event['request_id']}"
         case "upstream_down":
             return "LiteLLM is out of reach", f"LiteLLM is out of reach: {detail.get('why')}"
+        case "store_down":
+            kept = "what is counted stays in memory until it works again"
+            return "The store fails", f"The store fails; {kept}: mlx-stack-proxy status"
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
             budget = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"

@@ -20,7 +20,7 @@ from ..wire.table import spoken_by
 from . import admin, web_page
 from .access import Access
 from .admin import as_json
-from .status import configuration, servers_gone, tier_state
+from .status import configuration, kept, servers_gone, tier_state
 
 
 def add_to(app: FastAPI, services: Services, access: Access) -> None:
@@ -53,11 +53,12 @@ def _add_state(app: FastAPI, services: Services) -> None:
 
     @app.get("/metrics")
     async def prometheus(request: Request) -> Response:
-        try:
-            count = await services.store.count_sessions(services.wall_clock())
-            services.metrics.sessions.set(count)
-        except StoreError:
-            services.metrics.store_errors.inc()
+        sessions, budgets = await kept(services)
+        if sessions is not None:
+            services.metrics.sessions.set(sessions)
+        for budget in budgets:
+            services.metrics.budget_used.labels(budget["scope"]).set(budget["used"])
+            services.metrics.budget_limit.labels(budget["scope"]).set(budget["limit"])
         text = services.metrics.render(agents=admin.is_operator(services, request))
         return Response(text, media_type=metrics.CONTENT_TYPE)
 

@@ -17,6 +17,7 @@ from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts, report
+from .kept import counts_of
 
 HEALTH_SECONDS: Final = 1.0  # how long a server's answer may take
 
@@ -27,7 +28,7 @@ async def status(services: Services) -> dict[str, Any]:
     ``started`` is in seconds since the epoch. ``running`` and the tiers' calls are this
     process's; ``sessions``, ``day`` and ``budgets`` are of all processes on this store.
     """
-    sessions, budgets = await _kept(services)
+    sessions, budgets = await kept(services)
     alive, gone_tiers = await asyncio.gather(
         services.upstream.is_alive(HEALTH_SECONDS), servers_gone(services)
     )
@@ -49,7 +50,7 @@ async def status(services: Services) -> dict[str, Any]:
     }
 
 
-async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
+async def kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     """Return the number of sessions and the budgets; None and no budgets if the store fails."""
     limits = _limits(services.settings)
     now = services.wall_clock()
@@ -65,14 +66,10 @@ async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     ]
 
 
-async def _day(services: Services) -> dict[str, Any] | None:
-    """Return the sums of 24 hours, of all tiers and by tier; None if the store fails."""
+async def _day(services: Services) -> dict[str, Any]:
+    """Return the sums of 24 hours, of all tiers and by tier; of this process if the store fails."""
     now = hour_of(services.wall_clock())
-    try:
-        rows = await services.store.counts(now - 23, now)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        return None
+    rows, _ = await counts_of(services, now - 23, now)
     return report.sums(rows)
 
 

@@ -70,9 +70,9 @@ class Metrics:
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")
         self._add_times()
-        self.sessions = prometheus_client.Gauge(
-            "mlx_stack_sessions", "Sessions in the store", registry=self.registry
-        )
+        self.sessions = self._gauge("sessions", "Sessions in the store")
+        self.budget_used = self._gauge("budget_used_tokens", "Used of a budget", "scope")
+        self.budget_limit = self._gauge("budget_limit_tokens", "An hourly budget", "scope")
         self.registry.register(_Readings(queues, degraded, pressure))
 
     def _add_requests(self) -> None:
@@ -101,6 +101,10 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> prometheus_client.Gauge:
+        name = f"mlx_stack_{name}"
+        return prometheus_client.Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(
         self, name: str, text: str, bounds: tuple[float, ...], *labels: str

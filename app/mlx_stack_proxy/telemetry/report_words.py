@@ -197,7 +197,7 @@ def _outages(report: Report) -> list[str]:
 _OUT: Final = {
     "litellm": "LiteLLM was out of reach",
     "tier": "The breaker took {} out",
-    "store": "The store could not be written",
+    "store": "The store could not be used",
 }
 
 

@@ -28,6 +28,7 @@ _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the even
 def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument("--kind", help="e.g. escalated, loop_break")
     events.add_argument("--session", help="a hash, its beginning, or a client's name")
+    events.add_argument("--agent", metavar="NAME", help="only what this agent did")
     events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
     events.add_argument(
         "--since", type=with_zone, help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00"
@@ -43,6 +44,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     query = {
         "kind": args.kind,
         "session": args.session,
+        "agent": args.agent,
         "request_id": args.request,
         "since": args.since,
         "limit": args.limit,
@@ -145,10 +147,15 @@ def _show_json(event: dict[str, Any]) -> None:
 def _show(event: dict[str, Any]) -> None:
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
-    origin = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
+    origin = f"{event['tier']:<8} {_who(event)} " if event["session"] else ""
     line = printable(f"{when} {event['kind']:<18} {origin}{_detail(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
+
+
+def _who(event: dict[str, Any]) -> str:
+    """Return who asked: the agent and the request, by which `why` finds it."""
+    return f"{event.get('agent') or '-'} {event.get('request_id') or event['session'][:12]}"
 
 
 def _time_of_day(seconds: float) -> str:

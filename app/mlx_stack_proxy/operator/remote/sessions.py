@@ -16,6 +16,7 @@ def add_arguments(sessions: argparse.ArgumentParser) -> None:
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
     sessions.add_argument("--delete", action="store_true", help="reset that session")
     sessions.add_argument("--all", action="store_true", help="with --delete: reset all sessions")
+    sessions.add_argument("--agent", metavar="NAME", help="only those of this agent")
     sessions.add_argument("--limit", type=int, default=20)
     sessions.add_argument("--offset", type=int, default=0)
     set_remote_command(sessions, run)
@@ -30,11 +31,13 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     elif args.delete or args.all:
         raise NoAnswer("--delete needs a session or --all, and --all needs --delete")
     else:
-        answer = warned(remote.ask("sessions", limit=args.limit, offset=args.offset))
+        answer = warned(
+            remote.ask("sessions", limit=args.limit, offset=args.offset, agent=args.agent)
+        )
     if args.json or args.session is not None or args.delete:
         print(json.dumps(answer, indent=2))
         return
-    rows = [["session", "turns", "used", "limit", "tier", "last seen"]]
+    rows = [["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]]
     rows += [_row(session) for session in answer["sessions"]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -45,4 +48,6 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
 
 def _row(session: dict[str, Any]) -> list[str]:
     counts = [str(session["turns"]), str(session["used"]), str(session["limit"])]
-    return [session["session"][:12], *counts, session["tier"], moment(session["last_seen"])]
+    when, who = moment(session["last_seen"]), session.get("agent") or "-"
+    request = session.get("request_id") or "-"
+    return [session["session"][:12], who, *counts, session["tier"], when, request]

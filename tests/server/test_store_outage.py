@@ -1,0 +1,66 @@
+"""A store that fails: an event, a line of the report, and what memory has meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.asking import ask
+from tests.server.calling import BAD, RULES, TOOLS, calling
+from tests.server.conftest import StartProxy
+from tests.server.counting import AGENT, NO_LOOPS
+from tests.support.redis_server import RedisServer
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
+
+
+async def get(proxy: RunningProxy, path: str, **query: Any) -> Any:
+    answer = await proxy.client.get(f"/mlx-stack/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def said(report: Any) -> str:
+    return "\n".join(line for part in report["said"] for line in part["lines"])
+
+
+async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    tries = {f"{RULES}.max_retries": 1, "reliability.escalation.chain": ["fast"]}
+    kept = {"state.backend": "redis", "state.redis_url": redis.url, **NO_LOOPS, **tries}
+    proxy = await start_proxy(kept)
+    upstream.will(text_stream("Hello"), calling(BAD), calling(BAD))
+    await ask(proxy, AGENT)
+    redis.kill()
+    failed = await ask(proxy, AGENT, tools=TOOLS)
+    assert failed.status_code == 422
+
+    report = await get(proxy, "report")
+    assert "Redis can't be reached" in report["store"]
+    assert said(report).startswith("The store fails now:")
+    assert report["totals"]["requests"] == 2 and report["parts"] == {"right": 1, "failed": 1}
+    events = await get(proxy, "events")
+    assert events["store"] != "ok"
+    assert {"store_down", "exhausted"} <= {event["kind"] for event in events["events"]}
+    exchange = await get(proxy, "exchanges/last")
+    assert exchange["request_id"] == failed.headers["x-request-id"]
+    assert "status 422" in exchange["why"]
+    assert (await get(proxy, "status"))["day"]["totals"]["requests"] == 2
+
+    redis.start()
+
+    async def is_over() -> Any:
+        return (await get(proxy, "events", kind="store_up"))["events"]
+
+    (up,) = await until(is_over)
+    assert up["detail"]["seconds"] >= 0
+    report = await get(proxy, "report")
+    assert report["store"] == "ok"
+    assert [outage["what"] for outage in report["outages"]] == ["store"]
+    assert "The store could not be used from" in said(report)
