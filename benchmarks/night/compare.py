@@ -50,6 +50,7 @@ def rows(
     told_seconds = sum(one["seconds"] for one in litellm)
     close = abs(told_seconds - outage_seconds) <= SECONDS
     yield Row("outages of LiteLLM, seconds", outage_seconds, told_seconds, close)
+    yield _exact("all: requests, by what they came to", total, sum(report["parts"].values()))
     of_hours = sum(one["counts"].get("requests", 0) for one in report["hours"])
     yield _exact("all: requests, by the hours' rows", total, of_hours)
 

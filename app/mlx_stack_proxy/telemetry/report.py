@@ -71,7 +71,7 @@ def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequenc
             for key, row in sorted(rows.items())
             if scope.agent is None or key.agent in ("", scope.agent)
         ],
-        "minutes": minutes(of_agents, scope.until),
+        "minutes": minutes(of_agents, scope),
         "outages": outages(events, scope.until),
         "failures": failures(events, scope.agent),
     }
@@ -88,11 +88,11 @@ def _hour(key: HourKey, row: Counts) -> Json:
     return {**entry, "parts": parts_of(row)} if key.agent else entry
 
 
-def minutes(rows: Mapping[HourKey, Counts], until: float) -> list[Json]:
-    """Return what the exchanges of the last hour before ``until`` came to, by five minutes."""
+def minutes(rows: Mapping[HourKey, Counts], scope: ReportScope) -> list[Json]:
+    """Return what the exchanges of the last hour came to, by five minutes, from a full hour on."""
     size = SLOT * 60
-    last = int(until // size) * size
-    slots: dict[float, dict[str, int]] = {last - size * ago: {} for ago in range(12, -1, -1)}
+    first = max(int(scope.since), int((scope.until - HOUR) // HOUR) * int(HOUR)) // size * size
+    slots: dict[float, dict[str, int]] = {at: {} for at in range(first, int(scope.until) + 1, size)}
     for key, counts in rows.items():
         for name, number in counts.items():
             if name.startswith(MINUTES):

@@ -143,8 +143,8 @@ async def test_a_night_is_told_by_the_hour_and_by_agent(
     legend = await browser.run("return document.querySelector('.legend').innerText")
     assert f"{mended} mended" in legend and f"{totals['errors']} failed" in legend
     text = await browser.text()
-    assert "LiteLLM down, 24 min" in text and "fast down, 12 min" in text
-    assert "Failed after all: " in text and "events --request" not in text
+    assert "LiteLLM out of reach, 24 min" in text and "fast: breaker open, 12 min" in text
+    assert "Failed after all: " in text and "mlx-stack-proxy why" not in text
     # The hour that is chosen by key is told in words.
     await browser.run("document.querySelector('.timeline .plot').focus()")
     await browser.press("ArrowLeft", "ArrowLeft")

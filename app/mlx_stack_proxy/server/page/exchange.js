@@ -44,17 +44,20 @@ function facts(found) {
   if (found.time) facts.push(["When", when(found.time)]);
   if (found.attempts.length) {
     facts.push(["Attempts", count(found.attempts.length)]);
-    facts.push(["Took", span(found.attempts.reduce((sum, one) => sum + one.seconds, 0))]);
+    facts.push(["Took", span(found.record?.seconds ?? found.attempts.reduce((sum, one) => sum + one.seconds, 0))]);
   }
   if (found.request) {
     facts.push(["Asked for", found.request.model || "–"]);
     facts.push(["Prompt", `${counted(found.request.messages, "message")}, ${counted(found.request.tools, "tool")}`]);
+  } else if (found.record) {
+    const { model, messages = 0, tools_offered: tools = 0 } = found.record;
+    facts.push(["Asked for", model || "–"], ["Prompt", `${counted(messages, "message")}, ${counted(tools, "tool")}`]);
   }
   return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
 function attempts(found) {
-  const shown = [];
+  const shown = found.record ? [h("p", { class: "why" }, found.why)] : [];
   if (found.request?.last) {
     shown.push(h("section", { class: "said asked" }, h("h2", null, `Last message (${found.request.role})`), text(found.request.last)));
   }
@@ -69,7 +72,7 @@ function attempts(found) {
 
 /** Number the attempts, and put those together that came one after the other to the very same. */
 function runs(attempts) {
-  const same = ({ time, seconds, ...rest }) => JSON.stringify(rest);
+  const same = ({ time, seconds, silent, waited, tokens_in, tokens_out, then, ...rest }) => JSON.stringify(rest);
   const found = [];
   attempts.forEach((one, place) => {
     const run = found.at(-1);
@@ -93,7 +96,7 @@ function attempt(same, found) {
       one.time ? `until ${moment(one.time)}` : "", same.map(({ seconds }) => span(seconds)).join(", "),
       one.status ? `status ${one.status}` : "",
     ].filter(Boolean).join(" · ")),
-    whatWasWrong(one.verdict),
+    whatWasWrong(one.verdict ?? { message: one.wrong }),
     one.written ? said(one) : null);
 }
 

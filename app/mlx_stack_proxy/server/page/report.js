@@ -36,7 +36,7 @@ export class Report {
 
   showAgents(report) {
     const chosen = current().query.get("agent") ?? "";
-    const rows = Object.entries(report.by_agent).sort(([, a], [, b]) => (b.requests ?? 0) - (a.requests ?? 0));
+    const rows = Object.entries(report.by_agent); // those with failures first
     this.agentsPanel.hidden = !rows.length && !chosen;
     const head = ["Agent", "Requests", "Right at once", "Put right", "Failed", "Loops broken", "Tokens", "Model time"];
     this.agents.replaceChildren(h("table", null,
@@ -68,8 +68,9 @@ function fill(panel, body, elements) {
 
 function agent(name, counts, chosen) {
   const n = (field) => counts[field] ?? 0;
-  const right = n("turns") - n("right_at_once");
-  const cells = [n("requests"), n("right_at_once"), right, n("errors"), n("loops_broken"), n("tokens_in") + n("tokens_out")];
+  const right = n("right_at_once") + n("confirmed");
+  const failed = n("errors") + n("went_out_broken");
+  const cells = [n("requests"), right, n("turns") - right - n("went_out_broken"), failed, n("loops_broken"), n("tokens_in") + n("tokens_out")];
   const shown = cells.map((cell, place) => h("td", { class: place === 3 && cell ? "bad" : null }, count(cell)));
   return h("tr", { class: name === chosen ? "chosen" : null },
     h("th", { scope: "row" }, h("a", { href: changed("agent", name === chosen ? "" : name) }, name)),

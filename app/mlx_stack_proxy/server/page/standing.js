@@ -22,7 +22,7 @@ export function wrong(status) {
   const { refused, restart_due: due } = settings(status);
   const found = refused.map((text) => ({ tone: "bad", text: `The changed settings are refused: ${text}` }));
   if (status.litellm !== "ok") found.unshift({ tone: "bad", text: `LiteLLM can't be reached: ${status.litellm}` });
-  if (status.store !== "ok") found.push({ tone: "bad", text: `The store fails: ${status.store}` });
+  if (status.store !== "ok") found.push({ tone: "bad", text: `The store fails: ${status.store}. Meanwhile this page shows what the proxy has in memory.` });
   if (due.length) found.push({ tone: "warn", text: `These settings wait for a restart: ${due.join(", ")}` });
   return found;
 }

@@ -8,18 +8,25 @@ import { axis, colour, named, Plot } from "./plots.js";
 const EDGE = 20; // pixels from an end of the axis, where a time would be cut off
 const LEAST = 1 / 45; // of the plot's height, so that a single reply in a busy hour is seen
 
-// The parts of a bar from the bottom up: CSS class, name, and the counters that the part adds up.
+// The parts of a bar from the bottom up: the report's name for it, which is its CSS class too, and ours.
 export const WAYS = [
-  ["right", "right at once", ["right_at_once"]],
-  ["mended", "mended", ["repaired", "found_in_text"]],
-  ["retried", "asked again", ["retried_right", "confirmed"]],
-  ["moved", "next tier", ["escalated_right"]],
-  ["failed", "failed", ["errors", "went_out_broken"]],
+  ["right", "right at once"],
+  ["mended", "mended"],
+  ["retried", "asked again"],
+  ["moved", "next tier"],
+  ["failed", "failed"],
+  ["refused", "refused"],
 ];
 
-/** Return how many replies there are of each of `WAYS`. `counts`: the report's counters. */
-export function byWay(counts) {
-  return WAYS.map(([, , names]) => names.reduce((sum, name) => sum + (counts[name] ?? 0), 0));
+/** Return how many exchanges came to each of `WAYS`. `parts`: the report's. */
+export function byWay(parts) {
+  return WAYS.map(([name]) => parts?.[name] ?? 0);
+}
+
+/** Return the bars: by five minutes if the report is about an hour or two, else by hours or days. */
+function bars(report) {
+  if (report.until - report.since > 7200 || !report.minutes?.length) return summed(report, (row) => byWay(row.parts));
+  return report.minutes.map(({ time, parts }) => ({ from: time, to: time + 300, sums: byWay(parts) }));
 }
 
 export class Timeline extends Plot {
@@ -37,12 +44,12 @@ export class Timeline extends Plot {
 
   /** Show a report. `starts`: the events of the proxy's starts. */
   show(report, starts) {
-    this.bins = summed(report, (row) => (row.agent ? byWay(row.counts) : WAYS.map(() => 0)));
+    this.bins = bars(report);
     this.since = this.bins[0].from;
     this.end = this.bins.at(-1).to;
     this.starts = starts;
     this.most = Math.max(1, ...this.bins.map((bin) => bin.sums.reduce((a, b) => a + b)));
-    const totals = byWay(report.totals);
+    const totals = byWay(report.parts);
     this.lanes.replaceChildren(...lanesOf(report.outages).map(([name, outages]) => this.lane(name, outages)));
     this.put([this.bins.map((bin) => bin.from), ...stacked(this.bins, this.most * LEAST)],
       WAYS.map(([name, text], place) => [name, count(totals[place]), text]));
@@ -99,13 +106,13 @@ export class Timeline extends Plot {
     const share = (seconds) => `${(100 * seconds) / (this.end - this.since)}%`;
     const bars = outages.map((one) => {
       const from = Math.max(this.since, one.since);
-      const bar = h("div", { class: "outage", title: `${name} down for ${span(one.seconds)} from ${moment(one.since)}` });
+      const bar = h("div", { class: "outage", title: `${name} for ${span(one.seconds)} from ${moment(one.since)}` });
       bar.style.left = share(from - this.since);
       bar.style.width = share((one.until ?? this.end) - from);
       return bar;
     });
     const whole = outages.reduce((sum, one) => sum + one.seconds, 0);
-    return h("div", { class: "lane" }, `${name} down, ${span(whole)}`, bars);
+    return h("div", { class: "lane" }, `${name}, ${span(whole)}`, bars);
   }
 }
 
@@ -128,7 +135,7 @@ function stacked(bins, least) {
 function lanesOf(outages) {
   const lanes = new Map();
   for (const one of outages) {
-    const name = one.what === "litellm" ? "LiteLLM" : one.tier;
+    const name = { litellm: "LiteLLM out of reach", store: "Store failing" }[one.what] ?? `${one.tier}: breaker open`;
     lanes.set(name, [...(lanes.get(name) ?? []), one]);
   }
   return [...lanes];
