@@ -45,6 +45,7 @@ def told() -> dict[str, Any]:
     return {
         "by_agent": {"a": row},
         "totals": row,
+        "parts": {"right": 1},
         "process": process,
         "outages": [{"what": "litellm", "seconds": 31.0}],
         "hours": [
