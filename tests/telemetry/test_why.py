@@ -42,7 +42,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
         "(edit: missing_required path, 2 s). "
         "Then standard wrote a tool call that can't be delivered "
         "(edit: missing_required path, 3 s in the queue, 2 s). "
-        "The client got status 422 (tool_validation_failed), after 1 min in all. "
+        "The client got status 422 (tool_validation_failed), after 1 min. "
         "Set `observability.capture_failures: true` to keep what the model writes, or begin with a "
         "stronger tier."
     )
@@ -53,13 +53,13 @@ def test_a_call_that_could_not_be_delivered() -> None:
     [
         (
             {"outcome": "budget_exceeded", "refused_for": "budget_exceeded", "budget": "session"},
-            "because of a used-up token budget of the session, after 1 min in all. Begin the "
+            "(budget_exceeded: a used-up token budget of the session), after 1 min. Begin the "
             "session anew: `mlx-stack-proxy sessions abababababab --delete`.",
         ),
         (
             {"outcome": "upstream_unavailable", "refused_for": "unreachable", "status": 503},
-            "status 503 (upstream_unavailable), because of LiteLLM out of reach, after 1 min in "
-            "all. Start LiteLLM, then ask `mlx-stack-proxy check`.",
+            "status 503 (upstream_unavailable: LiteLLM out of reach), after 1 min. "
+            "Start LiteLLM, then ask `mlx-stack-proxy check`.",
         ),
         ({"outcome": "client_left"}, "The client left before its reply was whole"),
         ({"outcome": "ok", "way": "retried_right"}, "Nothing needs to be done."),

@@ -71,7 +71,7 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         "record": data or None,
         "why": why(record) if record is not None else _NO_RECORD,
         "request": _request(records[-1]["request"]) if records else None,
-        "attempts": [_attempt(one) for one in records] or data.get("attempts") or _listed(events),
+        "attempts": [_attempt(one) for one in records] or data.get("attempts", []),
         "events": events,
     }
 
@@ -120,14 +120,6 @@ def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
             continue
         if record.get("request_id") == request_id:
             yield record
-
-
-def _listed(events: list[Json]) -> list[Json]:
-    """Return the attempts, without texts, from the last event that lists any; or none."""
-    for event in reversed(events):
-        if isinstance(listed := event["detail"].get("attempts"), list):
-            return listed
-    return []
 
 
 def _attempt(record: Json) -> Json:

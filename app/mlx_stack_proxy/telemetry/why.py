@@ -12,6 +12,7 @@ from typing import Any, Final
 from .report_words import REFUSED, at, span
 
 Data = Mapping[str, Any]
+LEAST_SECONDS: Final = 0.1  # that are worth a word
 MOST_NAMED: Final = 5  # tools, and attempts told one by one at either end
 # What a tier did, by the reason why its attempt failed.
 _DID: Final = {
@@ -109,14 +110,16 @@ def _did(attempt: Data) -> str:
         figures.append(f"status {attempt['status']}")
     if attempt.get("waited", 0) >= 1:
         figures.append(f"{span(attempt['waited'])} in the queue")
-    if attempt["seconds"]:
+    if repairs := attempt.get("repairs"):
+        figures.append(f"repaired: {', '.join(repairs)}")
+    if attempt["seconds"] >= LEAST_SECONDS:
         figures.append(span(attempt["seconds"]))
     found = ", ".join(filter(None, figures))
     return f"{did} ({found})" if found else did
 
 
 def _got(record: Data) -> str:
-    took = f"after {span(record.get('seconds', 0))} in all"
+    took = f"after {span(record.get('seconds', 0))}"
     outcome = record["outcome"]
     if outcome == "ok":
         return f"{_GOT.get(record.get('way', ''), 'The client got the reply')}, {took}"
@@ -124,14 +127,16 @@ def _got(record: Data) -> str:
         return f"The client left before its reply was whole, {took}"
     cause = record.get("refused_for", "")
     scope = f" of the {record['budget']}" if record.get("budget") else ""
-    because = f", because of {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
-    return f"The client got status {record.get('status', '?')} ({outcome}){because}, {took}"
+    because = f": {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
+    return f"The client got status {record.get('status', '?')} ({outcome}{because}), {took}"
 
 
 def _to_do(event: Data, record: Data) -> str:
     outcome = record["outcome"]
     if outcome == "ok" and record.get("way") != "went_out_broken":
         return "Nothing needs to be done"
+    if outcome == "client_error":
+        return _DO[outcome]
     reasons = [attempt["reason"] for attempt in record.get("attempts", []) if attempt["reason"]]
     if any("out of memory" in attempt.get("wrong", "") for attempt in record.get("attempts", [])):
         return "Give the model's server more memory, a smaller model, or a smaller window"
