@@ -1,8 +1,8 @@
 """The edge of the app: checks each request, then hands it to whoever answers its path.
 
 ``Edge`` stands before all routes of the FastAPI app (``app.py``). It hands the paths that models
-answer to their raw ASGI endpoints, and all others to FastAPI. An error that any of them raises
-becomes the response here, in the dialect of its path.
+answer to their handlers, past the router, and all others to FastAPI. An error that any of them
+raises becomes the response here, in the dialect of its path.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -42,47 +43,19 @@ _GUARDED = frozenset(CHAT_PATHS) | BY_PATH.keys() | BY_COUNT_PATH.keys()
 class Edge:
     """The app's outermost part.
 
-    ``data_path()`` and ``other_paths()`` make the raw ASGI endpoints of the routes. Requests go
-    straight to them, past the router.
+    ``handlers`` answer the paths that models answer, for POST alone; ``pass_on`` answers every
+    other path under ``/v1/`` but the model list's.
     """
 
-    others: App  # the rest of the app, which also gets lifespan events
+    others: App  # FastAPI's part, which answers the rest, and gets lifespan events
 
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(
+        self, services: Services, access: Access, handlers: Mapping[str, Handler], pass_on: Handler
+    ) -> None:
         self._services = services
         self._access = access
-        self.endpoints: dict[str, App] = {}  # by path
-        self.passed_on: App | None = None  # the endpoint of other paths under /v1/
-
-    def data_path(self, path: str, handler: Handler) -> App:
-        """Return the endpoint of a path that models answer: for POST alone."""
-
-        async def post(request: Incoming, receive: Receive, downstream: Downstream) -> None:
-            self._check_open()
-            if request.method != "POST":
-                raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
-            await handler(request, receive, downstream)
-
-        endpoint = self.endpoints[path] = self._endpoint(post)
-        return endpoint
-
-    def other_paths(self, handler: Handler) -> App:
-        """Return the endpoint of every other path under ``/v1/`` but the model list's."""
-
-        async def pass_on(request: Incoming, receive: Receive, downstream: Downstream) -> None:
-            self._check_open()
-            if request.method in ("CONNECT", "TRACE"):
-                raise invalid(f"{request.method} is not passed through", status=405)
-            await handler(request, receive, downstream)
-
-        endpoint = self.passed_on = self._endpoint(pass_on)
-        return endpoint
-
-    def _endpoint(self, handler: Handler) -> App:
-        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._answer(handler, scope, receive, send)
-
-        return endpoint
+        self._handlers = handlers
+        self._pass_on = pass_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -90,25 +63,35 @@ class Edge:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:
-            path = _tidy(scope["path"])
-            endpoint = self.endpoints.get(path)
-            if endpoint is None and (path.startswith("/v1/") or PASSED_ON in scope):
-                is_query = is_model_query(scope["method"], path)
-                endpoint = None if is_query else self.passed_on
-            await (endpoint or self._ask_others)(scope, receive, send)
+            await self._answer(scope, receive, send)
 
-    async def _ask_others(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _handler(self, request: Incoming, scope: Scope) -> Handler:
+        """Return who answers a request. Raises ``ProxyError`` (405, 503)."""
+        path = _tidy(request.path)
+        handler, allowed = self._handlers.get(path), request.method == "POST"
+        if handler is None:
+            is_ours = not path.startswith("/v1/") and PASSED_ON not in scope
+            if is_ours or is_model_query(request.method, path):
+                return partial(self._ask_others, scope)
+            handler, allowed = self._pass_on, request.method not in ("CONNECT", "TRACE")
+        if self._services.life.stopping:
+            raise shutting_down()
+        if not allowed and path in self._handlers:
+            raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
+        if not allowed:
+            raise invalid(f"{request.method} is not passed through", status=405)
+        return handler
+
+    async def _ask_others(
+        self, scope: Scope, request: Incoming, receive: Receive, downstream: Downstream
+    ) -> None:
         """Let FastAPI answer, which answers its errors itself."""
+        if request.path.startswith("/v1/"):
+            self._access.check_key(request)
+        downstream.started = True
+        await self.others(scope, receive, self._marked(request, downstream.send))
 
-        async def ask(request: Incoming, receive: Receive, downstream: Downstream) -> None:
-            if request.path.startswith("/v1/"):
-                self._access.check_key(request)
-            downstream.started = True
-            await self.others(scope, receive, self._marked(request, downstream.send))
-
-        await self._answer(ask, scope, receive, send)
-
-    async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, have it answered, and turn an error into a response."""
         services = self._services
         services.life.running += 1
@@ -119,7 +102,7 @@ class Edge:
             log.request_id.set(request.id)
             self._access.check_origin(request)
             _refuse_websocket(request)
-            await handler(request, receive, downstream)
+            await self._handler(request, scope)(request, receive, downstream)
         except (ClientGone, ClientDisconnect):
             pass
         except ProxyError as error:
@@ -199,10 +182,6 @@ class Edge:
             await send(message)
 
         return marked
-
-    def _check_open(self) -> None:
-        if self._services.life.stopping:
-            raise shutting_down()
 
 
 def _refuse_websocket(request: Incoming) -> None:
