@@ -88,7 +88,6 @@ GIVE = "export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where 
         ("", Reply.json({}, 500), WITHOUT.format(500)),
         ("k", Reply.json({}, 400), WITH.format("refused the key")),
         ("k", Reply.json({}, 403), WITH.format("refused the key")),
-        ("k", Reply.json({}, 500), WITH.format("answered status 500")),
     ],
 )
 async def test_litellm_refuses(
@@ -102,6 +101,47 @@ async def test_litellm_refuses(
     assert code == 1
     reached = "ok    LiteLLM at URL: reachable"
     assert lines[1:] == [reached, f"FAIL  LiteLLM at URL: {why}", f"→     {GIVE}"]
+
+
+async def test_a_litellm_that_fails_needs_no_other_key(
+    typed: Typed, litellm: ScriptedServer
+) -> None:
+    typed.monkeypatch.setenv("LITELLM_MASTER_KEY", "k")
+    litellm.routes[MODELS] = Reply.json({}, 500)
+    config(typed, litellm.url)
+    _, lines = await checked(typed, litellm.url)
+    assert lines[2:] == [
+        "FAIL  LiteLLM at URL: answered status 500 when asked for its models",
+        "→     read LiteLLM's log; is that LiteLLM, and is it well?",
+    ]
+
+
+async def test_a_health_url_where_nobody_listens(
+    typed: Typed, litellm: ScriptedServer, nobody: str
+) -> None:
+    config(typed, litellm.url, f"tiers: {{fast: {{health_url: '{nobody}/health'}}}}")
+    code, lines = await checked(typed, nobody)
+    assert (code, lines[-2:]) == (
+        1,
+        [
+            "FAIL  tier fast: nobody listens at its health_url, URL/health",
+            "→     start its model server, or correct tiers.fast.health_url",
+        ],
+    )
+
+
+async def test_a_store_that_cannot_be_used(
+    typed: Typed, litellm: ScriptedServer, nobody: str
+) -> None:
+    (typed.home / "file").touch()
+    redis = nobody.replace("http", "redis") + "/0"
+    for state, why in (
+        (f"{{path: '{typed.home}/file/reliability.db'}}", "reliability.db can't be written: "),
+        (f"{{backend: redis, redis_url: '{redis}'}}", f"Redis at {redis}: "),
+    ):
+        config(typed, litellm.url, f"state: {state}")
+        code, lines = await checked(typed, litellm.url)
+        assert code == 1 and lines[-2].startswith("FAIL  state: ") and why in lines[-2]
 
 
 RIGHT = "→     set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"

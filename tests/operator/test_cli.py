@@ -157,3 +157,10 @@ def test_a_shell_completes_commands_and_options(line: str, answer: str) -> None:
 def test_completion_is_printed_for_a_shell(shell: str, typed: Typed) -> None:
     ran = typed("completion", shell)
     assert ran.code == 0 and "mlx-stack-proxy" in ran.out
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == cli.CONFIG_ERROR
+    assert "serve     run the proxy" in capsys.readouterr().err

@@ -13,10 +13,11 @@ import asyncio
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from ..engine.model_list import names_in
+from ..engine.model_list import ASK_SECONDS, names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
 from ..escalation.cloud import Cloud, cloud_key
@@ -26,7 +27,7 @@ from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..printable import printable, wrapped
 from ..server import workers
-from ..settings import Settings
+from ..settings import Settings, StateSettings
 from ..settings_cloud import CLOUD_TIER
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
@@ -132,6 +133,8 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
         direct = _direct_tiers(settings, names)
         for line in _cloud_lines(settings, direct):
             yield line
+        async for line in _health(settings, upstream):
+            yield line
         listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
         asked = [n for n in settings.tiers if n in direct or n in listed] if probe else []
         async for line in _tiers(settings, upstream, asked, direct, cloud=cloud):
@@ -140,6 +143,9 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
             yield line
     finally:
         await upstream.aclose()
+    if problem := await _store_problem(settings.state):
+        yield "FAIL", f"state: {problem}"
+        yield NEXT, "without it budgets and loops are forgotten at a restart; correct `state`"
     rules = settings.reliability.memory_pressure
     if rules.enabled and rules.source.startswith("http"):
         line = await _memory(rules.source)
@@ -169,6 +175,44 @@ async def _tiers(
     finally:
         if connection is not None:
             await connection.upstream.aclose()
+
+
+async def _health(settings: Settings, upstream: Upstream) -> AsyncIterator[Line]:
+    """Yield a failure for each tier at whose ``health_url`` nobody listens."""
+    for name, tier in settings.tiers.items():
+        if tier.health_url and await upstream.health(tier.health_url, ASK_SECONDS) == "gone":
+            url = _without_credentials(tier.health_url)
+            yield "FAIL", f"tier {name}: nobody listens at its health_url, {url}"
+            yield NEXT, f"start its model server, or correct tiers.{name}.health_url"
+
+
+async def _store_problem(state: StateSettings) -> str:
+    """Return why the store can't be used; "" if it can."""
+    if state.backend == "sqlite":
+        return _file_problem(Path(state.path))
+    if state.backend != "redis" or state.redis_url is None:
+        return ""
+    from redis.asyncio import Redis
+    from redis.exceptions import RedisError
+
+    seconds: Any = {"socket_timeout": ASK_SECONDS, "socket_connect_timeout": ASK_SECONDS}
+    client: Any = Redis.from_url(state.redis_url, **seconds)
+    try:
+        await client.ping()
+    except (RedisError, OSError, TimeoutError) as error:
+        return f"Redis at {_without_credentials(state.redis_url)}: {error}"
+    finally:
+        await client.aclose()
+    return ""
+
+
+def _file_problem(path: Path) -> str:
+    """Return why SQLite's file can't be written. It isn't opened: a proxy may have it open."""
+    path = path.expanduser().absolute()
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if os.access(there, os.W_OK) and (there == path or there.is_dir()):
+        return ""
+    return f"{path} can't be written: {there} allows no writing"
 
 
 def _direct_tiers(settings: Settings, names: frozenset[str] | None) -> list[str]:

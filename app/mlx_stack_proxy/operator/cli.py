@@ -101,7 +101,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=bool(argv), metavar="COMMAND")
     completing = "_ARGCOMPLETE" in os.environ  # a shell asks which words may follow
     for command in COMMANDS:
         subparser = commands.add_parser(command.name, help=command.says)
@@ -113,6 +113,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser)
+    if not argv and not completing:
+        parser.print_help(sys.stderr)
+        parser.exit(CONFIG_ERROR)
     args, others = parser.parse_known_args(argv, argparse.Namespace(words=words))
     if others:
         hint = "; the client's own follow `--`" if argv[0] == "launch" else ""

@@ -101,7 +101,9 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
     # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
     why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
     why += f" when asked for its models{'' if key else ' without a key'}"
-    if variable is None:
+    if key and status not in _REFUSED:
+        next_step = "read LiteLLM's log; is that LiteLLM, and is it well?"
+    elif variable is None:
         next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
         why += " (upstream.api_key_env names no variable)"
     else:

@@ -53,8 +53,7 @@ def proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> Se
         settings, said = _ask(remote)
     except NoAnswer as error:
         if must_run or args.url or found.settings is None:
-            hint = "" if args.url else "; `mlx-stack-proxy serve` starts one, --url names another"
-            raise CommandError(f"{error}{hint}") from None
+            raise
         print_error(f"# From the configuration, because {error}")
         settings, said = found.settings, for_clients(found.settings)
     variable = _key_variable(said, remote, found, optional=not must_run)

@@ -114,7 +114,8 @@ class Remote:
         return Refused(message) if answer.is_client_error else NoAnswer(message)
 
     def _no_answer(self, error: Exception) -> NoAnswer:
-        return NoAnswer(f"no proxy answers at {self.url}: {error}")
+        hint = "`mlx-stack-proxy serve` starts one, --url names another"
+        return NoAnswer(f"no proxy answers at {self.url}: {error}; {hint}")
 
 
 def on_configuration(configuration: Any) -> tuple[str, bool]:
