@@ -44,6 +44,8 @@ _LACKING = {
 }
 # What chat templates, and the servers that run them, say of roles in a place they don't accept.
 _OF_TEMPLATE = re.compile(
+    # Mixtral's: "Conversation roles must alternate user/assistant/user/assistant/..."
+    # (github.com/infiniflow/ragflow/issues/11021)
     r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
     r"|\bunexpected role\b"
 )
@@ -55,10 +57,12 @@ _OF_IMAGE_PLACE = re.compile(
 # A request that another server may take: its template's or grammar's limits are this server's own.
 _SERVERS_OWN = re.compile(
     _OF_TEMPLATE.pattern
-    # Chat templates: Qwen3.5's (llama.cpp's issue 27367), Gemma's
+    # Chat templates: Qwen3.5's (llama.cpp's issue 27367), Gemma's "System role not supported"
+    # (sglang's issues 892, 1342)
     + r"|\bsystem (?:message|role|prompt)s?\b[^.]{0,40}\b(?:must|should|only|not)\b"
-    # LM Studio's issue 2220: "Failed to initialize samplers: failed to parse grammar"; vLLM's
-    # xgrammar, llama.cpp's GBNF
+    # LM Studio's issue 2220: "Failed to initialize samplers: failed to parse grammar"; vLLM's issue
+    # 26421: "The provided JSON schema contains features not supported by xgrammar"; "Grammar error:
+    # Unknown format: uri" (github.com/z-lab/paroquant/issues/31); llama.cpp's issue 19051
     + r"|\b\w{0,12}grammars?\b|\bsamplers\b"
 )
 # What servers say of a reply of the model's that they could not read as a tool call.
@@ -67,7 +71,9 @@ _OF_REPLY = re.compile(
     r"|failed to parse input at pos \d"  # llama.cpp's issue 20761
     # LM Studio's issues 942, 1358, 1528; llama.cpp says nearly so of a client's history
     r"|failed to parse tool call:|failed to generate a tool call"
-    r"|tool_use_failed|failed to call a function"  # Groq
+    # Groq (github.com/groq/groq-typescript/issues/28), also through LiteLLM
+    # (github.com/huggingface/smolagents/issues/1119)
+    r"|tool_use_failed|failed to call a function"
 )
 _DETAIL = re.compile(r"\berr(?:or)?\b ?[=:] ?([^\n]{1,200})")
 # LiteLLM's `raise_on_model_repetition` says so after 100 equal pieces of a stream.
