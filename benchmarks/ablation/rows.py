@@ -24,7 +24,9 @@ from mlx_stack_proxy.tool_validation.formats.table import FORMATS
 from mlx_stack_proxy.tool_validation.stage import UNOFFERED, UNREAD, ToolValidation
 
 Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tool-calls.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tool-calls.md"
+SEEN_PAGE = ROOT / "benchmarks" / "tool-calls.md"
 _NAMES = re.compile(r"`([a-z][a-z0-9_]*)`")
 _SEEN = re.compile(_NAMES.pattern + r" (\[[^\]\n]+\]\([^)\n]+\))")
 
@@ -83,8 +85,9 @@ def repairs() -> list[str]:
 
 
 def sources() -> dict[str, str]:
-    """Where rules that no recorded case needs were seen: by name, the links of that page."""
-    return dict(_SEEN.findall("\n".join(_section("Rules without a recorded case"))))
+    """Where rules that no recorded case needs were seen: by name, the links of their page."""
+    text = SEEN_PAGE.read_text("utf-8").partition("## Rules without a recorded case")[2]
+    return dict(_SEEN.findall(text.partition("\n## ")[0]))
 
 
 def _section(title: str) -> list[str]:
