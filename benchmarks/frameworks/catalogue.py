@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.frameworks.scripted import Json, Say, Turn, Use, results_in
-from mlx_stack_proxy.wire.chunks import text_of
+from mlx_stack_proxy.wire.delta import text_of
 
 # What only the tool knows: a model that made the answer up would not have it.
 FACTS = ("129.5", "EUR", "shipped")

@@ -104,10 +104,8 @@ class Answer:
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self.metadata else None
-            completion = attempt.completion(metadata)
-            if (outgoing := self.exchange.outgoing) is not None:
-                completion = outgoing.whole(completion)
-            await self.downstream.whole(200, headers, orjson.dumps(completion))
+            completion = orjson.dumps(attempt.completion(metadata))
+            await self.downstream.whole(200, headers, completion)
             return
         fields, note = self._closing_values()
         metadata = fields if self.metadata else None

@@ -10,7 +10,7 @@ returns what is left to deliver.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 import orjson
@@ -18,25 +18,15 @@ import orjson
 from ..errors import invalid
 from ..token_budget.budgets import spent_by
 from ..wire import sse, thoughts
-from ..wire.chunk_form import ChunkForm
-from ..wire.chunks import (
-    NOTHING,
-    Chunk,
-    MalformedChunk,
-    check_depth,
-    chunks_of_completion,
-    made,
-    read_frame,
-)
-from ..wire.client_view import ClientView
-from ..wire.completion import CompletionBuilder, apply_mended
-from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, UpstreamErrorEvent, Usage
+from ..wire.chat import ChatRenderer
+from ..wire.chunks import ChunkReader, MalformedChunk, check_depth
+from ..wire.delta import OTHER, Delta, render
+from ..wire.dialect import DialectRenderer, Renderer
 from ..wire.reply import MAX_CALLS, Reply
-from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
 from . import own_words
 from .exchange import Exchange
-from .gate import Gate
+from .gate import MAX_HELD, Gate
 from .headers import RawHeaders
 from .outcome import Committed, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
@@ -44,13 +34,11 @@ from .request import UpstreamRequest
 from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, EmptyResponse, Rejected, UpstreamFailed, Verdict
 
-_OTHER = (RefusalDelta, OtherDelta)
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
 _TOO_LONG = UpstreamFailed(
     "server_error", "upstream sent more than any reply needs", status=200, final=True
 )
 _TOO_MANY = Cut("too_many_calls", "tool_calls")
-_OF_ONE_CHUNK = frozenset({"choices", "usage"})  # fields that other chunks don't share
 
 
 class Attempt:
@@ -81,30 +69,42 @@ class Attempt:
         # The `id` and `created` of the first chunk that was let out; None: nothing is out yet.
         self.identity: dict[str, Any] | None = None
         self._other_out = False  # something of a refusal, audio or an image was let out
-        # The fields that the chunk which brought a cut shares with all chunks (`model` and others).
-        self._cut_chunk_fields: dict[str, Any] = {}
         self._expected_choices = exchange.request.body.get("n") or 1
-        self._done_frame = sse.DONE_FRAME  # upstream's own, once it has come
         self._pipeline = Pipeline(stages, exchange, report)
-        self._watches_events = self._pipeline.watches_events
-        # A client that doesn't stream gets one object, built as chunks come; no chunk is kept.
-        self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = self._new_gate(report, exchange)
-        self._reader = sse.FrameReader()
+        self._watches = self._pipeline.watches
+        self._frames = sse.FrameReader()
         self._fed = 0  # bytes of upstream's stream
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
-        self._form = ChunkForm(
+        self._reader = ChunkReader(
             f"chatcmpl-{exchange.id}", model, self._usage_check, self._expected_choices
         )
-        self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
-        self._view = self._view_with(committed.identity if committed else {})
+        self._renderer = self._new_renderer(exchange, committed)
+        self._gate = self._new_gate(report, exchange)
+
+    def _new_renderer(self, exchange: Exchange, committed: Committed | None) -> Renderer:
+        top, request = self._reader.top, exchange.request
+        identity = committed.identity if committed is not None else {}
+        if exchange.outgoing is not None:
+            return DialectRenderer(exchange.outgoing.encoder, top, continues=bool(identity))
+        return ChatRenderer(
+            top,
+            identity,
+            streams=request.stream,
+            include_usage=request.include_usage,
+            legacy_functions=request.legacy_functions,
+        )
 
     def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
         hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
         text_hold = None if hold_whole else self._pipeline.text_hold()
         report_fault = functools.partial(report, "text_hold")
-        return Gate(hold_whole=hold_whole, text_hold=text_hold, report=report_fault)
+        return Gate(
+            hold_whole=hold_whole,
+            text_hold=text_hold,
+            report=report_fault,
+            split=self._renderer.split,
+        )
 
     def remarks(self) -> Remarks:
         """The remarks of the stages so far, with the loop's notes."""
@@ -118,21 +118,12 @@ class Attempt:
         if self.identity is None:
             return None
         choice = self.reply.choices.get(0)
-        text = choice.text[: self._gate.flowed] if choice else ""
+        text = choice.text[: self._renderer.flowed] if choice else ""
         return Committed(text, self.identity, self._other_out)
 
     def go_on_from(self, committed: Committed) -> None:
         """Continue a stream that another attempt began: its chunks' ``id`` and ``created`` stay."""
-        self._view = self._view_with(committed.identity)
-
-    def _view_with(self, identity: Mapping[str, Any]) -> ClientView:
-        request = self._client_request
-        return ClientView(
-            identity,
-            include_usage=request.include_usage,
-            legacy_functions=request.legacy_functions,
-            encoder=self._encoder,
-        )
+        self._renderer.go_on_from(committed.identity)
 
     @property
     def finished(self) -> bool:
@@ -177,10 +168,12 @@ class Attempt:
         if self._fed > MAX_STREAM:
             self.verdict = _TOO_LONG
         try:
-            for frame in self._reader.feed(data):
+            for frame in self._frames.feed(data):
                 if self.done or self.verdict is not None:
                     break
-                self._take_chunk(self._read(frame), out)
+                delta = self._reader.read(frame)
+                if delta is not None:
+                    self._take(delta, out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -188,19 +181,16 @@ class Attempt:
     def take_completion(self, completion: dict[str, Any]) -> None:
         """Take a whole JSON reply (upstream did not stream); nothing goes out before its end."""
         try:
-            for chunk in chunks_of_completion(completion, self._form):
-                if chunk.done:
+            for delta in self._reader.read_completion(completion):
+                if delta.done:
                     if not self.over:
                         self._end_of_stream()
                     break
-                for event in chunk.events:
-                    verdict = self._show_event(event)
-                    # The model has written all already. The stages' mending does what a cut would.
-                    if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
-                        self.verdict = self.verdict or verdict
-                    if self.reply.overfull:
-                        break
-                self._keep_chunk(chunk)
+                verdict = self._show(delta)
+                # The model has written all already. The stages' mending does what a cut would.
+                if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
+                    self.verdict = self.verdict or verdict
+                self._hold(delta)
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
             self.verdict = UpstreamFailed("server_error", message, status=200)
@@ -208,10 +198,12 @@ class Attempt:
     def end(self) -> bytes:
         """Take the end of upstream's stream; return the bytes that its last event lets out."""
         out: list[bytes] = []
-        tail = self._reader.finish()
+        tail = self._frames.finish()
         if tail is not None and not self.over:
             try:
-                self._take_chunk(self._read(sse.ended(tail)), out)
+                delta = self._reader.read(sse.ended(tail))
+                if delta is not None:
+                    self._take(delta, out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -231,8 +223,8 @@ class Attempt:
         if self.reply.usage is None:
             self.reply.generated = self.reply.written()  # for the estimate of its cost
         if self._lacks_usage():
-            self._keep_usage()
-        self.reply.flowed = self._gate.flowed
+            self._add_usage()
+        self.reply.flowed = self._renderer.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
         if self.verdict is _TOO_MANY:
             self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
@@ -246,95 +238,64 @@ class Attempt:
         ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
-        held = self._final_chunks()
-        if metadata is not None:
-            shown = [chunk for chunk in held if self._view.shows(chunk)]
-            for chunk in shown[-1:]:
-                chunk.add(mlx_stack=metadata)
-        frames = [self._view.frame(chunk) for chunk in held]
-        return b"".join([*frames, note, self._view.end(self._done_frame)])
+        self._join_to_text()
+        for delta in self._gate.close():
+            self._renderer.hold(delta)
+        return self._renderer.rest(self.reply, note, metadata)
 
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the whole reply as one object, for a client that does not stream."""
-        builder = self._builder
-        assert builder is not None, "the client streams"
-        completion = builder.build()
-        apply_mended(completion, self.reply)
-        if metadata is not None:
-            completion["mlx_stack"] = metadata
-        return self._view.completion(completion)
+        return self._renderer.whole(self.reply, metadata)
 
-    def _read(self, frame: sse.Frame) -> Chunk:
-        return read_frame(frame, self._form)
-
-    def _take_chunk(self, chunk: Chunk, out: list[bytes]) -> None:
-        if chunk is NOTHING:
-            return
-        if chunk.done:
+    def _take(self, delta: Delta, out: list[bytes]) -> None:
+        """Take in a frame; add the bytes that may go out now to ``out``."""
+        if delta.done:
             self._end_of_stream()
-            self._done_frame = chunk.raw
+            self._renderer.end(delta.raw)
             return
-        for event in chunk.events:
-            self.verdict = self._show_event(event)
-            if self.verdict is not None:
-                if isinstance(self.verdict, Cut):
-                    self._keep_cut(chunk)
-                return
-        if self._builder is not None:
-            self._keep_chunk(chunk)
+        self.verdict = self._show(delta)
+        if self.verdict is not None:
+            if isinstance(self.verdict, Cut):
+                self._hold(delta)
             return
-        released = self._gate.push(chunk)
-        if released:
-            self._let_out(released, out)
-        elif self._gate.overfull:
+        gate = self._gate
+        released = () if gate.closed else gate.push(delta)
+        if gate.closed:
+            self._hold(delta)
+        for one in released:
+            self._let_out(one, out)
+        if self._renderer.held + gate.waiting_bytes > MAX_HELD:
             self.verdict = _TOO_LONG
 
-    def _show_event(self, event: Event) -> Verdict | None:
-        """Add an event to the reply and show it to the stages; a verdict ends the attempt."""
-        self.reply.apply(event)
+    def _show(self, delta: Delta) -> Verdict | None:
+        """Add a frame to the reply and show it to the stages; a verdict ends the attempt."""
+        self.reply.take(delta)
         if self.reply.overfull:
             return _TOO_MANY
-        verdict = self._pipeline.on_event(event) if self._watches_events else None
-        if isinstance(event, UpstreamErrorEvent):
+        verdict = self._pipeline.watch(self.reply, delta) if self._watches else None
+        if delta.error is not None:
             # A chat template refuses our words before the reply begins, never later.
             may_be_ours = self.speaks_behind_result and not self.reply.choices
-            message = event.message or event.type
+            message = delta.error.message or delta.error.type
             return repetition_inside(message) or failure_inside(
                 message, speaks_behind_result=may_be_ours, tools=bool(self._client_request.tools)
             )
         return verdict
 
-    def _keep_chunk(self, chunk: Chunk) -> None:
-        """Keep a chunk, of which nothing may go out yet, for the gate or the builder."""
-        builder = self._builder
-        if builder is None:
-            self._gate.hold(chunk)
-            return
-        if chunk.payload is not None:
-            check_depth(chunk)
-            builder.add(chunk.payload)
-
-    def _keep_cut(self, chunk: Chunk) -> None:
-        """Keep the chunk during which a stage cut the reply, with its finish and usage if any."""
-        self._cut_chunk_fields = {
-            k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK
-        }
-        for event in chunk.events:
-            if isinstance(event, (Finish, Usage)):
-                self.reply.apply(event)
-        self._keep_chunk(chunk)
+    def _hold(self, delta: Delta) -> None:
+        """Hold a frame, after those that the gate held, for the reply's end."""
+        for earlier in self._gate.close():
+            self._renderer.hold(earlier)
+        if not self._client_request.stream:
+            check_depth(delta)
+        self._renderer.hold(delta)
 
     def _finish(self, cut: Cut) -> None:
-        """Give each choice that was cut the cut's finish_reason, in a last chunk of its own."""
+        """Give each choice that was cut the cut's finish_reason; they are written anew."""
         for index in self._begun_choices():
             self.reply.choice(index)
         for index, choice in self.reply.choices.items():
-            if choice.finish_reason is None:
-                choice.finish_reason = cut.finish_reason
-                ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
-                self._keep_chunk(
-                    made({**self._form.top, **self._cut_chunk_fields, "choices": [ending]})
-                )
+            choice.finish_reason = choice.finish_reason or cut.finish_reason
             self.reply.mended.add(index)
 
     def _lacks_usage(self) -> bool:
@@ -346,46 +307,39 @@ class Attempt:
         reply = self.reply
         if reply.cut:
             return reply.usage is None or reply.counted < reply.pieces
-        expected = self._builder is not None or self._usage_check.refused
+        expected = not self._client_request.stream or self._usage_check.refused
         return reply.usage is None and self.verdict is None and expected
 
-    def _keep_usage(self) -> None:
-        """Keep a chunk with the usage by our own count."""
+    def _add_usage(self) -> None:
+        """Add the usage by our own count."""
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
-        usage = {**tokens, "total_tokens": spent.total}
-        self._keep_chunk(
-            made({**self._form.top, **self._cut_chunk_fields, "choices": [], "usage": usage})
-        )
+        usage = self.reply.usage_fields = {**tokens, "total_tokens": spent.total}
+        raw = render({**self._reader.top(), "choices": [], "usage": usage})
+        self._hold(Delta(raw, usage=usage))
 
-    def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
-        if self._continues:
-            released = without_reasoning(released)
-        view = self._view
-        for chunk in released:
-            if self.identity is None and chunk.payload is not None:
-                self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
-            if not self._other_out:
-                self._other_out = any(isinstance(event, _OTHER) for event in chunk.events)
-            out.append(view.frame(chunk))
+    def _let_out(self, delta: Delta, out: list[bytes]) -> None:
+        if self.identity is None:
+            top = self._reader.top()
+            self.identity = {key: top[key] for key in ("id", "created")}
+        self._other_out = self._other_out or bool(delta.kinds & OTHER)
+        out.append(self._renderer.let_out(delta))
 
-    def _final_chunks(self) -> list[Chunk]:
-        """Release the held chunks, with what the stages mended."""
-        if self._text_was_out:
-            for index, choice in self.reply.choices.items():
-                # The client already has text of an earlier attempt. This attempt's text follows as
-                # a new paragraph; beside tool calls it is left out.
-                has_text = choice.text and not choice.tool_calls
-                choice.text = self._joint + choice.text if has_text else ""
-                self.reply.mended.add(index)
-        held = self._gate.release()
-        if self.reply.mended:
-            held = rewritten(held, self.reply, self._gate.flowed)
-        return without_reasoning(held) if self._continues else held
+    def _join_to_text(self) -> None:
+        """Let the text follow that which the client has of an earlier attempt, after the joint.
+
+        Beside tool calls the text is left out.
+        """
+        if not self._text_was_out:
+            return
+        for index, choice in self.reply.choices.items():
+            has_text = choice.text and not choice.tool_calls
+            choice.text = self._joint + choice.text if has_text else ""
+            self.reply.mended.add(index)
 
     def _begun_choices(self) -> Set[int]:
         """The choices of which anything has come, even just a role; none if ``n`` is 1."""
-        return self._form.begun if self._expected_choices > 1 else frozenset()
+        return self._reader.begun if self._expected_choices > 1 else frozenset()
 
     def _end_of_stream(self) -> None:
         # A stream that ends without a finish_reason is broken: the server may have died.

@@ -1,29 +1,28 @@
-"""The gate: decides which chunks of a reply go out now, and holds the others for the verdict.
+"""The gate: decides which frames of a reply go out now, and which wait for the verdict.
 
-The gate keeps the order: once it holds a chunk, it holds every later one too.
+The gate keeps the order: once it holds a frame, it holds every later one too.
 
-- Chunks without content (a role, empty deltas, comments) wait for the first chunk that has some, so
-  that the client sees nothing of a failure before it.
+- Frames without content (a role, a usage) wait for the first frame that has some, so that the
+  client sees nothing of a failure before it.
 - Text and reasoning flow. Text that may be the beginning of a tool call written as text waits until
   a ``TextHold`` knows whether it is one.
-- From the first piece of a tool call, a finish or an error on, the gate holds the rest of the reply
-  until the reply is accepted.
-- With ``hold_whole`` the gate holds everything.
+- From the first piece of a tool call, a finish or an error on, the gate is closed: the rest of the
+  reply is held until the reply is accepted.
+- With ``hold_whole`` it is closed from the beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
-from ..wire.chunks import Chunk, split_text
-from ..wire.events import OtherDelta, ReasoningDelta, RefusalDelta, TextDelta, Usage
+from ..wire.delta import CALL, FINISH, TEXT, Delta, split_text
 
-MAX_HELD = 256 * 1024 * 1024  # bytes; a reply of which more would be held is broken
-_OF_OBJECTS = 1_500  # bytes that a held chunk's objects take besides its frame, roughly
-_MOST_EMPTY = 256  # chunks held before further ones without content are dropped
-_FLOWING = (TextDelta, ReasoningDelta, RefusalDelta, OtherDelta)
+MAX_HELD: Final = 256 * 1024 * 1024  # bytes; a reply of which more would be held is broken
+_MOST_EMPTY: Final = 256  # frames held before further ones without content are dropped
+_CLOSING: Final = CALL | FINISH
+Split = Callable[[Delta, int], tuple[Delta, Delta]]
 
 
 class TextHold(Protocol):
@@ -34,127 +33,117 @@ class TextHold(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class Gate:
-    """Holds and releases the chunks of one attempt."""
+    """Sorts the frames of one attempt. ``split``: splits a frame's text."""
 
-    hold_whole: InitVar[bool] = False
-    text_hold: TextHold | None = None  # None: all text may flow
-    report: Callable[[Exception], None] | None = None  # told if the text hold raises
-    flowed: int = 0  # characters of the (only) choice's text released while the reply came
-    _held: list[Chunk] = field(default_factory=list)
-    _held_bytes: int = 0
-    _closed: bool = field(default=False, init=False)  # everything that comes is held
-    _committed: bool = False  # a chunk has been released
-    _allowed: int = 0  # characters of text in `_held` that may flow
+    def __init__(
+        self,
+        *,
+        hold_whole: bool = False,
+        text_hold: TextHold | None = None,  # None: all text may flow
+        report: Callable[[Exception], None] | None = None,  # called if the text hold raises
+        split: Split = split_text,
+    ) -> None:
+        self.closed = hold_whole
+        self.text_hold = text_hold
+        self.waiting_bytes = 0  # of the frames that wait for more text
+        self._report = report
+        self._split = split
+        self._waiting: deque[Delta] = deque()
+        self._committed = False  # a frame has been released
+        self._allowed = 0  # characters of the waiting text that may flow
 
-    def __post_init__(self, hold_whole: bool) -> None:
-        self._closed = hold_whole
+    def push(self, delta: Delta) -> Sequence[Delta]:
+        """Take the next frame; return those that may go out now, in order.
 
-    def push(self, chunk: Chunk) -> list[Chunk]:
-        """Take the next chunk; return the chunks that may go out now, in order.
-
-        From the first chunk with a call, a finish or an error on, nothing goes out.
+        Once the gate is ``closed``, it takes none: the frame, after those that :meth:`close`
+        returns, is held.
         """
-        held = self._held
-        held.append(chunk)
-        if self._closed:
-            return self._keep(chunk)
-        has_content = False
+        kinds = delta.kinds
+        if kinds & _CLOSING or delta.error is not None:
+            self.closed = True
+            return ()
         chars = 0
-        for event in chunk.events:
-            if not isinstance(event, _FLOWING):
-                if isinstance(event, Usage):  # some servers put a usage into every chunk
-                    continue
-                self._closed = True  # a call, a finish, an error
-                return self._keep(chunk)
-            has_content = True
-            if isinstance(event, TextDelta):
-                chars += len(event.text)
-                if self.text_hold is None:
-                    self._allowed += len(event.text)
-                    continue
-                try:
-                    self._allowed += len(self.text_hold.feed(event.text))
-                except Exception as error:
-                    self._closed = True
-                    if self.report is not None:
-                        self.report(error)
-                    return self._keep(chunk)
-        if not has_content and _is_empty(chunk):
-            if len(held) > _MOST_EMPTY:
-                held.pop()
-                return []
-            if not self._committed:
-                return self._keep(chunk)  # it waits for the first chunk with content
-        # Nearly every chunk of a stream: no other is held, and all its text may flow.
-        if len(held) == 1 and chars <= self._allowed:
+        if kinds & TEXT:
+            text = delta.text
+            chars = len(text)
+            if self.text_hold is None:
+                self._allowed += chars
+            elif (flowing := self._asked(text)) is None:
+                return ()
+            else:
+                self._allowed += flowing
+        if not kinds and _is_empty(delta) and not self._committed:
+            if len(self._waiting) < _MOST_EMPTY:
+                self._wait(delta)
+            return ()
+        # Nearly every frame of a stream: no other waits, and all its text may flow.
+        if not self._waiting and chars <= self._allowed:
             self._allowed -= chars
-            self.flowed += chars
             self._committed = True
-            self._held = []
-            return held
-        self._keep(chunk)
+            return (delta,)
+        self._wait(delta)
         return self._release_flowing()
 
-    @property
-    def overfull(self) -> bool:
-        """Whether more is held than any reply should need."""
-        return self._held_bytes > MAX_HELD
+    def close(self) -> Iterable[Delta]:
+        """Close the gate; return the frames that were waiting, to be held with all that follow."""
+        self.closed = True
+        waiting, self._waiting = self._waiting, deque()
+        return waiting
 
-    def _keep(self, chunk: Chunk) -> list[Chunk]:
-        self._held_bytes += len(chunk.raw) + _OF_OBJECTS
-        return []
+    def _asked(self, text: str) -> int | None:
+        """Return how many characters may flow once this text has come; None: the gate closes."""
+        assert self.text_hold is not None
+        try:
+            return len(self.text_hold.feed(text))
+        except Exception as error:
+            self.closed = True
+            if self._report is not None:
+                self._report(error)
+            return None
 
-    def hold(self, chunk: Chunk) -> None:
-        """Hold a chunk, and all later ones, until :meth:`release`."""
-        self._closed = True
-        self._held.append(chunk)
+    def _wait(self, delta: Delta) -> None:
+        self._waiting.append(delta)
+        self.waiting_bytes += len(delta.raw)
 
-    def release(self) -> list[Chunk]:
-        """Return all held chunks, because the reply has been accepted."""
-        held, self._held = self._held, []
-        return held
-
-    def _release_flowing(self) -> list[Chunk]:
-        """Release held chunks from the front as far as text may flow, to the last with content."""
-        held = self._held
+    def _release_flowing(self) -> list[Delta]:
+        """Release waiting frames as far as their text may flow, to the last one with content."""
+        waiting = self._waiting
         upto = position = 0
-        for position, chunk in enumerate(held):
-            chars = sum(len(e.text) for e in chunk.events if isinstance(e, TextDelta))
+        for position, delta in enumerate(waiting):
+            chars = len(delta.text)
             if chars > self._allowed:
                 break
             self._allowed -= chars
-            self.flowed += chars
-            if self._committed or not _is_empty(chunk):
+            if self._committed or not _is_empty(delta):
                 upto = position + 1
         else:
-            position = len(held)
-        # A newest chunk of which only a part may flow waits whole for the next chunk, which mostly
-        # frees the rest; so it goes out as the bytes that came. If the next chunk doesn't, the
+            position = len(waiting)
+        # A newest frame of which only a part may flow waits whole for the next frame, which mostly
+        # frees the rest; so it goes out as the bytes that came. If the next frame doesn't, the
         # waiting one is split and its first part released.
-        if position < len(held) - 1 and self._allowed:
-            head, tail = split_text(held[position], self._allowed)
-            self.flowed += self._allowed
+        released = []
+        splits = position < len(waiting) - 1 and self._allowed
+        for _ in range(position if splits else upto):
+            released.append(self._next())
+        if splits:
+            head, tail = self._split(self._next(), self._allowed)
             self._allowed = 0
-            held[position : position + 1] = [head, tail]
-            upto = position + 1
-        if not upto:  # to copy the list with each chunk would be quadratic
-            return []
-        released, self._held = held[:upto], held[upto:]
-        self._held_bytes -= sum(len(chunk.raw) + _OF_OBJECTS for chunk in released)
+            released.append(head)
+            waiting.appendleft(tail)
+            self.waiting_bytes += len(tail.raw)
         self._committed = self._committed or bool(released)
         return released
 
+    def _next(self) -> Delta:
+        delta = self._waiting.popleft()
+        self.waiting_bytes -= len(delta.raw)
+        return delta
 
-def _is_empty(chunk: Chunk) -> bool:
-    """Whether a chunk has nothing that a client would show or act on."""
-    if any(not isinstance(event, Usage) for event in chunk.events):
+
+def _is_empty(delta: Delta) -> bool:
+    """Whether a frame has nothing that a client would show or act on."""
+    if delta.kinds or delta.error is not None:
         return False
-    payload = chunk.payload
-    choices = payload.get("choices") if payload else None
-    for choice in choices if isinstance(choices, list) else ():
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if isinstance(delta, dict) and any(v for k, v in delta.items() if k != "role"):
-            return False
-    return True
+    choices = delta.more.get("choices", ()) if delta.more is not None else ()
+    return not any(any(choice["delta"].values()) for choice in choices)

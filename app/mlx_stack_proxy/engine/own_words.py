@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..wire.chunks import text_of
+from ..wire.delta import text_of
 from ..wire.reply import Reply
 from ..wire.thoughts import behind_thoughts
 from .gate import Gate, TextHold

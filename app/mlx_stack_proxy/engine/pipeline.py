@@ -1,6 +1,6 @@
 """What a stage is, and the pipeline that runs the stages of one attempt in order.
 
-A stage may choose the tier to start on, rewrite the request, watch the reply's events, and mend and
+A stage may choose the tier to start on, rewrite the request, watch the reply grow, and mend and
 judge the reply at its end.
 A fault in a stage must never break a good reply: the pipeline reports the exception, leaves the
 stage out for the rest of the attempt, and goes on.
@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ..frozen import frozen
-from ..wire.events import Event
+from ..wire.delta import Delta
 from ..wire.reply import Reply
 from .exchange import Exchange
 from .gate import TextHold
@@ -45,8 +45,8 @@ class StageState:
     def on_request(self, request: UpstreamRequest) -> None:
         """Before the upstream call: may rewrite ``request.body``."""
 
-    def on_event(self, event: Event) -> Verdict | None:
-        """While the reply comes: see one event. A verdict ends the attempt at once."""
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+        """While the reply comes: see what a frame has added. A verdict ends the attempt at once."""
         return None
 
     def text_hold(self) -> TextHold | None:
@@ -145,7 +145,7 @@ class _Holds:
 class Pipeline:
     """The opened stages of one attempt."""
 
-    __slots__ = ("_event_handlers", "_opened", "_report", "_states")
+    __slots__ = ("_opened", "_report", "_states", "_watching")
 
     def __init__(self, stages: Sequence[Stage], exchange: Exchange, report: FaultReport) -> None:
         self._report = report
@@ -159,16 +159,16 @@ class Pipeline:
             except Exception as error:
                 report(stage.name, error)
         self._opened = self._states  # keeps the stages that are left out later, for their remarks
-        # A stage that doesn't watch events costs nothing per event.
-        self._event_handlers = [
+        # A stage that doesn't watch costs nothing per frame.
+        self._watching = [
             (name, state)
             for name, state in self._states
-            if type(state).on_event is not StageState.on_event
+            if type(state).watch is not StageState.watch
         ]
 
     @property
-    def watches_events(self) -> bool:
-        return bool(self._event_handlers)
+    def watches(self) -> bool:
+        return bool(self._watching)
 
     def on_request(self, request: UpstreamRequest) -> None:
         for name, state in list(self._states):
@@ -180,10 +180,10 @@ class Pipeline:
                 request.body.update(body_before)
                 self._leave_out(name, state, error)
 
-    def on_event(self, event: Event) -> Verdict | None:
-        for name, state in self._event_handlers:
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+        for name, state in self._watching:
             try:
-                verdict = state.on_event(event)
+                verdict = state.watch(reply, delta)
             except Exception as error:
                 self._leave_out(name, state, error)
                 continue
@@ -231,4 +231,4 @@ class Pipeline:
     def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)
         self._states = [entry for entry in self._states if entry[1] is not state]
-        self._event_handlers = [entry for entry in self._event_handlers if entry[1] is not state]
+        self._watching = [entry for entry in self._watching if entry[1] is not state]

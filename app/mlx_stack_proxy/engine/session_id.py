@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from ..frozen import frozen
-from ..wire.chunks import text_of
+from ..wire.delta import text_of
 from ..wire.dialect import SessionName
 from .headers import KEY_HEADERS
 

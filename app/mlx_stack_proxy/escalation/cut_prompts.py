@@ -8,7 +8,7 @@ of the newest messages says nothing, nor does one along with cached tokens.
 from __future__ import annotations
 
 from ..engine.request import Request
-from ..wire.events import Usage
+from ..wire.delta import Usage
 from ..wire.prompt_size import BYTES_PER_TOKEN, estimate_prompt_tokens
 from ..wire.usage import SLACK
 from .learned import LEAST_WINDOW

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..likeness import Digest
 from ..wire.blocks import Blocks, Known
-from ..wire.chunks import text_of
+from ..wire.delta import text_of
 from .call_keys import Call
 from .read_messages import (
     InputMessage,

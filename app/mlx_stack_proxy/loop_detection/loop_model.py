@@ -18,7 +18,7 @@ import orjson
 from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
-from ..wire.chunks import text_of
+from ..wire.delta import text_of
 from .finding import Finding
 from .history import History
 

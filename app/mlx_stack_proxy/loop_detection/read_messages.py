@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
-from ..wire.chunks import text_of
+from ..wire.delta import text_of
 from . import call_keys
 from .call_keys import Call, digest
 from .texts import (

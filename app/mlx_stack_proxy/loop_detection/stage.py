@@ -2,7 +2,7 @@
 
 Across turns it reads the history from the request's messages, and the detectors look for loops: in
 the history, for the hint, and again with the reply as the newest turn, for the break. Within a
-reply a :class:`ReplyWatch` sees every event. History alone never refuses a request: the model is
+reply a :class:`ReplyWatch` sees every frame. History alone never refuses a request: the model is
 asked, with the hint, and its reply is judged.
 """
 
@@ -18,7 +18,7 @@ from ..engine.pipeline import Stage, StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
-from ..wire.events import Event
+from ..wire.delta import Delta
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 from . import call_keys, detectors, loop_model, specified, text_replies
 from .call_keys import Call
@@ -169,15 +169,15 @@ class _State(StageState):
             placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
-    def on_event(self, event: Event) -> Verdict | None:
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
         if self._reports:
-            self._report(event)
+            self._report(reply, delta)
             return None
-        return self._watch.on_event(event)
+        return self._watch.watch(reply, delta)
 
-    def _report(self, event: Event) -> None:
+    def _report(self, reply: Reply, delta: Delta) -> None:
         """Note what would have ended the reply here, once; the reply goes on as it is."""
-        if self._reported or (verdict := self._watch.on_event(event)) is None:
+        if self._reported or (verdict := self._watch.watch(reply, delta)) is None:
             return
         self._reported = True
         remarks = self.remarks

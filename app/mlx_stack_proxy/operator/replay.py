@@ -44,7 +44,7 @@ from ..printable import printable
 from ..settings import Settings
 from ..settings_source import load
 from ..wire import sse
-from ..wire.chunks import render
+from ..wire.delta import render
 from .faulty_schemas import faulty_schemas
 
 CORRECTION_LINES = 2  # how much of a correction is printed below a retry

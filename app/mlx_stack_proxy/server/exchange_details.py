@@ -26,8 +26,8 @@ from ..telemetry import accounts
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..telemetry.why import why
 from ..wire import sse
-from ..wire.chunk_form import ChunkForm
-from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, text_of
+from ..wire.chunks import ChunkReader, MalformedChunk
+from ..wire.delta import Delta, text_of
 from ..wire.reply import Reply
 from .kept import events_of
 
@@ -154,27 +154,27 @@ def _request(body: Json) -> Json:
 
 def written(reply: Json) -> Json:
     """Return the first choice's message from the reply's bytes as they came."""
-    parsed, form = Reply(), ChunkForm("", "")
+    parsed = Reply()
     # A chunk that can't be read ends the message; the verdict says what was wrong with it.
     with contextlib.suppress(MalformedChunk, sse.FrameTooLong, orjson.JSONEncodeError):
-        for chunk in _chunks(reply, form):
-            for event in chunk.events:
-                parsed.apply(event)
+        for delta in filter(None, _deltas(reply)):
+            parsed.take(delta)
     choice = parsed.choice(0)
     calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
     return {"reasoning": choice.reasoning, "text": choice.text, "tool_calls": calls}
 
 
-def _chunks(reply: Json, form: ChunkForm) -> Iterator[Chunk]:
+def _deltas(reply: Json) -> Iterator[Delta | None]:
+    reader = ChunkReader("", "")
     if (stream := _bytes(reply, "stream")) is None:
         completion = completion_in(_bytes(reply, "body") or b"")
         if isinstance(completion, dict):
-            yield from chunks_of_completion(completion, form)
+            yield from reader.read_completion(completion)
         return
-    reader = sse.FrameReader()
-    yield from (read_frame(frame, form) for frame in reader.feed(stream))
-    if (last_frame := reader.finish()) is not None:
-        yield read_frame(last_frame, form)
+    frames = sse.FrameReader()
+    yield from map(reader.read, frames.feed(stream))
+    if (last_frame := frames.finish()) is not None:
+        yield reader.read(last_frame)
 
 
 def _cut(message: Json) -> Json:

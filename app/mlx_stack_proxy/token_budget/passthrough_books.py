@@ -18,7 +18,7 @@ from ..engine.session_id import SessionId
 from ..settings import PASS_THROUGH
 from ..telemetry import accounts
 from ..telemetry.metrics import OTHER
-from ..wire.chunks import count_of
+from ..wire.delta import count_of
 from ..wire.prompt_size import BYTES_PER_TOKEN
 from ..wire.usage import SLACK, Bounds, window_of
 from ..wire.usage_tail import UsageTail

@@ -23,13 +23,11 @@ from ..engine.steps import Start
 from ..engine.tier_view import TierView, fits
 from ..engine.verdicts import Cut, OutputTruncated
 from ..settings import Settings
-from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, Usage
-from ..wire.reply import Reply
+from ..wire.delta import Delta, Usage
+from ..wire.reply import ChoiceReply, Reply
 from .budgets import fitting, most_asked
 
 SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
-_Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
-_PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
 
 
 class TokenBudget(Stage):
@@ -63,34 +61,9 @@ class TokenBudget(Stage):
         return fitting(limit, window, exchange.request, ours=ours)
 
 
-class _ChoiceTokens:
-    """Counts a lower bound of the tokens of one choice: each piece has at least one."""
-
-    __slots__ = ("_chars", "_others", "_text", "_thoughts", "end")
-
-    def __init__(self) -> None:
-        self._thoughts = 0
-        self._text = 0
-        self._others = 0  # pieces of calls and refusals
-        self._chars = 0  # of its text
-        self.end: int | None = None  # where its text passed the limit, in characters
-
-    @property
-    def tokens(self) -> int:
-        return self._thoughts + self._text + self._others
-
-    def take(self, event: _Piece, limit: int) -> None:
-        if isinstance(event, (ToolCallDelta, RefusalDelta)):
-            self._others += 1
-        elif isinstance(event, ReasoningDelta):
-            self._thoughts += 1
-        else:
-            self._text += 1
-            # If the thinking alone exceeds the limit, the answer still gets the whole limit.
-            room = limit - self._thoughts if self._thoughts < limit else limit
-            if self._text > room and self.end is None:
-                self.end = self._chars
-            self._chars += len(event.text)
+def _tokens(choice: ChoiceReply) -> int:
+    """Return a lower bound of a choice's tokens: each piece has at least one."""
+    return choice.thought.count + choice.written.count + choice.others
 
 
 class _State(StageState):
@@ -99,23 +72,26 @@ class _State(StageState):
         self._exchange = exchange
         self._sent_limit = 0  # tokens: the limit that went upstream
         self._expected_choices = exchange.request.body.get("n") or 1
-        self._written: dict[int, _ChoiceTokens] = {}
+        self._ends: dict[int, int] = {}  # by choice: where its text passed the limit, in characters
+        self._too_long = False  # whether a choice passed the limit
         self._shortened = False  # the reply was cut, or made shorter
 
-    def on_event(self, event: Event) -> Cut | None:
+    def watch(self, reply: Reply, delta: Delta) -> Cut | None:
         """Cut a reply that goes on beyond the limit that upstream was told."""
-        if not isinstance(event, _PIECES) or not self._sent_limit:
+        limit = self._sent_limit
+        if reply.pieces <= limit or not limit:
             return None
-        written = self._written.get(event.choice)
-        if written is None:
-            written = self._written[event.choice] = _ChoiceTokens()
-        written.take(event, self._sent_limit)
-        if written.tokens <= self._sent_limit:
-            return None
-        over = (
-            sum(count.tokens for count in self._written.values())
-            > self._sent_limit * self._expected_choices
-        )
+        for piece in delta.choices:
+            choice = reply.choices.get(piece.index)
+            if choice is None:
+                continue
+            # If the thinking alone exceeds the limit, the answer still gets the whole limit.
+            thoughts, text = choice.thought.count, piece.delta.content or ""
+            room = limit - thoughts if thoughts < limit else limit
+            if text and choice.written.count > room:
+                self._ends.setdefault(piece.index, choice.written.size - len(text))
+            self._too_long = self._too_long or _tokens(choice) > limit
+        over = sum(map(_tokens, reply.choices.values())) > limit * self._expected_choices
         return Cut("max_output_tokens", "length") if over else None
 
     def mend(self, reply: Reply) -> None:
@@ -125,11 +101,9 @@ class _State(StageState):
         """
         if not self._sent_limit:
             return
-        self._shortened = reply.cut and any(
-            count.tokens > self._sent_limit for count in self._written.values()
-        )
+        self._shortened = reply.cut and self._too_long
         for index, choice in reply.choices.items():
-            keep = self._written_end(index)
+            keep = self._ends.get(index, sys.maxsize)
             if keep >= len(choice.text):
                 continue
             self._shortened = True
@@ -140,10 +114,6 @@ class _State(StageState):
         if self._shortened:
             self.remarks.reply_notes["Truncated"] = "max_output_tokens"
             self.remarks.incidents.append(Incident("truncated", ("max_output_tokens",)))
-
-    def _written_end(self, index: int) -> int:
-        written = self._written.get(index)
-        return sys.maxsize if written is None or written.end is None else written.end
 
     def _models_usage(self, reply: Reply) -> Usage | None:
         """Return the model server's own usage, if all tokens that it counts are in the reply.

@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from ..engine.request import Request
-from ..wire.shared import FRAME
+from ..wire.fields import FRAME
 from ..wire.thoughts import behind_thoughts
 from .tool_choice import ToolChoice, read_choice
 from .tools import ToolSet

@@ -23,7 +23,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..wire import shared, surrogates
+from ..wire import fields, surrogates
 from .clean_schema import PATTERN_BYTES, Patterns, clean, regex
 from .explain import UNEXPLAINED
 
@@ -134,7 +134,7 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
     properties = raw.get("properties") if isinstance(raw, dict) else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         match schema:
-            case {shared.FRAME: [str(opening), str(closing)]}:
+            case {fields.FRAME: [str(opening), str(closing)]}:
                 yield name, (opening, closing)
 
 

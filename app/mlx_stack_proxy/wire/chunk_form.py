@@ -9,19 +9,19 @@ equal, the order of its fields included, so the relay can send the bytes that ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from . import field_forms, surrogates
-from .events import Event, ReasoningDelta, TextDelta
+from . import field_forms
+from .delta import CHUNK, Counts, index_of
 from .field_forms import BROKEN, OBJECT_OR_NONE
 
 # Fields that say nothing of a chunk's own.
+OF_SERVER: Final = ("system_fingerprint", "service_tier")
 _SHARED: Final = frozenset(
-    {"id", "object", "created", "model", "choices", "system_fingerprint", "service_tier"}
+    {"id", "object", "created", "model", "choices", "obfuscation", *OF_SERVER}
 )
-CHUNK: Final = "chat.completion.chunk"
-Believes = Callable[[Mapping[str, Any]], bool]
+Believes = Callable[[Mapping[str, Any] | Counts], bool]
 MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
 
 
@@ -42,57 +42,8 @@ def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": text} if isinstance(text, str) else {}
 
 
-def index_of(item: Mapping[str, Any], position: int) -> int:
-    """Return the index that a choice or a call gives itself, else its position in the list."""
-    index = item.get("index")
-    return index if type(index) is int and index >= 0 else position
-
-
-def _always(usage: Mapping[str, Any]) -> bool:
+def always(usage: Mapping[str, Any] | Counts) -> bool:
     return True
-
-
-class TextChunks:
-    """Recognises a chunk that differs only in its text from an earlier chunk that was in form.
-
-    Nearly all chunks of a stream do, and to bring each of them into form anew is the costliest step
-    of a stream.
-    """
-
-    __slots__ = ("_event", "_field", "_index", "_payload")
-
-    def __init__(self) -> None:
-        self._payload: dict[str, Any] | None = None  # the earlier chunk, with "" for its text
-        self._field = ""  # the delta's field that holds the text
-        self._event: type[TextDelta | ReasoningDelta] = TextDelta
-        self._index = 0  # the choice's
-
-    def read(self, payload: dict[str, Any]) -> Event | None:
-        """Return the chunk's only event; None if the chunk is not like the earlier one."""
-        if self._payload is None:
-            return None
-        try:
-            delta = payload["choices"][0]["delta"]
-            text = delta[self._field]
-        except (LookupError, TypeError):
-            return None
-        if type(text) is not str or not text:
-            return None
-        delta[self._field] = ""
-        is_like = payload == self._payload
-        delta[self._field] = text
-        return self._event(self._index, text) if is_like else None
-
-    def note(self, payload: dict[str, Any], events: Sequence[Event]) -> None:
-        """Note a chunk that was in form, if it brings nothing but one text."""
-        if len(events) != 1 or not isinstance(event := events[0], (TextDelta, ReasoningDelta)):
-            return
-        choice = payload["choices"][0]
-        field = "content" if isinstance(event, TextDelta) else "reasoning_content"
-        if choice["delta"].get(field) == event.text and "role" not in choice["delta"]:
-            delta = {**choice["delta"], field: ""}
-            self._payload = {**payload, "choices": [{**choice, "delta": delta}]}
-            self._field, self._event, self._index = field, type(event), event.choice
 
 
 class ChunkForm:
@@ -103,19 +54,17 @@ class ChunkForm:
     ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
     """
 
-    __slots__ = ("_believes", "_called", "_expected", "begun", "halves", "texts", "top")
+    __slots__ = ("_expected", "begun", "believes", "called", "top")
 
     def __init__(
-        self, id: str, model: str, believes: Believes = _always, expected: int = MAX_CHOICES
+        self, id: str, model: str, believes: Believes = always, expected: int = MAX_CHOICES
     ) -> None:
-        self._believes = believes
+        self.believes = believes
         self._expected = expected
-        self._called: set[int] = set()  # choices that have made a call
+        self.called: set[int] = set()  # choices that have made a call
         # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
-        self.halves = surrogates.Halves()  # joins characters that the server cut in two
         self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
-        self.texts = TextChunks()
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
         """Return the chunk in form, unchanged if it was in form; None if it says nothing."""
@@ -125,7 +74,7 @@ class ChunkForm:
         choices = [
             self._choice(choice, index)
             for position, choice in enumerate(raw_choices)
-            if isinstance(choice, dict) and self._takes(index := index_of(choice, position))
+            if isinstance(choice, dict) and self.takes(index := index_of(choice, position))
         ]
         formed = {**payload, **self._identify(payload), "choices": choices}
         formed.pop("error", None)  # some clients take `"error": null` for an error
@@ -135,13 +84,13 @@ class ChunkForm:
         says_something = choices or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
 
-    def _takes(self, index: int) -> bool:
+    def takes(self, index: int) -> bool:
         return index in self.begun or len(self.begun) < self._expected
 
     def _usage(self, raw_usage: Any) -> dict[str, Any] | None:
         """Return the usage with all its counts; None if it has no count, or can't be true."""
         usage = field_forms.usage(raw_usage)
-        return usage if usage is None or self._believes(raw_usage) else None
+        return usage if usage is None or self.believes(raw_usage) else None
 
     def _identify(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the shared fields: the chunk's own, else the values of earlier chunks."""
@@ -162,7 +111,7 @@ class ChunkForm:
         elif delta.get("role") is not None:
             del delta["role"]
         if delta.get("tool_calls"):
-            self._called.add(index)
+            self.called.add(index)
         formed = {**choice, "index": index, "delta": delta}
         formed.pop("message", None)
         if not isinstance(choice.get("delta"), dict):
@@ -176,11 +125,11 @@ class ChunkForm:
     def _finish_reason(self, reason: Any, index: int) -> str | None:
         """Return OpenAI's finish reason. A reply with calls ends for them, so that agents go on."""
         formed = field_forms.finish_reason(reason)
-        return "tool_calls" if formed == "stop" and index in self._called else formed
+        return "tool_calls" if formed == "stop" and index in self.called else formed
 
 
 def says_nothing(formed: Mapping[str, Any]) -> bool:
-    """Whether a chunk in form without events has nothing that any client would read.
+    """Whether a chunk in form has nothing that any client would read.
 
     The first chunk of a choice has its role.
     """

@@ -2,9 +2,8 @@
 
 The engine speaks chat completions, to LiteLLM and inside. A :class:`Dialect` is one more protocol
 that clients may speak. Its module turns a request's body into that of a chat completion
-(``to_chat``), the chunks of the reply into its own stream (``encoder``) or the whole reply into its
-own object (``whole``), and an error into its own shape with the status that its clients take best
-(``error``). A dialect reads no clock, does no I/O and uses nothing random, so equal requests become
+(``to_chat``), the reply into its own stream or its own object (``encoder``), and an error into its
+own shape with the status that its clients take best (``error``). A dialect reads no clock, does no I/O and uses nothing random, so equal requests become
 equal bytes. ``table.py`` lists the dialects.
 
 The edge gives whoever answers a request a :class:`Context`. A dialect raises :class:`ProxyError`
@@ -18,6 +17,8 @@ from typing import Any, Protocol
 
 from ..errors import ProxyError
 from ..frozen import frozen
+from .delta import Delta, split_text, usage_fields
+from .reply import ChoiceReply, Reply, ToolCall
 
 
 @frozen
@@ -60,18 +61,27 @@ class ErrorReply:
     body: dict[str, Any]
 
 
+@frozen
+class Ending:
+    """What a reply ends with, after its texts."""
+
+    calls: Sequence[ToolCall]
+    finish: str | None  # OpenAI's finish reason
+    usage: Mapping[str, Any] | None  # OpenAI's, as upstream gives it
+    more: Mapping[str, Any]  # further fields for the stream's last event, or the object
+
+
 class Encoder(Protocol):
     """Writes one reply's stream. Each method returns the bytes to send now, maybe none.
 
     The first bytes of any method but :meth:`error` include the beginning of the stream.
     """
 
-    def chunk(self, payload: Mapping[str, Any]) -> bytes:
-        """Take the next ``chat.completion.chunk``, of any attempt.
+    def identify(self, top: Mapping[str, Any]) -> None:
+        """Take the fields that the reply's chunks share; only the first ones count."""
 
-        The chunk with the finish reason and the one with the usage may come in either order. The
-        encoder passes a top-level ``mlx_stack`` on with the last event.
-        """
+    def write(self, kind: str, text: str) -> bytes:
+        """Write the next piece of a text. ``kind``: "reasoning", "text" or "refusal"."""
 
     def keepalive(self) -> bytes:
         """Write a sign of life that the dialect's clients accept."""
@@ -79,8 +89,11 @@ class Encoder(Protocol):
     def error(self, error: ProxyError) -> bytes:
         """End a stream that can't be finished."""
 
-    def end(self) -> bytes:
-        """End a stream whose chunks have all been taken."""
+    def end(self, ending: Ending) -> bytes:
+        """End a stream whose texts have all been written."""
+
+    def whole(self, ending: Ending) -> dict[str, Any]:
+        """Return a reply whose texts have all been written as the dialect's own object."""
 
 
 def _no_models(_: Any) -> dict[str, Any]:
@@ -96,8 +109,6 @@ class Dialect:
     # Translates a body; takes also the headers, whose names are in lower case.
     to_chat: Callable[[dict[str, Any], Mapping[str, str]], Translated]
     encoder: Callable[[Context], Encoder]  # makes a new encoder for each stream
-    # Turns a ``chat.completion`` into the dialect's own object.
-    whole: Callable[[dict[str, Any], Context], dict[str, Any]]
     error: Callable[[ProxyError, str], ErrorReply]  # writes an error; takes also the request's id
     # No sign of life goes out before this many seconds, unless the operator has set
     # ``stream.keepalive_seconds``: the first sign forces out the stream's beginning and the status.
@@ -113,6 +124,36 @@ class Dialect:
     models: Callable[[Sequence[str]], dict[str, Any]] = _no_models
 
 
+class Renderer(Protocol):
+    """Writes one attempt's reply for its client: as a stream, or as one object."""
+
+    flowed: int  # characters of its text that the client has
+    held: int  # bytes that are held
+
+    def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
+        """Split a frame of text in two, after ``length`` characters of the text."""
+
+    def let_out(self, delta: Delta) -> bytes:
+        """Return the bytes for a frame that may go out now."""
+
+    def hold(self, delta: Delta) -> None:
+        """Keep a frame for the reply's end."""
+
+    def go_on_from(self, identity: Mapping[str, Any]) -> None:
+        """Write the rest into a stream that another attempt has begun."""
+
+    def end(self, done_frame: bytes) -> None:
+        """Take upstream's own frame of ``[DONE]``."""
+
+    def rest(
+        self, reply: Reply, note: bytes = b"", metadata: dict[str, Any] | None = None
+    ) -> bytes:
+        """Return the bytes still to be sent, to the stream's end; see ``Attempt.rest``."""
+
+    def whole(self, reply: Reply, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the reply as one object."""
+
+
 class Outgoing:
     """One reply in a dialect, as the engine holds it: the dialect with the reply's context."""
 
@@ -123,8 +164,83 @@ class Outgoing:
         self._context = context
         self.encoder = dialect.encoder(context)
 
-    def whole(self, completion: dict[str, Any]) -> dict[str, Any]:
-        return self.dialect.whole(completion, self._context)
-
     def error(self, error: ProxyError) -> ErrorReply:
         return self.dialect.error(error, self._context.request_id)
+
+
+class DialectRenderer:
+    """Translates one attempt's reply: see :class:`~.chat.ChatRenderer`, its like.
+
+    What is held is in the reply, so no frame is kept. ``continues``: the client has reasoning of an
+    earlier attempt.
+    """
+
+    def __init__(
+        self, encoder: Encoder, top: Callable[[], dict[str, Any]], *, continues: bool
+    ) -> None:
+        self._encoder = encoder
+        self._top = top
+        self._continues = continues
+        self.flowed = 0
+        self._thoughts_out = self._refusal_out = 0
+        self.held = 0
+
+    split = staticmethod(split_text)
+
+    def let_out(self, delta: Delta) -> bytes:
+        self._encoder.identify(self._top())
+        out = []
+        for piece in delta.choices:
+            said = piece.delta
+            thought, text, refusal = said.thought, said.content or "", said.refusal or ""
+            out += self._texts(thought, text, refusal)
+            self._thoughts_out += len(thought)
+            self.flowed += len(text)
+            self._refusal_out += len(refusal)
+        return b"".join(out)
+
+    def hold(self, delta: Delta) -> None:
+        self.held += len(delta.raw)
+
+    def go_on_from(self, identity: Mapping[str, Any]) -> None:
+        """The encoder is one for all attempts, so it goes on in any case."""
+
+    def end(self, done_frame: bytes) -> None:
+        """A dialect ends in its own way."""
+
+    def rest(
+        self, reply: Reply, note: bytes = b"", metadata: dict[str, Any] | None = None
+    ) -> bytes:
+        out = self._rest_of_texts(reply)
+        return b"".join([*out, note, self._encoder.end(_ending(reply, metadata))])
+
+    def whole(self, reply: Reply, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+        self._rest_of_texts(reply)
+        return self._encoder.whole(_ending(reply, metadata))
+
+    def _rest_of_texts(self, reply: Reply) -> Sequence[bytes]:
+        self._encoder.identify(self._top())
+        choice = reply.choices.get(0)
+        if choice is None:
+            return ()
+        return self._texts(
+            choice.reasoning[self._thoughts_out :],
+            choice.text[self.flowed :],
+            choice.refusal[self._refusal_out :],
+        )
+
+    def _texts(self, thought: str, text: str, refusal: str) -> Sequence[bytes]:
+        thought = "" if self._continues else thought
+        texts = ("reasoning", thought), ("text", text), ("refusal", refusal)
+        return [self._encoder.write(kind, piece) for kind, piece in texts if piece]
+
+
+def _ending(reply: Reply, metadata: dict[str, Any] | None) -> Ending:
+    choice = reply.choices.get(0) or ChoiceReply()
+    usage = reply.usage_fields
+    return Ending(
+        choice.tool_calls,
+        choice.finish_reason,
+        None if usage is None else usage_fields(usage),
+        {} if metadata is None else {"mlx_stack": metadata},
+    )

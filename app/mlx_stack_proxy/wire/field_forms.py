@@ -19,7 +19,7 @@ _BY_NAME: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(("safety", "recitation", "refusal"), "content_filter"),
 }
-_MOST: Final = 2**53  # up to here every client's numbers are exact
+MOST: Final = 2**53  # up to here every client's numbers are exact
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = ("prompt_tokens_details", "completion_tokens_details")
 OBJECT_OR_NONE: Final = (dict, type(None))
@@ -76,7 +76,7 @@ def whole_number(value: Any) -> int | None:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if abs(number) <= _MOST else None
+    return number if abs(number) <= MOST else None
 
 
 def _text(value: Any) -> Any:

@@ -13,6 +13,8 @@ import orjson
 
 from ..errors import invalid
 
+# This keyword of a parameter's schema lists the words with which the text begins and ends.
+FRAME: Final = "x-frame"
 MAX_DEPTH: Final = 128  # objects and arrays in one another; bodies of real clients have about 20
 _DEEPEST: Final = 254  # what orjson still writes
 

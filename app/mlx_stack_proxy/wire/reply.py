@@ -1,39 +1,73 @@
-"""Gathers the events of a reply into the reply as it stands so far."""
+"""The one accumulator: a reply as it stands so far, from the deltas of its stream."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from .events import (
-    Event,
-    Finish,
-    OtherDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
+from .delta import (
+    CALL,
+    FINISH,
+    OTHER,
+    REASONING,
+    TEXT,
+    CallPiece,
+    ChoiceDelta,
+    Counts,
+    Delta,
+    OddPiece,
     UpstreamErrorEvent,
     Usage,
+    usage_of,
 )
+from .field_forms import REASONING_FIELDS
 from .json_text import JsonEnd
 
 MAX_CALLS: Final = 128  # of one choice; OpenAI allows as many tools in a request
 
 
-class ToolCall:
-    """One tool call, put together from its pieces, which are joined when they are asked for."""
+class Growing:
+    """A text that comes in pieces, which are joined when the text is asked for: linear in all.
 
-    __slots__ = ("_json", "_pieces", "_whole", "again", "id", "name", "odd", "was_object")
+    Whoever watches it keeps an offset, not a copy.
+    """
+
+    __slots__ = ("_pieces", "_text", "count", "size")
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+        self._pieces: list[str] = []
+        self.size = len(text)  # characters
+        self.count = 0  # pieces that came
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self.size += len(piece)
+        self.count += 1
+
+    def text(self) -> str:
+        if self._pieces:
+            text, self._text = self._text, ""
+            text += "".join(self._pieces)  # no copy: Python extends a string that nothing holds
+            self._text = text
+            self._pieces.clear()
+        return self._text
+
+
+class ToolCall:
+    """One tool call, put together from its pieces."""
+
+    __slots__ = ("_json", "_whole", "again", "id", "more", "name", "odd", "was_object", "written")
 
     def __init__(
         self, id: str, name: str, arguments: str, was_object: bool = False, odd: bool = False
     ) -> None:
         self.id = id
         self.name = name
-        self._pieces = [arguments]
+        self.written = Growing(arguments)
+        self.more: list[dict[str, Any]] = []  # further fields of its pieces
         self.was_object = was_object  # upstream sent an object, but clients need its text
         self.odd = odd  # a client that joins the pieces itself might get another call
         # The tool that a piece without an id named when this call was complete: arguments that
@@ -45,9 +79,7 @@ class ToolCall:
     @property
     def arguments(self) -> str:
         """The arguments as the model wrote them, meant to be a JSON object."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0]
+        return self.written.text()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ToolCall) and self._values() == other._values()
@@ -60,45 +92,56 @@ class ToolCall:
     def _values(self) -> tuple[str | bool, ...]:
         return self.id, self.name, self.arguments, self.was_object, self.odd, self.again
 
-    def ends_before(self, delta: ToolCallDelta) -> bool:
+    def ends_before(self, piece: CallPiece) -> bool:
         """Whether a piece with this call's index begins another call.
 
         Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
         """
-        name = delta.name or self.again
+        function = piece.function
+        name = function.name or self.again
         if not name or not self.name:
             return False
-        if delta.id and self.id:
-            return delta.id != self.id
+        if piece.id and self.id:
+            return piece.id != self.id
         if name != self.name:
             return self._is_object() or self._end().blank
         # The server sent the same call twice if name and arguments are equal.
-        new_arguments = delta.arguments.strip()
+        new_arguments = function.arguments.strip()
         if not new_arguments or not self._is_object():
             return False
         return new_arguments != self.arguments.strip()
 
-    def goes_on_with(self, delta: ToolCallDelta) -> bool:
+    def goes_on_with(self, piece: CallPiece) -> bool:
         """Whether a piece with a new index is this call's: it has arguments, this call only a name.
 
         SGLang makes two entries of one call so.
         """
-        bare = not delta.name and not delta.id and bool(delta.arguments.strip())
+        bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
         return bare and bool(self.name) and self._end().blank
 
-    def add(self, delta: ToolCallDelta) -> None:
+    def add(self, piece: CallPiece) -> None:
         """Take in a further piece."""
+        name, arguments = piece.function.name, piece.function.arguments
         # A repeated id or name is odd: many clients append it, as they append arguments.
-        repeated = (self.id and delta.id) or (self.name and delta.name)
-        self.odd = self.odd or delta.odd or bool(repeated)
-        if delta.name and not delta.id and self._is_object():
-            self.again = delta.name
-        self.id = self.id or delta.id
-        self.name = self.name or delta.name
-        self._pieces.append(delta.arguments)
+        if name or piece.id:
+            self.odd = self.odd or bool((self.id and piece.id) or (self.name and name))
+            if name and not piece.id and self._is_object():
+                self.again = name
+            self.id = self.id or piece.id
+            self.name = self.name or name
+        self.written.add(arguments)
         if self._json is not None:
-            self._json.add(delta.arguments)
-        self.was_object = self.was_object or delta.was_object
+            self._json.add(arguments)
+        if type(piece) is not CallPiece:
+            self._note_odd(piece)
+
+    def _note_odd(self, piece: CallPiece) -> None:
+        """Note how a piece that was not in form was odd."""
+        if isinstance(piece, OddPiece):
+            self.odd = self.odd or piece.odd
+            self.was_object = self.was_object or piece.was_object
+            if piece.more is not None:
+                self.more.append(piece.more)
 
     def _is_object(self) -> bool:
         """Whether the arguments so far are one JSON object. They are parsed once at most."""
@@ -116,24 +159,26 @@ class ToolCall:
 
 
 class ChoiceReply:
-    """One alternative of a reply. Stages may change ``tool_calls`` while they mend."""
+    """One alternative of a reply. Stages may change ``tool_calls`` and ``text`` while they mend."""
 
     __slots__ = (
         "_calls",
-        "_reasoning",
-        "_text",
-        "add_text",
         "finish_reason",
         "finished_at",
         "has_other",
+        "others",
         "refusal",
+        "thought",
+        "thought_fields",
         "tool_calls",
+        "written",
     )
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self.add_text = self._text.append
-        self._reasoning: list[str] = []
+        self.written = Growing()  # the text
+        self.thought = Growing()  # the reasoning
+        self.thought_fields: list[str] = []  # the names under which it began to come
+        self.others = 0  # pieces of calls and of a refusal
         self._calls: dict[int, ToolCall] = {}
         self.refusal = ""
         self.has_other = False  # audio or images
@@ -143,39 +188,35 @@ class ChoiceReply:
 
     @property
     def text(self) -> str:
-        if len(self._text) > 1:
-            self._text[:] = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        return self.written.text()
 
     @text.setter
     def text(self, value: str) -> None:
-        self._text[:] = [value]
+        self.written = Growing(value)
 
     @property
     def reasoning(self) -> str:
-        if len(self._reasoning) > 1:
-            self._reasoning = ["".join(self._reasoning)]
-        return self._reasoning[0] if self._reasoning else ""
+        return self.thought.text()
 
-    def add_call(self, delta: ToolCallDelta) -> None:
-        call = self._calls.get(delta.index)
-        if call is not None and not call.ends_before(delta):
-            call.add(delta)
-            return
-        if call is None and self.tool_calls and self.tool_calls[-1].goes_on_with(delta):
-            call = self._calls[delta.index] = self.tool_calls[-1]
-            call.add(delta)
+    def add_call(self, piece: CallPiece) -> ToolCall:
+        """Take in a piece of a call; return the call that it belongs to."""
+        call = self._calls.get(piece.index)
+        if call is not None and not call.ends_before(piece):
+            call.add(piece)
+            return call
+        if call is None and self.tool_calls and self.tool_calls[-1].goes_on_with(piece):
+            call = self._calls[piece.index] = self.tool_calls[-1]
+            call.add(piece)
             call.odd = True
-            return
-        name = delta.name or (call.again if call is not None else "")
+            return call
+        name = piece.function.name or (call.again if call is not None else "")
         # Clients order calls by their index, so an index out of order is odd.
-        odd = delta.odd or call is not None or delta.index != len(self.tool_calls)
-        call = ToolCall(delta.id, name, delta.arguments, delta.was_object, odd)
-        self._calls[delta.index] = call
+        odd = call is not None or piece.index != len(self.tool_calls)
+        call = ToolCall(piece.id, name, piece.function.arguments, odd=odd)
+        call._note_odd(piece)
+        self._calls[piece.index] = call
         self.tool_calls.append(call)
-
-    def add_reasoning(self, text: str) -> None:
-        self._reasoning.append(text)
+        return call
 
 
 LONG: Final = 8_000  # characters of a reply
@@ -187,6 +228,7 @@ class Reply:
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
     usage: Usage | None = None
+    usage_fields: Counts | dict[str, Any] | None = None  # as the client gets it
     error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)  # choices that must be written anew
     finished: bool = False  # every choice seen so far has its finish_reason
@@ -213,8 +255,8 @@ class Reply:
         """Whether texts, thoughts and arguments are so long that to judge them may take 10 ms."""
         size = 0
         for choice in self.choices.values():
-            size += len(choice.text) + len(choice.reasoning)
-            size += sum([len(call.arguments) for call in choice.tool_calls])
+            size += choice.written.size + choice.thought.size
+            size += sum([call.written.size for call in choice.tool_calls])
         return size > LONG
 
     @property
@@ -229,53 +271,75 @@ class Reply:
             self.finished = False
         return choice
 
-    def _finish(self, event: Finish) -> None:
+    def take(self, delta: Delta) -> None:
+        """Take in what a frame brings, and note its kinds in the delta."""
+        kinds = 0
+        for piece in delta.choices:
+            said, choice = piece.delta, self.choices.get(piece.index)
+            if thought := said.reasoning_content or said.reasoning or said.thinking:
+                choice = choice or self.choice(piece.index)
+                choice.thought.add(thought)
+                for name in REASONING_FIELDS if choice.thought.count == 1 else ():
+                    if getattr(said, name):
+                        choice.thought_fields.append(name)
+                self.pieces += 1
+                kinds |= REASONING
+            if text := said.content:
+                choice = choice or self.choice(piece.index)
+                choice.written.add(text)
+                self.pieces += 1
+                kinds |= TEXT
+            if said.refusal or said.tool_calls or piece.finish_reason:
+                kinds |= self._take_rest(delta, piece)
+        for index in delta.other:
+            self.choice(index).has_other = True
+            self.pieces += 1
+            kinds |= OTHER
+        delta.kinds = kinds
+        if delta.usage is not None:
+            self.usage = usage_of(delta.usage)
+            self.usage_fields = delta.usage
+            self.counted = self.pieces
+        if delta.error is not None:
+            self.error = delta.error
+
+    def _take_rest(self, delta: Delta, piece: ChoiceDelta) -> int:
+        """Take in a refusal, calls and a finish; return their kinds."""
+        kinds = 0
+        choice, said = self.choice(piece.index), piece.delta
+        if said.refusal:
+            choice.refusal += said.refusal
+            choice.others += 1
+            self.pieces += 1
+            kinds |= OTHER
+        if said.tool_calls:
+            grown = []
+            for part in said.tool_calls:
+                call = choice.add_call(part)
+                grown.append((piece.index, call, part.function.arguments))
+            delta.grown = [*delta.grown, *grown] if delta.grown else grown
+            choice.others += len(grown)
+            self.pieces += len(grown)
+            self.overfull = self.overfull or len(choice.tool_calls) > MAX_CALLS
+            kinds |= CALL
+        if piece.finish_reason:
+            self._finish(piece.index, choice, piece.finish_reason)
+            kinds |= FINISH
+        return kinds
+
+    def _finish(self, index: int, choice: ChoiceReply, reason: str) -> None:
         """Take in a finish. A choice that finishes twice is written anew, with one finish.
 
         The first reason stays if nothing came in between: some servers send `tool_calls`, then
         `stop`.
         """
-        choice = self.choice(event.choice)
         if choice.finish_reason is not None:
-            self.mended.add(event.choice)
+            self.mended.add(index)
         if choice.finish_reason is None or self.pieces > choice.finished_at:
-            choice.finish_reason = event.reason
+            choice.finish_reason = reason
         choice.finished_at = self.pieces
-        if choice.finish_reason:
-            self._unfinished.discard(event.choice)
+        self._unfinished.discard(index)
         self.finished = not self._unfinished
-
-    def apply(self, event: Event) -> None:
-        """Take in one event."""
-        kind = type(event)
-        if kind is TextDelta:
-            choice = self.choices.get(event.choice)  # type: ignore[union-attr]
-            if choice is None:
-                choice = self.choice(event.choice)  # type: ignore[union-attr]
-            choice.add_text(event.text)  # type: ignore[union-attr]
-            self.pieces += 1
-        elif kind is ReasoningDelta:
-            self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
-            self.pieces += 1
-        elif isinstance(event, ToolCallDelta):
-            choice = self.choice(event.choice)
-            choice.add_call(event)
-            self.pieces += 1
-            if len(choice.tool_calls) > MAX_CALLS:
-                self.overfull = True
-        elif isinstance(event, Finish):
-            self._finish(event)
-        elif isinstance(event, Usage):
-            self.usage = event
-            self.counted = self.pieces
-        elif isinstance(event, RefusalDelta):
-            self.choice(event.choice).refusal += event.text
-            self.pieces += 1
-        elif isinstance(event, UpstreamErrorEvent):
-            self.error = event
-        elif isinstance(event, OtherDelta):
-            self.choice(event.choice).has_other = True
-            self.pieces += 1
 
 
 def is_object(arguments: str) -> bool:

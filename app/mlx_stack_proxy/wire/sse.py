@@ -112,6 +112,11 @@ def _frame(raw: bytes) -> Frame:
     return Frame(raw, b"\n".join(data) if data else None)
 
 
+def data_of(raw: bytes) -> bytes | None:
+    """Return the data of an event; None if it has none."""
+    return _frame(raw).data
+
+
 def ended(frame: Frame) -> Frame:
     """Return a stream's last event, with a blank line added if the event lacks one."""
     raw = frame.raw

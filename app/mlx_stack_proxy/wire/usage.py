@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
+
 from ..settings import Settings, TierSettings
+from .delta import Counts, usage_fields
 from .field_forms import whole_number
 from .reply import Reply
 
@@ -81,16 +84,21 @@ class UsageCheck:
     model has written is refused alone: a later one may count it.
     """
 
-    __slots__ = ("_body", "_reply", "_window", "failed", "refused")
+    __slots__ = ("_body", "_plain", "_reply", "_window", "failed", "refused")
 
     def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
         self._body = body  # the request that was sent
         self._window = window  # the model's context window in tokens
         self._reply = reply  # the reply as it stands before the usage
+        self._plain: Bounds | None = None  # without regard to what was written
         self.failed = False  # whether a usage was too high to be true
         self.refused = False  # whether any usage could not be true
 
-    def __call__(self, usage: Mapping[str, Any]) -> bool:
+    def __call__(self, usage: Mapping[str, Any] | Counts) -> bool:
+        if isinstance(usage, Counts):
+            if self._is_plainly_true(usage):
+                return True
+            usage = usage_fields(usage)
         if not self.failed:
             self.failed = not (
                 is_believable(usage, self._bounds(0))
@@ -99,6 +107,18 @@ class UsageCheck:
         believed = not self.failed and (not self._reply.pieces or _counts_output(usage))
         self.refused = self.refused or not believed
         return believed
+
+    def _is_plainly_true(self, usage: Counts) -> bool:
+        """Whether a usage without details is within the bounds; if not, more is looked at."""
+        bounds = self._plain = self._plain or self._bounds(0)
+        return (
+            not self.failed
+            and usage.prompt_tokens <= bounds.prompt
+            and 0 < usage.completion_tokens <= bounds.output
+            and usage.total_tokens <= bounds.prompt + bounds.output
+            and usage.prompt_tokens_details is UNSET
+            and usage.completion_tokens_details is UNSET
+        )
 
     def _bounds(self, written: int) -> Bounds:
         """Return the bounds that the model's window and the request's limit set.

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from ...tool_validation.text_calls import Holdback, rescue_cut
 from ...tool_validation.tools import ToolSet
-from ...wire.events import ToolCallDelta
 from ...wire.reply import ToolCall
 from ..call_keys import canonical
 from .limits import Excess, RepeatedCall
@@ -54,40 +52,22 @@ def key_of(call: ToolCall) -> Key:
     return call.name, canonical(call.arguments)
 
 
-@dataclass(slots=True)
-class _Coming:
-    index: int
-    name: str
-    pieces: list[str]
-
-
 class NativeCalls:
-    """Counts one choice's ``tool_calls`` as they come. A call is complete when the next begins.
+    """Counts one choice's ``tool_calls`` as they come. A call is complete when the next begins."""
 
-    Pieces that come for a complete call are ignored; no server is known to send any.
-    """
-
-    __slots__ = ("_counter", "_open_call", "_seen_indexes")
+    __slots__ = ("_counted", "_counter")
 
     def __init__(self, counter: CallCounter) -> None:
         self._counter = counter
-        self._open_call: _Coming | None = None
-        self._seen_indexes: set[int] = set()
+        self._counted = 0
 
-    def add(self, delta: ToolCallDelta) -> bool:
-        """Take in a piece. Return whether the call that it completes is surplus."""
-        call = self._open_call
-        if call is not None and call.index == delta.index:
-            call.name = call.name or delta.name
-            call.pieces.append(delta.arguments)
-            return False
-        self._open_call = None
-        if delta.index not in self._seen_indexes:
-            self._seen_indexes.add(delta.index)
-            self._open_call = _Coming(delta.index, delta.name, [delta.arguments])
-        if call is None:
-            return False
-        return self._counter.add((call.name, canonical("".join(call.pieces))))
+    def look(self, calls: Sequence[ToolCall]) -> bool:
+        """Count the calls that are complete now. Return whether one of them is surplus."""
+        surplus = False
+        while self._counted < len(calls) - 1:
+            surplus = self._counter.add(key_of(calls[self._counted])) or surplus
+            self._counted += 1
+        return surplus
 
 
 class WrittenCalls:

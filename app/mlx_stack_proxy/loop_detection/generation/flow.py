@@ -1,8 +1,9 @@
 """Watches one growing text: a reply's text, its reasoning, or the arguments of one call.
 
-Pieces wait in :class:`Flow` until the text has reached a set length: 64 characters after the last
-look, or earlier where a repetition becomes too long. Then each rule of ``RULES`` looks at the
-text up to that length alone, so the result doesn't depend on how chunks cut the text.
+The text grows in the reply; :class:`Flow` looks at it once it has reached a set length: 64
+characters after the last look, or earlier where a repetition becomes too long. Each rule of
+``RULES`` looks at the text up to that length alone, so the result doesn't depend on how chunks cut
+the text.
 """
 
 from __future__ import annotations
@@ -76,23 +77,17 @@ IN_ARGUMENTS: Final = ("period",)
 
 
 class Flow:
-    """Watches one text.
-
-    The caller appends each piece to ``waiting``, adds its size to ``length``, and calls
-    :meth:`look` once ``length`` has reached ``due``.
-    """
+    """Watches one text. The caller calls :meth:`look` once its length has reached ``due``."""
 
     __slots__ = (
         "_about",
         "_calls",
         "_periods",
-        "_text",
         "_text_rules",
         "due",
         "length",
         "marked",
         "size",
-        "waiting",
     )
 
     def __init__(
@@ -113,46 +108,38 @@ class Flow:
         self._periods = next(
             (text_rule for text_rule in self._text_rules if isinstance(text_rule, Periods)), None
         )
-        self._text = ""
         self.marked: MarkedCalls | None = None  # counts the marked calls in the text
-        self.waiting: list[str] = []  # pieces that are not in `_text` yet
         self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
-        self.length = 0  # characters of the text, waiting pieces included
-        self.size = 0  # UTF-8 bytes of the text, without waiting pieces
+        self.length = 0  # characters of the text at the last look
+        self.size = 0  # UTF-8 bytes of them
 
-    def whole(self) -> str:
-        """Return the text, waiting pieces included."""
-        return "".join([self._text, *self.waiting])
-
-    def look(self) -> Excess | RepeatedCall | None:
-        """Take in the waiting pieces. Return the first finding, which ends this text's watch."""
-        piece = "".join(self.waiting)
-        self.waiting.clear()
-        self.size += len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
-        text, self._text = self._text, ""
-        text += piece  # no copy: Python extends a string that nothing else holds
-        self._text = text
-        del text
+    def look(self, text: str) -> Excess | RepeatedCall | None:
+        """Look at the text as it is now. Return the first finding, which ends this text's watch."""
+        new = text[self.length :]
+        self.size += len(new) if new.isascii() else len(new.encode("utf-8", "surrogatepass"))
+        self.length = len(text)
         finding: Excess | RepeatedCall | None = None
         while finding is None and self.due <= self.length:
-            finding = self._decide(self.due)
+            finding = self._decide(text, self.due)
         return finding
 
-    def _decide(self, upto: int) -> Excess | RepeatedCall | None:
+    def _decide(self, text: str, upto: int) -> Excess | RepeatedCall | None:
         """Return what the rules find in the first ``upto`` characters, and set ``due``."""
         excess = None
         for text_rule in self._text_rules:
-            excess = excess or text_rule.look(self._text, upto)
+            excess = excess or text_rule.look(text, upto)
         self.due = upto - upto % BLOCK + BLOCK
         periods = self._periods
         if periods is None:
             return excess
         if periods.due > upto:
             self.due = min(self.due, periods.due)
-        return excess if self._calls is None else self._beside_calls(excess, upto, periods.laps)
+        return (
+            excess if self._calls is None else self._beside_calls(text, excess, upto, periods.laps)
+        )
 
     def _beside_calls(
-        self, excess: Excess | None, upto: int, laps: int
+        self, text: str, excess: Excess | None, upto: int, laps: int
     ) -> Excess | RepeatedCall | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.
 
@@ -160,7 +147,7 @@ class Flow:
         take precedence. A repetition inside a call is held to the limits for arguments.
         """
         assert self._calls is not None
-        repeated = self._calls.look(self._text, upto, laps, excess)
+        repeated = self._calls.look(text, upto, laps, excess)
         if repeated is not None or excess is None or not self._calls.is_open:
             return repeated or excess
         return excess if self._is_too_much_written(excess) else None

@@ -20,6 +20,7 @@ from ...tool_validation.formats import context
 from ...tool_validation.formats.base import Block, Format, Source, Where
 from ...tool_validation.formats.table import ROWS
 from ...tool_validation.tools import ToolSet
+from ...wire.reply import Growing
 from .fences import Fences
 
 BULLET: Final = "⏺"
@@ -56,7 +57,8 @@ class MarkedCalls:
         self._limit = limit
         self._exempt = exempt
         self._marks = _marks(formats)
-        self._text = ""  # the whole text, once a piece of it may hold a mark
+        self._text = ""  # the whole text, only while it is looked at
+        self._begun = False  # whether a piece of it may hold a mark
         self._fences = Fences()
         self._left = MAX_MARKS  # marks that are still read
         self._pos = 0  # marks before this index are known
@@ -70,26 +72,25 @@ class MarkedCalls:
         self.cut_at = -1  # the index of the first surplus call; -1: none was found
         self.tool = ""  # its name
 
-    def add(self, piece: str, earlier: Callable[[], str]) -> bool:
-        """Take in a piece. Return whether a surplus call was found.
-
-        ``earlier()``: the text before the piece; asked once, when the first mark may have come.
-        """
+    def add(self, piece: str, written: Growing) -> bool:
+        """Take in a piece, the last of what is written. Return whether a surplus call was found."""
         if self.cut_at >= 0:
             return True
-        if not self._text:
+        if not self._begun:
             if self._marks.first.search(piece) is None:
                 return False
-            self._text = earlier()
-        text, self._text = self._text, ""
-        text += piece  # no copy: Python extends a string that nothing else holds
-        self._text = text
-        del text
-        return self._scan(final=False)
+            self._begun = True
+        return self._look(written.text(), final=False)
 
-    def finish(self) -> bool:
+    def finish(self, text: str) -> bool:
         """Take the text as complete. Return whether it ends in a surplus call."""
-        return self.cut_at >= 0 or (bool(self._text) and self._scan(final=True))
+        return self.cut_at >= 0 or (self._begun and self._look(text, final=True))
+
+    def _look(self, text: str, *, final: bool) -> bool:
+        self._text = text
+        found = self._scan(final=final)
+        self._text = ""
+        return found
 
     def _scan(self, *, final: bool) -> bool:
         text, marks = self._text, self._marks

@@ -18,9 +18,9 @@ from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
-from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from ...wire.delta import FINISH, REASONING, Delta
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from ...wire.reply import ChoiceReply, Reply
+from ...wire.reply import ChoiceReply, Growing, Reply, ToolCall
 from ..call_keys import digest
 from .calls import CallCounter, NativeCalls, WrittenCalls
 from .flow import Flow
@@ -68,13 +68,13 @@ class ReplyWatch:
         self._tools = functools.partial(_tools, exchange, settings)
         self._late = _late(exchange, settings)
         self._request: UpstreamRequest | None = None
-        # By choice; the arguments by choice and the call's index.
+        # By choice; the arguments by their call's identity.
         self._texts: dict[int, Flow] = {}
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
         self._marked: dict[int, MarkedCalls] = {}
         self._calls: dict[int, NativeCalls] = {}
-        self._arguments: dict[tuple[int, int], Flow] = {}
+        self._arguments: dict[int, Flow] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for repeated calls
         self._prose: str | None = None  # that choice's text before its first call in text
@@ -84,28 +84,24 @@ class ReplyWatch:
         """Take the request that goes upstream; later stages may still change its body."""
         self._request = request
 
-    def on_event(self, event: Event) -> Verdict | None:
-        """Return the verdict that ends the attempt, if this event brings one."""
-        kind = type(event)
-        if kind is TextDelta:
-            flow = self._texts.get(event.choice) or self._new_text(event.choice)  # type: ignore[union-attr]
-        elif kind is ReasoningDelta:
-            flow = self._reasonings.get(event.choice) or self._new_reasoning(event.choice)  # type: ignore[union-attr]
-        elif isinstance(event, ToolCallDelta):
-            return self._on_call(event)
-        else:
-            if isinstance(event, Finish):
-                self._finished.add(event.choice)
-            return None
-        # Written out here: a method call would cost more than to append a piece.
-        piece = event.text  # type: ignore[union-attr]
-        if flow.marked is not None and flow.marked.add(piece, flow.whole):
-            return self._cut_marked(flow, piece, event.choice)  # type: ignore[union-attr]
-        flow.waiting.append(piece)
-        flow.length += len(piece)
-        if flow.length < flow.due or (finding := flow.look()) is None:
-            return None
-        return self._verdict(finding, event.choice, unseen=kind is ReasoningDelta)  # type: ignore[union-attr]
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+        """Return the verdict that ends the attempt, if this frame brings one."""
+        for piece in delta.choices:
+            said, index = piece.delta, piece.index
+            verdict: Verdict | None = None
+            if delta.kinds & REASONING and said.thought:
+                flow = self._reasonings.get(index) or self._new_reasoning(index)
+                verdict = self._look(flow, reply.choices[index].thought, index, unseen=True)
+            if verdict is None and (text := said.content):
+                verdict = self._on_text(reply.choices[index].written, text, index)
+            if verdict is not None:
+                return verdict
+        for index, call, _ in delta.grown:
+            if (verdict := self._on_call(reply.choices[index], call, index)) is not None:
+                return verdict
+        if delta.kinds & FINISH:
+            self._finished |= {piece.index for piece in delta.choices if piece.finish_reason}
+        return None
 
     def text_hold(self) -> MarkHold:
         """Return what holds text back that may be one call too many."""
@@ -114,8 +110,8 @@ class ReplyWatch:
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
         for index, marked in self._marked.items():
-            if marked.finish() and index in reply.choices:
-                choice = reply.choices[index]
+            choice = reply.choices[index]
+            if marked.finish(choice.text):
                 choice.text = choice.text[: max(marked.cut_at, reply.flowed)]
                 reply.mended.add(index)
                 self._note_truncated(marked.tool, index == self._cut)
@@ -160,35 +156,40 @@ class ReplyWatch:
         flow = self._reasonings[choice] = Flow(self._generation, "reasoning", late=self._late)
         return flow
 
-    def _on_call(self, delta: ToolCallDelta) -> Verdict | None:
-        calls = self._calls.get(delta.choice)
+    def _on_text(self, written: Growing, piece: str, choice: int) -> Verdict | None:
+        flow = self._texts.get(choice) or self._new_text(choice)
+        marked = flow.marked
+        if marked is not None and marked.add(piece, written):
+            # A cut for a surplus call, unless the text before it repeats itself.
+            before = written.text()[: marked.cut_at]
+            if len(before) >= flow.due and isinstance(finding := flow.look(before), Excess):
+                return self._verdict(finding, choice)
+            self._cut = choice
+            return Cut(REPEATED_CALLS, "stop")
+        return self._look(flow, written, choice)
+
+    def _on_call(self, choice: ChoiceReply, call: ToolCall, index: int) -> Verdict | None:
+        calls = self._calls.get(index)
         if calls is None:
             rules = self._rules
             counter = CallCounter(rules.in_response.max_repeats, rules.exempt_tools)
-            calls = self._calls[delta.choice] = NativeCalls(counter)
-        if calls.add(delta):
-            self._cut = delta.choice
+            calls = self._calls[index] = NativeCalls(counter)
+        if calls.look(choice.tool_calls):
+            self._cut = index
             return Cut(REPEATED_CALLS, "tool_calls")
-        key = delta.choice, delta.index
-        flow = self._arguments.get(key)
+        flow = self._arguments.get(id(call))
         if flow is None:
-            flow = self._arguments[key] = Flow(self._generation, "arguments", late=self._late)
-        flow.waiting.append(delta.arguments)
-        flow.length += len(delta.arguments)
-        if flow.length < flow.due or (finding := flow.look()) is None:
-            return None
-        return self._verdict(finding, delta.choice, unseen=True)
+            flow = Flow(self._generation, "arguments", late=self._late)
+            self._arguments[id(call)] = flow
+        return self._look(flow, call.written, index, unseen=True)
 
-    def _cut_marked(self, flow: Flow, piece: str, choice: int) -> Verdict:
-        """Return the cut for a surplus call, or the verdict on a repetition before that call."""
-        marked = self._marked[choice]
-        before = piece[: max(marked.cut_at - flow.length, 0)]
-        flow.waiting.append(before)
-        flow.length += len(before)
-        if flow.length >= flow.due and isinstance(finding := flow.look(), Excess):
-            return self._verdict(finding, choice)
-        self._cut = choice
-        return Cut(REPEATED_CALLS, "stop")
+    def _look(
+        self, flow: Flow, written: Growing, choice: int, *, unseen: bool = False
+    ) -> Verdict | None:
+        """Look at a text if that is due. ``unseen``: as in :meth:`_verdict`."""
+        if written.size < flow.due or (finding := flow.look(written.text())) is None:
+            return None
+        return self._verdict(finding, choice, unseen=unseen)
 
     def _verdict(
         self, finding: Excess | RepeatedCall, choice: int, *, unseen: bool = False
@@ -210,7 +211,7 @@ class ReplyWatch:
         if self._rules.on_break == "stop":
             kept = finding.start + len(finding.lap.strip() and finding.lap)
             if unseen:
-                kept = self._texts[choice].length if choice in self._texts else 0
+                kept = sys.maxsize
             self._stopped = _Stopped(choice, kept)
             self.remarks.reply_notes["Loop"] = note
             return Cut("loop_detected", "stop")

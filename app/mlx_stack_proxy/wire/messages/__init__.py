@@ -12,14 +12,13 @@ from ..dialect import Dialect
 from .errors import error_reply
 from .models import listed
 from .request import count_tokens, to_chat
-from .stream import MessagesEncoder, whole
+from .stream import MessagesEncoder
 
 MESSAGES = Dialect(
     name="messages",
     paths=frozenset({"/v1/messages"}),
     to_chat=to_chat,
     encoder=MessagesEncoder,
-    whole=whole,
     error=error_reply,
     # Claude Code gives up after 300 s of silence, and asks for no less than that.
     first_keepalive=240.0,

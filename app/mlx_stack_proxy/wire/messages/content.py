@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError, invalid
-from ..chunks import string_of
+from ..delta import string_of
 from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 
 _ERROR = "Error: "  # begins a result that is an error, for chat completions have no flag for that

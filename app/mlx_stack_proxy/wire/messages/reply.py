@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..chunks import count_of
+from ..delta import count_of
 from ..dialect import Context
 from ..transcript import Json
 

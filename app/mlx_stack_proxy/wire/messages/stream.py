@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from ...errors import ProxyError
-from ..dialect import Context
-from ..shared import Call, ReplyReader, as_chunk
+from ..dialect import Context, Ending
+from ..reply import ToolCall
 from ..sse import named_frame
 from ..transcript import Json
 from .errors import error_reply
@@ -34,17 +34,17 @@ class MessagesEncoder:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._reply = ReplyReader()
         self._started = False
         self._content: list[Json] = []  # the blocks that are closed
         self._open = ""  # the kind of the open block, "text" or "thinking"; "": none is open
         self._pieces: list[str] = []  # the open block's text
         self._written = 0  # characters of all blocks
 
-    def chunk(self, payload: Mapping[str, Any]) -> bytes:
-        return b"".join(
-            [self._write_text(_KINDS[kind], text) for kind, text in self._reply.take(payload)]
-        )
+    def identify(self, top: Mapping[str, Any]) -> None:
+        """A message has an id of its own."""
+
+    def write(self, kind: str, text: str) -> bytes:
+        return self._write_text(_KINDS[kind], text)
 
     def keepalive(self) -> bytes:
         return self._start() + _event({"type": "ping"})
@@ -52,23 +52,22 @@ class MessagesEncoder:
     def error(self, error: ProxyError) -> bytes:
         return _event(error_reply(error, self._context.request_id).body)
 
-    def end(self) -> bytes:
-        out = self._start() + self._end_blocks()
-        message_delta = {"type": "message_delta", **self._ending()}
+    def end(self, ending: Ending) -> bytes:
+        out = self._start() + self._end_blocks(ending)
+        message_delta = {"type": "message_delta", **self._ending(ending)}
         return out + _event(message_delta) + _event({"type": "message_stop"})
 
-    def whole(self) -> Json:
-        """Return the message as one object, once all chunks have been taken."""
-        self._end_blocks()
-        ending = self._ending()
-        whole = {**message(self._context, ending.pop("usage")), "content": self._content}
-        return {**whole, **ending.pop("delta"), **ending}
+    def whole(self, ending: Ending) -> Json:
+        self._end_blocks(ending)
+        fields = self._ending(ending)
+        whole = {**message(self._context, fields.pop("usage")), "content": self._content}
+        return {**whole, **fields.pop("delta"), **fields}
 
-    def _ending(self) -> Json:
-        reason = stop_reason(self._reply.finish, calls=bool(self._reply.calls()))
-        usage = usage_of(self._reply.usage, self._context, self._written)
+    def _ending(self, ending: Ending) -> Json:
+        reason = stop_reason(ending.finish, calls=bool(ending.calls))
+        usage = usage_of(ending.usage, self._context, self._written)
         delta = {"stop_reason": reason, "stop_sequence": None}
-        return {"delta": delta, "usage": usage, **self._reply.more}
+        return {"delta": delta, "usage": usage, **ending.more}
 
     def _write_text(self, kind: str, text: str) -> bytes:
         out = b""
@@ -78,13 +77,11 @@ class MessagesEncoder:
         self._pieces.append(text)
         return out + self._grow({"type": f"{kind}_delta", kind: text}, text)
 
-    def _end_blocks(self) -> bytes:
-        out = self._close()
-        for position, call in self._reply.calls():
-            out += self._write_call(position, call)
-        return out
+    def _end_blocks(self, ending: Ending) -> bytes:
+        calls = enumerate(ending.calls)
+        return self._close() + b"".join([self._write_call(place, call) for place, call in calls])
 
-    def _write_call(self, position: int, call: Call) -> bytes:
+    def _write_call(self, position: int, call: ToolCall) -> bytes:
         identity = call.id or made_id(self._context, position)
         block: Json = {"type": "tool_use", "id": identity, "name": call.name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": _as_object(call.arguments)}
@@ -119,13 +116,6 @@ class MessagesEncoder:
         self._started = True
         usage = counted(max(self._context.prompt_tokens(), 1), 0, 1)
         return _event({"type": "message_start", "message": message(self._context, usage)})
-
-
-def whole(completion: Mapping[str, Any], context: Context) -> Json:
-    """Turn a ``chat.completion`` into a message."""
-    encoder = MessagesEncoder(context)
-    encoder.chunk(as_chunk(completion))
-    return encoder.whole()
 
 
 def _as_object(arguments: str) -> str:

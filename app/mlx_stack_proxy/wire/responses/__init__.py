@@ -16,14 +16,13 @@ from __future__ import annotations
 from ..dialect import Dialect
 from .errors import error_reply
 from .request import to_chat
-from .stream import ResponseStream, whole
+from .stream import ResponseStream
 
 RESPONSES = Dialect(
     name="responses",
     paths=frozenset({"/v1/responses", "/responses"}),
     to_chat=to_chat,
     encoder=ResponseStream,
-    whole=whole,
     error=error_reply,
     # Codex tries a WebSocket first. After 426 it uses HTTP at once, else only after six more tries.
     websocket_status=426,

@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
-from ..dialect import Context
-from ..shared import Call, ReplyReader, as_chunk
+from ..dialect import Context, Ending
+from ..reply import ToolCall
 from ..sse import DONE_FRAME, named_frame
 from .echo import Echo
 from .errors import failure_of
@@ -39,7 +39,7 @@ class ResponseStream:
         self._echo = echo.fields
         self._shapes = echo.shapes
         self._model = context.model
-        self._reply = ReplyReader()
+        self._ending: Ending | None = None
         self._id = blake2b(context.request_id.encode(), digest_size=12).hexdigest()
         self._created = 0
         self._begun = False
@@ -50,13 +50,12 @@ class ResponseStream:
         self._item_id = ""
         self._pieces: list[str] = []
 
-    def chunk(self, payload: Mapping[str, Any]) -> bytes:
-        self._created = self._created or int(payload.get("created") or 0)
-        self._model = self._model or str(payload.get("model") or "")
-        out = self._begin()
-        for kind, text in self._reply.take(payload):
-            out += self._grow(_KINDS[kind], text)
-        return out
+    def identify(self, top: Mapping[str, Any]) -> None:
+        self._created = self._created or int(top.get("created") or 0)
+        self._model = self._model or str(top.get("model") or "")
+
+    def write(self, kind: str, text: str) -> bytes:
+        return self._begin() + self._grow(_KINDS[kind], text)
 
     def keepalive(self) -> bytes:
         return self._begin() or self._response_event(
@@ -68,16 +67,14 @@ class ResponseStream:
         response = self._response("failed", error=failure)
         return self._begin() + self._response_event("response.failed", response) + DONE_FRAME
 
-    def end(self) -> bytes:
-        out = self._begin() + self._close() + self._end_calls()
-        response = self._final_response()
+    def end(self, ending: Ending) -> bytes:
+        out = self._begin() + self._end_items(ending)
+        response = self._final_response(ending)
         return out + self._response_event(f"response.{response['status']}", response) + DONE_FRAME
 
-    def whole(self) -> Item:
-        """Return the response as one object, once all chunks have been taken."""
-        self._close()
-        self._end_calls()
-        return {**self._final_response(), **orjson.loads(b"{%b}" % self._echo)}
+    def whole(self, ending: Ending) -> Item:
+        self._end_items(ending)
+        return {**self._final_response(ending), **orjson.loads(b"{%b}" % self._echo)}
 
     def _begin(self) -> bytes:
         if self._begun:
@@ -114,12 +111,14 @@ class ResponseStream:
         return out + self._done(kind.item(self._item_id, [part], self._item_status()))
 
     def _item_status(self) -> str:
-        return "incomplete" if self._reply.finish in _INCOMPLETE else "completed"
+        cut = self._ending is not None and self._ending.finish in _INCOMPLETE
+        return "incomplete" if cut else "completed"
 
-    def _end_calls(self) -> bytes:
-        return b"".join([self._call(call) for _, call in self._reply.calls()])
+    def _end_items(self, ending: Ending) -> bytes:
+        self._ending = ending
+        return self._close() + b"".join([self._call(call) for call in ending.calls])
 
-    def _call(self, call: Call) -> bytes:
+    def _call(self, call: ToolCall) -> bytes:
         id = self._next_id()
         shape = self._shapes[call.name]
         shaped_call = called(
@@ -154,14 +153,15 @@ class ResponseStream:
         place = {"output_index": len(self._output)}
         return self._event(f"response.output_item.{step}", place, item=item)
 
-    def _final_response(self) -> Item:
-        reason = _INCOMPLETE.get(self._reply.finish)
+    def _final_response(self, ending: Ending) -> Item:
+        reason = _INCOMPLETE.get(ending.finish)
         if reason is None:
             return self._response("completed")
         return self._response("incomplete", incomplete_details={"reason": reason})
 
     def _response(self, status: str, **fields: Any) -> Item:
         """Return the response as it stands, without the fields that it repeats from its request."""
+        usage = self._ending.usage if self._ending is not None else None
         return {
             "id": f"resp_{self._id}",
             "object": "response",
@@ -172,8 +172,8 @@ class ResponseStream:
             "error": None,
             "incomplete_details": None,
             "output": self._output,
-            "usage": usage_of(self._reply.usage) if self._reply.usage else None,
-            **self._reply.more,
+            "usage": usage_of(usage) if usage else None,
+            **(self._ending.more if self._ending is not None else {}),
             **fields,
         }
 
@@ -185,10 +185,3 @@ class ResponseStream:
         payload = {"type": type_, "sequence_number": self._sequence, **place, **fields}
         self._sequence += 1
         return named_frame(type_, orjson.dumps(payload))
-
-
-def whole(completion: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Turn a ``chat.completion`` into a response."""
-    stream = ResponseStream(context)
-    stream.chunk(as_chunk(completion))
-    return stream.whole()

@@ -21,8 +21,18 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
-from ..fields import STRING, Check, each, has_type, members, objects, require, string, string_or
-from ..shared import FRAME
+from ..fields import (
+    FRAME,
+    STRING,
+    Check,
+    each,
+    has_type,
+    members,
+    objects,
+    require,
+    string,
+    string_or,
+)
 
 Tool = dict[str, Any]
 _INPUT: Final = "input"  # a custom tool's parameter

@@ -1,0 +1,224 @@
+"""Writes a reply for a client of chat completions: as chunks, or as one ``chat.completion``.
+
+A frame that nobody changed goes out as the bytes that came. What was changed is written anew, from
+the reply: for each choice the rest of its text, its calls, each whole, and its finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from . import legacy, sse
+from .call import call_fields
+from .delta import Delta, render, split_text, usage_fields
+from .field_forms import REASONING_FIELDS
+from .merge import merged, merged_chunks
+from .reply import ChoiceReply, Reply, ToolCall
+from .tape import Tape
+
+_NOT_AGAIN = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
+Json = dict[str, Any]
+
+
+class ChatRenderer:
+    """Writes one attempt's reply.
+
+    ``top()``: the fields that its chunks share. ``identity``: those of them that an earlier attempt
+    has fixed, in a stream that it began; then the client has this attempt's role, and reasoning of
+    the earlier one.
+    """
+
+    def __init__(
+        self,
+        top: Callable[[], Json],
+        identity: Mapping[str, Any],
+        *,
+        streams: bool,
+        include_usage: bool,
+        legacy_functions: bool,
+    ) -> None:
+        self._top = top
+        self._identity = dict(identity)
+        self._continues = bool(identity)
+        self._streams = streams
+        self._include_usage = include_usage
+        self._legacy = legacy_functions
+        self._changes = self._continues or legacy_functions  # whether each frame may change
+        self._anew = False  # whether the rest is to be written anew
+        self._tape = Tape()
+        self._more: list[Json] = []  # further fields of what is held
+        self._has_role = False  # whether the client has it
+        self._done = sse.DONE_FRAME
+        # Characters that the client has.
+        self.flowed = 0
+        self._thoughts_out = self._refusal_out = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held."""
+        return self._tape.size
+
+    def let_out(self, delta: Delta) -> bytes:
+        """Return the bytes for a frame that may go out now."""
+        self._has_role = True
+        for piece in delta.choices:
+            said = piece.delta
+            self.flowed += len(said.content or "")
+            self._thoughts_out += len(said.thought)
+            self._refusal_out += len(said.refusal or "")
+        return self._frame(delta)
+
+    def hold(self, delta: Delta) -> None:
+        """Keep a frame for the reply's end."""
+        if delta.more is not None:
+            self._more.append(delta.more)
+        if self._streams:
+            self._tape.add(self._frame(delta))
+
+    def go_on_from(self, identity: Mapping[str, Any]) -> None:
+        """Write the rest into a stream that another attempt has begun."""
+        if identity.items() - self._top().items() - self._identity.items():
+            self._identity, self._anew = dict(identity), True
+
+    def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
+        """Split a frame of text in two, after ``length`` characters of the text.
+
+        The first half keeps whatever else the frame brings.
+        """
+        head, tail = split_text(delta, length)
+        payload = orjson.loads(sse.data_of(delta.raw) or b"{}")
+        (choice,) = payload["choices"]
+        kept = {**choice, "delta": {**choice["delta"], "content": head.text}}
+        more = {"index": choice["index"], "delta": {"content": tail.text}, "finish_reason": None}
+        head.raw = render({**payload, "choices": [kept]})
+        tail.raw = render({**self._top(), "choices": [more]})
+        return head, tail
+
+    def end(self, done_frame: bytes) -> None:
+        """Take upstream's own frame of ``[DONE]``."""
+        self._done = done_frame
+
+    def rest(self, reply: Reply, note: bytes = b"", metadata: Json | None = None) -> bytes:
+        """Return the bytes still to be sent, to ``[DONE]``; see ``Attempt.rest``."""
+        if self._anew or reply.mended:
+            frames = [render(self._visible(one)) for one in self._written(reply)]
+            held, last = b"".join(frames[:-1]), b"".join(frames[-1:])
+        else:
+            held, last = self._tape.take()
+        if metadata is not None and last:
+            last = render({**orjson.loads(sse.data_of(last) or b"{}"), "mlx_stack": metadata})
+        return b"".join([held, last, note, self._done])
+
+    def whole(self, reply: Reply, metadata: Json | None = None) -> Json:
+        """Return the reply as one ``chat.completion``."""
+        top, fields = merged_chunks(self._more)
+        whole = {**self._top(), **top, "object": "chat.completion"}
+        whole["choices"] = [
+            _as_message(index, choice, fields.get(index, {"delta": {}}), index in reply.mended)
+            for index, choice in sorted(reply.choices.items())
+        ]
+        if reply.usage_fields is not None:
+            whole["usage"] = usage_fields(reply.usage_fields)
+        if metadata is not None:
+            whole["mlx_stack"] = metadata
+        return legacy.to_functions(whole, "message") if self._legacy else whole
+
+    def _frame(self, delta: Delta) -> bytes:
+        """Return a frame as this client gets it, maybe b""; unchanged if nothing has to change."""
+        strips = delta.usage is not None and not self._include_usage
+        if not (strips or self._changes) or delta.done:
+            return delta.raw
+        payload = orjson.loads(sse.data_of(delta.raw) or b"{}")
+        visible = dict(payload)
+        if self._continues and payload.get("choices"):
+            visible["choices"] = _not_again(payload["choices"])
+            if not visible["choices"]:
+                return b""
+        if strips:
+            if not any(_says_something(choice) for choice in visible.get("choices") or ()):
+                return b""
+            del visible["usage"]
+        visible = self._visible(visible)
+        return delta.raw if visible == payload else render(visible)
+
+    def _visible(self, payload: Json) -> Json:
+        visible = {**payload, **self._identity}
+        return legacy.to_functions(visible, "delta") if self._legacy else visible
+
+    def _written(self, reply: Reply) -> list[Json]:
+        """Return the chunks of all that the client doesn't have."""
+        top = self._top()
+        more, fields = merged_chunks(self._more)
+        chunks = []
+        for index, choice in sorted(reply.choices.items()):
+            others = fields.get(index, {"index": index, "delta": {}})
+            if index in reply.mended:
+                others["delta"].pop("content", None)
+            for delta in self._deltas(choice, others["delta"]):
+                chunks.append({"index": index, "delta": delta, "finish_reason": None})
+            end = {"index": index, "delta": {}, "finish_reason": choice.finish_reason}
+            chunks.append({**others, **end})
+        whole: list[Json] = [{**top, "choices": [choice]} for choice in chunks]
+        if whole:
+            whole[-1] |= more
+        if reply.usage_fields is not None and self._include_usage:
+            whole.append({**top, "choices": [], "usage": usage_fields(reply.usage_fields)})
+        return whole
+
+    def _deltas(self, choice: ChoiceReply, others: Json) -> list[Json]:
+        """Return the deltas of a choice, without its finish. ``others``: its further fields."""
+        first: Json = {} if self._has_role or self._continues else {"role": "assistant"}
+        if not self._continues and (thought := choice.reasoning[self._thoughts_out :]):
+            first |= dict.fromkeys(choice.thought_fields, thought)
+        if refusal := choice.refusal[self._refusal_out :]:
+            first["refusal"] = refusal
+        deltas: list[Json] = [{**first, **others}]
+        if text := choice.text[self.flowed :]:
+            deltas.append({"content": text})
+        for position, call in enumerate(choice.tool_calls):
+            deltas.append({"tool_calls": [{"index": position, **_as_call(call)}]})
+        return list(filter(None, deltas))
+
+
+def _as_call(call: ToolCall) -> Json:
+    """Return a call with the further fields of its pieces."""
+    fields = call_fields(call.id, call.name, call.arguments)
+    if not call.more:
+        return fields
+    more = merged(call.more)
+    return {**more, **fields, "function": {**more.get("function", {}), **fields["function"]}}
+
+
+def _as_message(index: int, choice: ChoiceReply, fields: Json, mended: bool) -> Json:
+    """Return a choice of a completion. ``fields``: its further fields."""
+    calls = [_as_call(call) for call in choice.tool_calls]
+    empty = None if calls or choice.refusal or choice.has_other else ""
+    message: Json = {"role": "assistant", "content": choice.text or empty}
+    message |= dict.fromkeys(choice.thought_fields, choice.reasoning)
+    if choice.refusal:
+        message["refusal"] = choice.refusal
+    if calls:
+        message["tool_calls"] = calls
+    if mended:
+        fields["delta"].pop("content", None)
+    message |= fields.pop("delta")
+    end = {"index": index, "message": message, "finish_reason": choice.finish_reason}
+    return {**end, **fields}
+
+
+def _not_again(choices: list[Json]) -> list[Json]:
+    """Return a chunk's choices without what the client has from another attempt."""
+    kept = []
+    for choice in choices:
+        delta = {key: value for key, value in choice["delta"].items() if key not in _NOT_AGAIN}
+        if choice.get("finish_reason") or any(delta.values()):
+            kept.append({**choice, "delta": delta})
+    return kept
+
+
+def _says_something(choice: Mapping[str, Any]) -> bool:
+    """Whether a choice has more than its index: beside a usage, LiteLLM sends an empty one."""
+    return any(value for key, value in choice.items() if key != "index")

@@ -1,0 +1,297 @@
+"""A chunk of ``/v1/chat/completions``, typed: what one frame of a stream adds to the reply.
+
+``DECODE`` reads a chunk that is already as OpenAI's clients expect it, in one step and strictly: it
+refuses every other one, also for a field that it doesn't know. ``typed`` makes the same of a chunk
+that ``chunk_form`` has brought into form; fields that are only for the client are in ``more``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from . import sse
+from .field_forms import MOST, REASONING_FIELDS
+
+if TYPE_CHECKING:
+    from .reply import ToolCall
+
+CHUNK: Final = "chat.completion.chunk"
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
+# What a delta brings, as bits of `Delta.kinds`.
+TEXT, REASONING, OTHER, CALL, FINISH = 1, 2, 4, 8, 16
+_Count = Annotated[int, Meta(ge=0, le=MOST)]
+_Name = Annotated[str, Meta(min_length=1)]
+_Index = Annotated[int, Meta(ge=0)]
+
+
+class Function(Struct, forbid_unknown_fields=True, gc=False):
+    """The function in a piece of a call; "" for what the piece lacks."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+class CallPiece(Struct, forbid_unknown_fields=True, gc=False):
+    """A piece of a tool call. ``index``: the call's place in the reply."""
+
+    index: _Index
+    function: Function
+    id: str = ""
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class OddPiece(CallPiece, gc=False):
+    """A piece that was not in form."""
+
+    was_object: bool = False  # the arguments came as a JSON object, not as its text
+    odd: bool = False  # it lacked the index, the function, or the type next to a name
+    more: dict[str, Any] | None = None  # further fields
+
+
+class Said(Struct, forbid_unknown_fields=True, gc=False):
+    """What a delta says of one choice."""
+
+    content: str | None = None
+    role: Literal["assistant"] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking: str | None = None
+    refusal: str | None = None
+    tool_calls: list[CallPiece] | None = None
+    function_call: None = None
+    audio: None = None
+    provider_specific_fields: dict[str, Any] | None = None
+
+    @property
+    def thought(self) -> str:
+        """The reasoning; servers have three names for it, and some send it under two."""
+        return self.reasoning_content or self.reasoning or self.thinking or ""
+
+
+class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
+    """What a chunk brings of one choice."""
+
+    index: _Index
+    delta: Said
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+class Counts(Struct, forbid_unknown_fields=True, gc=False):
+    """A usage in the fields that all servers share."""
+
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    total_tokens: _Count
+    prompt_tokens_details: dict[str, Any] | UnsetType | None = UNSET
+    completion_tokens_details: dict[str, Any] | UnsetType | None = UNSET
+
+
+class Chunk(Struct, forbid_unknown_fields=True, gc=False):
+    """A chunk in form."""
+
+    id: _Name
+    created: Annotated[int, Meta(ge=-MOST, le=MOST)]
+    model: _Name
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChoiceDelta]
+    usage: Counts | None = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+    obfuscation: str = ""  # OpenAI's padding against readers of packet lengths
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """Token counts of the whole reply, as upstream gives them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    counted_by_litellm: bool = False  # the counts look like LiteLLM's own: the server sent none
+
+
+class UpstreamErrorEvent(Struct, frozen=True, gc=False):
+    """An error object inside a stream that began with status 200."""
+
+    message: str
+    type: str
+    code: str | None
+
+
+class Delta(Struct, gc=False):
+    """One frame of a stream, read."""
+
+    raw: bytes  # the frame for a client of chat completions
+    choices: list[ChoiceDelta] = []
+    usage: Counts | dict[str, Any] | None = None
+    error: UpstreamErrorEvent | None = None
+    # Fields that only the client reads, as in a chunk: `{"a": 1, "choices": [{"index": 0, …}]}`.
+    more: dict[str, Any] | None = None
+    other: tuple[int, ...] = ()  # choices with content that no stage looks into: audio, images
+    done: bool = False  # the frame is ``[DONE]``
+    kinds: int = 0  # what it brought, once the reply has taken it
+    grown: list[tuple[int, ToolCall, str]] = []  # of its calls: choice, call, new arguments
+
+    @property
+    def text(self) -> str:
+        """The text of all choices."""
+        return "".join([piece.delta.content for piece in self.choices if piece.delta.content])
+
+
+DECODE: Final = msgspec.json.Decoder(Chunk).decode
+_OF_CHUNK: Final = frozenset(Chunk.__struct_fields__) | {"error"}
+_OF_CHOICE: Final = frozenset({"index", "delta", "finish_reason"})
+_OF_CALL: Final = frozenset({"index", "id", "type", "function"})
+_TEXTS: Final = ("role", "refusal", *REASONING_FIELDS)
+
+
+def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
+    """Return a chunk in form as a delta."""
+    delta = Delta(raw)
+    if error := formed.get("error"):
+        delta.error = read_error(error)
+    more = {k: v for k, v in formed.items() if k not in _OF_CHUNK and v is not None}
+    rest: list[dict[str, Any]] = []
+    for choice in formed.get("choices") or ():
+        index = choice["index"]
+        said, others = _said(choice["delta"])
+        delta.choices.append(ChoiceDelta(index, said, choice.get("finish_reason")))
+        if (
+            others.get("audio")
+            or others.get("images")
+            or ("content" in others and not said.content)
+        ):
+            delta.other = (*delta.other, index)
+        fields = {k: v for k, v in choice.items() if k not in _OF_CHOICE and v is not None}
+        if fields or others:
+            rest.append({"index": index, "delta": others, **fields})
+    if rest:
+        more["choices"] = rest
+    delta.more = more or None
+    delta.usage = formed.get("usage") or None
+    return delta
+
+
+def _said(fields: Mapping[str, Any]) -> tuple[Said, dict[str, Any]]:
+    """Return what a delta in form says, and its fields that only the client reads."""
+    said = Said()
+    others: dict[str, Any] = {}
+    for key, value in fields.items():
+        if key in _TEXTS:
+            setattr(said, key, value)
+        elif key == "content":
+            said.content = text_of(value)
+            if not isinstance(value, str | None):
+                others[key] = value
+        elif key == "tool_calls":
+            said.tool_calls = [_piece(place, call) for place, call in enumerate(value or ())]
+        elif key == "function_call":
+            if value:
+                call = {"index": 0, "type": "function", "function": value}
+                said.tool_calls = [*(said.tool_calls or ()), _piece(0, call)]
+        elif value is not None:
+            others[key] = value
+    return said, others
+
+
+def _piece(position: int, call: dict[str, Any]) -> CallPiece:
+    given = call.get("function")
+    function = given or {}
+    arguments = function.get("arguments")
+    was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
+    if was_object:
+        arguments = orjson.dumps(arguments).decode()
+    name, kind, index = string_of(function.get("name")), call.get("type"), index_of(call, position)
+    whole = kind == "function" or (kind is None and not name)
+    more = {k: v for k, v in call.items() if k not in _OF_CALL}
+    inner = {k: v for k, v in function.items() if k not in ("name", "arguments")}
+    if inner:
+        more["function"] = inner
+    return OddPiece(
+        index,
+        Function(name, string_of(arguments)),
+        string_of(call.get("id")),
+        was_object=was_object,
+        odd=index is not call.get("index") or not whole or type(given) is not dict,
+        more=more or None,
+    )
+
+
+def usage_of(usage: Counts | Mapping[str, Any]) -> Usage:
+    """Return the counts of a usage in form."""
+    if isinstance(usage, Counts):
+        details: Any = usage.prompt_tokens_details
+        prompt, output = usage.prompt_tokens, usage.completion_tokens
+        detailed = usage.completion_tokens_details is not UNSET
+    else:
+        details = usage.get("prompt_tokens_details")
+        prompt = count_of(usage.get("prompt_tokens"))
+        output = count_of(usage.get("completion_tokens"))
+        detailed = "completion_tokens_details" in usage
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(prompt, output, count_of(cached), cached is None and detailed)
+
+
+def usage_fields(usage: Counts | dict[str, Any]) -> dict[str, Any]:
+    """Return a usage as it is written."""
+    if not isinstance(usage, Counts):
+        return usage
+    fields: dict[str, Any] = msgspec.to_builtins(usage)
+    return fields
+
+
+def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:
+    """Split a delta of one choice's text after ``length`` characters of it; the frames stay."""
+    (choice,) = delta.choices
+    text = choice.delta.content or ""
+    head, said = copy(delta), copy(choice.delta)
+    said.content = text[:length]
+    head.choices = [ChoiceDelta(choice.index, said)]
+    tail = Said(content=text[length:])
+    return head, Delta(b"", [ChoiceDelta(choice.index, tail)], kinds=TEXT)
+
+
+def read_error(error: Any) -> UpstreamErrorEvent:
+    """Return the error in a chunk."""
+    if not isinstance(error, dict):
+        return UpstreamErrorEvent(str(error), "error", None)
+    code = error.get("code")
+    message, kind = str(error.get("message", "")), str(error.get("type") or "error")
+    return UpstreamErrorEvent(message, kind, None if code is None else str(code))
+
+
+def render(payload: Mapping[str, Any]) -> bytes:
+    """Write a chunk as a frame."""
+    return sse.data_frame(orjson.dumps(payload))
+
+
+def index_of(item: Mapping[str, Any], position: int) -> int:
+    """Return the index that a choice or a call gives itself, else its position in the list."""
+    index = item.get("index")
+    return index if type(index) is int and index >= 0 else position
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's ``content``, which is a string, a list of parts, or None."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return "".join(text for text in parts if isinstance(text, str))
+    return ""
+
+
+def string_of(value: Any) -> str:
+    """Return a string as it came; "" for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def count_of(value: Any) -> int:
+    """Return a count from a usage; 0 if the value is not a positive integer."""
+    return value if isinstance(value, int) and value > 0 else 0

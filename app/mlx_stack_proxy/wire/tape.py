@@ -1,0 +1,42 @@
+"""Holds the frames of a reply that wait for its end, as bytes; many of them are compressed."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+BLOCK: Final = 64 * 1024  # bytes that are compressed at a time: about a millisecond's work
+
+
+class Tape:
+    """Keeps frames in their order."""
+
+    __slots__ = ("_last", "_packed", "_packer", "_waiting", "size")
+
+    def __init__(self) -> None:
+        self.size = 0  # bytes of all frames
+        self._last = b""
+        self._waiting = bytearray()  # the frames before that which are not compressed
+        self._packed: list[bytes] = []
+        self._packer: zlib._Compress | None = None
+
+    def add(self, frame: bytes) -> None:
+        """Keep a frame; b"" is none."""
+        if not frame:
+            return
+        self.size += len(frame)
+        self._waiting += self._last
+        self._last = frame
+        if len(self._waiting) > BLOCK:
+            if self._packer is None:
+                self._packer = zlib.compressobj(1)
+            self._packed.append(self._packer.compress(self._waiting[:BLOCK]))
+            del self._waiting[:BLOCK]
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Return all frames but the last, and the last; call it once."""
+        waiting = bytes(self._waiting)
+        if self._packer is not None:
+            packed = b"".join([*self._packed, self._packer.flush()])
+            waiting = zlib.decompress(packed) + waiting
+        return waiting, self._last
