@@ -32,6 +32,7 @@ from tests.engine.exchanges import ODD, Faults, attempt, cut, exchange
 from tests.faults.clients import Client
 from tests.faults.spoken import MESSAGES as SPEAKS_MESSAGES
 from tests.faults.spoken import RESPONSES as SPEAKS_RESPONSES
+from tests.support.deltas import Speaking
 from tests.support.replies import chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -324,7 +325,7 @@ def test_any_stream(name: str, whole: bytes, hold: bool, data: st.DataObject) ->
     assert streamed is not None
     unstreamed, outgoing = through(name, [whole], streams=False, hold=True)
     assert unstreamed.verdict is None
-    object_ = outgoing.whole(json.loads(unstreamed.rest))
+    object_ = json.loads(unstreamed.rest)
     assert compared(object_) == compared(streamed)
     if name == "messages":
         Message.model_validate(object_, strict=True)
@@ -343,14 +344,14 @@ def compared(reply: Json) -> Any:
 def test_signs_of_life_anywhere(name: str, texts: list[str], at: int) -> None:
     dialect = DIALECTS[name]
     echo = asked(dialect, ASKED[name])[0].echo
-    encoder = dialect.encoder(Context("req_1", "fast", echo, lambda: 7))
+    speaking = Speaking(dialect.encoder(Context("req_1", "fast", echo, lambda: 7)))
     out = b""
     for number, text in enumerate([*texts, "."]):
-        out += encoder.keepalive() if number == at else b""
-        out += encoder.chunk(chunk({"content": text}))
-    out += encoder.chunk(chunk({}, "stop")) + encoder.chunk(usage_chunk())
-    out += encoder.keepalive() if at > len(texts) else b""
-    found = READ[name](out + encoder.end())
+        out += speaking.encoder.keepalive() if number == at else b""
+        out += speaking.chunk(chunk({"content": text}))
+    out += speaking.chunk(chunk({}, "stop")) + speaking.chunk(usage_chunk())
+    out += speaking.encoder.keepalive() if at > len(texts) else b""
+    found = READ[name](out + speaking.end())
     assert found is not None
     said = found["content"][0]["text"] if name == "messages" else _output_text(found)
     assert said == "".join([*texts, "."])

@@ -15,12 +15,14 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from functools import partial
 
 from benchmarks.measure import loop_streams
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.delta import Delta
+from mlx_stack_proxy.wire.reply import Reply
 from tests.loop_detection.generation.texts import fibonacci
+from tests.support.deltas import call_delta, call_piece, reasoning_delta, text_delta
 
 SIZE = 100_000  # characters
 CHUNK_GOAL, TEXT_GOAL = 3.0, 0.2  # µs, s
@@ -81,41 +83,47 @@ def texts() -> dict[str, str]:
 _lap = words(2000)[:5400]
 
 
-def watched(events: Iterable[Event], tools: bool) -> tuple[float, int, str]:
-    """CPU seconds, the events taken, and how it ended."""
+def looked_at(deltas: Iterable[Delta], tools: bool) -> tuple[float, int, str]:
+    """CPU seconds of the watch alone, the deltas taken, and how it ended."""
     watch = loop_streams.watch(SETTINGS, TOOLS if tools else ())
-    taken, verdict = 0, None
-    start = time.process_time()
-    for event in events:
+    reply = Reply()
+    seconds, taken, verdict = 0.0, 0, None
+    for delta in deltas:
         taken += 1
-        verdict = watch.on_event(event)
+        delta.grown = []
+        reply.take(delta)
+        start = time.process_time()
+        verdict = watch.watch(reply, delta)
+        seconds += time.process_time() - start
         if verdict is not None:
             break
-    return time.process_time() - start, taken, type(verdict).__name__ if verdict else ""
+    return seconds, taken, type(verdict).__name__ if verdict else ""
 
 
-def chunks(text: str, kind: type = TextDelta) -> list[Event]:
+def chunks(text: str, make: Callable[[str], Delta] = text_delta) -> list[Delta]:
     source = random.Random(2)
-    events: list[Event] = []
+    deltas: list[Delta] = []
     at = 0
     while at < len(text):
         piece = text[at : at + source.choice((4, 5))]
         at += len(piece)
-        events.append(
-            ToolCallDelta(0, 0, "", "", piece) if kind is ToolCallDelta else kind(0, piece)
-        )
-    return events
+        deltas.append(make(piece))
+    return deltas
 
 
-def best(events: list[Event], runs: int, tools: bool = True) -> tuple[float, int, str]:
-    return min(watched(events, tools) for _ in range(runs))
+def best(deltas: list[Delta], runs: int, tools: bool = True) -> tuple[float, int, str]:
+    return min(looked_at(deltas, tools) for _ in range(runs))
 
 
-def third_call() -> list[Event]:
+def third_call() -> list[Delta]:
     """The same long call three times; what it writes is full of braces."""
     code = filled(lambda n: f"function f{n}(a) {{ if (a) {{ return {{b: [{n}]}}; }} }}\n")
-    events = chunks(json.dumps({"path": "a.js", "content": code}), ToolCallDelta)
-    return [replace(one, index=index) for index in range(3) for one in events]  # type: ignore[type-var]
+    text = json.dumps({"path": "a.js", "content": code})
+    return [one for index in range(3) for one in chunks(text, partial(argument, index=index))]
+
+
+def argument(piece: str, index: int = 0) -> Delta:
+    return call_delta(call_piece(piece, index=index))
 
 
 def main() -> int:
@@ -124,9 +132,9 @@ def main() -> int:
     runs = parser.parse_args().runs
     made = texts()
     met = True
-    for name, kind in (("text", TextDelta), ("reasoning", ReasoningDelta), ("call", ToolCallDelta)):
+    for name, make in (("text", text_delta), ("reasoning", reasoning_delta), ("call", argument)):
         # As reasoning it may be no longer than the limit.
-        events = chunks(made["prose"][:49_000], kind)
+        events = chunks(made["prose"][:49_000], make)
         seconds, taken, _ = best(events, runs)
         each = seconds / taken * 1e6
         met = met and each <= CHUNK_GOAL
@@ -134,7 +142,7 @@ def main() -> int:
     print(f"\n{SIZE:,} characters       in chunks    in one     ended")
     for name, text in made.items():
         small, taken, ended = best(chunks(text), runs)
-        whole, _, _ = best([TextDelta(0, text)], runs)
+        whole, _, _ = best([text_delta(text)], runs)
         met = met and max(small, whole) <= TEXT_GOAL
         where = f"{ended} in chunk {taken:,}" if ended else ""
         print(f"{name:22}{small * 1e3:9.1f} ms{whole * 1e3:9.1f} ms   {where}")

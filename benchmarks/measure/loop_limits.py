@@ -35,8 +35,9 @@ from mlx_stack_proxy.settings import (
     Settings,
     TokenBudgetSettings,
 )
-from mlx_stack_proxy.wire.events import TextDelta, ToolCallDelta
 from mlx_stack_proxy.wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from mlx_stack_proxy.wire.reply import Reply
+from tests.support.deltas import call_delta, call_piece, text_delta, watched
 
 MARKER = "limits"
 KINDS = (
@@ -160,21 +161,23 @@ def _watch(rules: LoopDetectionSettings) -> ReplyWatch:
 
 def cuts_text(rules: LoopDetectionSettings, text: str) -> Verdict | None:
     """What is said of a file as a reply's text; how it is cut into pieces makes no difference."""
-    return _watch(rules).on_event(TextDelta(0, text))
+    return watched(_watch(rules).watch, Reply(), [text_delta(text)])
 
 
 def cuts_argument(rules: LoopDetectionSettings, text: str) -> Verdict | None:
     """The same, as the argument of a call that writes it."""
     arguments = orjson.dumps({"path": "file", "content": text}).decode()
-    return _watch(rules).on_event(ToolCallDelta(0, 0, "call_1", "write_file", arguments))
+    return watched(
+        _watch(rules).watch, Reply(), [call_delta(call_piece(arguments, "write_file", "call_1"))]
+    )
 
 
 def cut_after(rules: LoopDetectionSettings, loop: Loop) -> int | None:
     """So many characters of a loop come before it is cut; None: it never is."""
-    watch = _watch(rules)
+    watch, reply = _watch(rules), Reply()
     text = loop.before + loop.lap * max(60, ENDLESS // len(loop.lap) + 1)
     for at in range(0, len(text), PIECE):
-        if watch.on_event(TextDelta(0, text[at : at + PIECE])) is not None:
+        if watched(watch.watch, reply, [text_delta(text[at : at + PIECE])]) is not None:
             return max(0, min(at + PIECE, len(text)) - len(loop.before))
     return None
 

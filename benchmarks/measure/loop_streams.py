@@ -17,7 +17,8 @@ from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.events import TextDelta
+from mlx_stack_proxy.wire.reply import Reply
+from tests.support.deltas import text_delta, watched
 
 Json = dict[str, Any]
 SESSION = SessionId("derived", "0" * 32, "0" * 32)
@@ -83,11 +84,11 @@ def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
 
 def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:
     """The first piece that ends the reply."""
-    one = watch(settings(params, changes))
+    one, reply = watch(settings(params, changes)), Reply()
     characters = 0
     for at, piece in enumerate(pieces(items)):
         characters += len(piece)
-        verdict = one.on_event(TextDelta(0, piece)) if piece else None
+        verdict = watched(one.watch, reply, [text_delta(piece)]) if piece else None
         if verdict is not None:
             return Answer(at, characters, verdict)
     return Answer()

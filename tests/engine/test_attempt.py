@@ -13,7 +13,8 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import StageState
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from mlx_stack_proxy.wire import sse
-from mlx_stack_proxy.wire.events import Event, TextDelta
+from mlx_stack_proxy.wire.delta import Delta
+from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import attempt, client_request, exchange, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
@@ -163,35 +164,35 @@ class Stopper:
     def __init__(self, verdict: Verdict, at: Any) -> None:
         self.verdict = verdict
         self.at = at
-        self.seen: list[Event] = []
+        self.seen: list[str] = []
 
     def open(self, exchange: Exchange) -> StageState:
         stage = self
 
         class State(StageState):
-            def on_event(self, event: Event) -> Verdict | None:
-                stage.seen.append(event)
-                return stage.verdict if event == stage.at else None
+            def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+                stage.seen.append(delta.text)
+                return stage.verdict if delta.text == stage.at else None
 
         return State()
 
 
 def test_a_verdict_ends_the_attempt_and_keeps_its_chunk_back() -> None:
     loop = LoopDetected("repetition", 3, "a loop")
-    stopper = Stopper(loop, TextDelta(0, "b"))
+    stopper = Stopper(loop, "b")
     one = attempt(stages=[stopper])
     parts = [data(chunk({"content": text})) for text in "bc"]
     first = data(chunk({"role": "assistant", "content": "a"}))
     assert one.feed(b"".join([first, *parts])) == first
     assert one.verdict is loop
-    assert stopper.seen == [TextDelta(0, "a"), TextDelta(0, "b")]  # nothing after it is read
+    assert stopper.seen == ["a", "b"]  # nothing after it is read
     assert one.end() == b""
     assert one.verdict is loop
 
 
 def test_a_reply_that_is_cut_is_ended() -> None:
     cut_off = Cut("max_output_tokens", "length")
-    one = attempt(stages=[Stopper(cut_off, TextDelta(0, "a"))])
+    one = attempt(stages=[Stopper(cut_off, "a")])
     one.feed(data(chunk({"content": "a"})))
     assert one.verdict is cut_off
     one.settle()

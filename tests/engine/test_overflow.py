@@ -10,9 +10,10 @@ from mlx_stack_proxy.engine import overflow
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.upstream_answers import failure_of_status
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
-from mlx_stack_proxy.wire.events import TextDelta, Usage
+from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request
+from tests.support.deltas import text_delta, usage_delta
 
 # 7,150 tokens by our estimate.
 REQUEST = client_request(messages=[{"role": "user", "content": "The quokka sat. " * 1563}])
@@ -102,11 +103,11 @@ def test_a_call_without_a_limit_leaves_no_room() -> None:
 def test_an_error_at_the_full_window_is_an_overflow() -> None:
     """Whatever its name: llama.cpp fails so after some reasoning, others with a bare 500."""
     reply = Reply()
-    reply.apply(TextDelta(0, "x" * 4 * 5200))
+    reply.take(text_delta("x" * 4 * 5200))
     found = measured(failed("CUDA error: invalid argument", 500), reply)
     assert (found.reason, found.inferred) == ("context_overflow", True)
     reply = Reply()
-    reply.apply(Usage(12_288, 0))
+    reply.take(usage_delta(Usage(12_288, 0)))
     assert measured(failed("no kv slot", 500), reply).reason == "context_overflow"
 
 

@@ -24,11 +24,11 @@ from mlx_stack_proxy.engine.verdicts import (
     severest,
 )
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.wire.events import Event, TextDelta
+from mlx_stack_proxy.wire.delta import Delta
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import Faults, exchange
 
-EVENT = TextDelta(0, "a")
+DELTA = Delta(b"")
 LOOP = LoopDetected("repetition", 3, "a loop")
 EMPTY = EmptyResponse()
 REFUSED = Rejected(ProxyError(429, "budget_exceeded", "no more"))
@@ -43,8 +43,8 @@ class Recorder(StageState):
     def on_request(self, request: UpstreamRequest) -> None:
         self._act("on_request", request)
 
-    def on_event(self, event: Event) -> Verdict | None:
-        return self._act("on_event", event)
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+        return self._act("watch", delta)
 
     def mend(self, reply: Reply) -> None:
         self._act("mend", reply)
@@ -104,17 +104,17 @@ def test_stages_are_asked_in_order_and_all_mend_before_any_judges() -> None:
     seen: list[tuple[str, str]] = []
     pipeline = piped(Scripted("one", seen), Scripted("two", seen))
     pipeline.on_request(request())
-    pipeline.on_event(EVENT)
+    pipeline.watch(Reply(), DELTA)
     pipeline.end(Reply())
-    hooks = ["open", "on_request", "on_event", "mend", "judge"]
+    hooks = ["open", "on_request", "watch", "mend", "judge"]
     assert seen == [(name, hook) for hook in hooks for name in ("one", "two")]
 
 
-def test_the_first_verdict_on_an_event_ends_it_at_once() -> None:
+def test_the_first_verdict_on_a_delta_ends_it_at_once() -> None:
     seen: list[tuple[str, str]] = []
-    stages = [Scripted("one", seen, on_event=lambda _: LOOP), Scripted("two", seen)]
-    assert piped(*stages).on_event(EVENT) is LOOP
-    assert ("two", "on_event") not in seen
+    stages = [Scripted("one", seen, watch=lambda _: LOOP), Scripted("two", seen)]
+    assert piped(*stages).watch(Reply(), DELTA) is LOOP
+    assert ("two", "watch") not in seen
 
 
 def test_at_the_end_all_judge_and_the_severest_counts() -> None:
@@ -161,7 +161,7 @@ def test_nobody_s_word_makes_a_loop_right_that_is_wrong_in_another_way_too() -> 
     assert severest([confirmed, InvalidToolCall(())]) == LOOP
 
 
-@pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])
+@pytest.mark.parametrize("hook", ["open", "on_request", "watch", "mend", "judge"])
 def test_a_stage_that_raises_is_reported_once_and_left_out(hook: str) -> None:
     seen: list[tuple[str, str]] = []
     faults = Faults()
@@ -170,7 +170,7 @@ def test_a_stage_that_raises_is_reported_once_and_left_out(hook: str) -> None:
     pipeline = piped(*stages, faults=faults)
     for _ in range(2):
         pipeline.on_request(request())
-        assert pipeline.on_event(EVENT) is None
+        assert pipeline.watch(Reply(), DELTA) is None
     assert pipeline.end(Reply()) is LOOP, "a verdict after a fault still counts"
     assert [(name, str(error)) for name, error in faults] == [("bad", "a bug")]
     hooks = [found for name, found in seen if name == "bad"]

@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.escalation.cut_prompts import CutPrompts
 from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.wire.events import Usage
+from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 

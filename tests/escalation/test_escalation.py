@@ -12,8 +12,7 @@ from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
 from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, Escalation
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.wire.chunk_form import ChunkForm
-from mlx_stack_proxy.wire.chunks import chunks_of_completion
+from mlx_stack_proxy.wire.chunks import ChunkReader
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 
@@ -32,10 +31,9 @@ PLAIN = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}  # llam
 def reply(message: Json, finish: str = "stop", usage: Json | None = None) -> Reply:
     choice = {"index": 0, "message": message, "finish_reason": finish}
     found = Reply()
-    form = ChunkForm("id", "model")
-    for chunk in chunks_of_completion({"choices": [choice], "usage": usage or PLAIN}, form):
-        for event in chunk.events:
-            found.apply(event)
+    completion = {"choices": [choice], "usage": usage or PLAIN}
+    for delta in ChunkReader("id", "model").read_completion(completion):
+        found.take(delta)
     return found
 
 

@@ -14,7 +14,7 @@ from mlx_stack_proxy.engine.verdicts import OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
 from mlx_stack_proxy.token_budget.stage import TokenBudget
-from mlx_stack_proxy.wire.events import Usage
+from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange

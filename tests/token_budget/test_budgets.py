@@ -12,10 +12,11 @@ from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.store import Limit
 from mlx_stack_proxy.token_budget import budgets
 from mlx_stack_proxy.token_budget.budgets import Spent
-from mlx_stack_proxy.wire.events import TextDelta, Usage
+from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.prompt_size import TOKENS_OF_TEMPLATE
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
+from tests.support.deltas import text_delta, usage_delta
 
 SMALL = {"per_session": 10, "per_hour": 20, "max_output_tokens": 30}
 
@@ -132,9 +133,9 @@ def test_a_threshold_is_crossed_once() -> None:
 
 def reply(usage: Usage | None, text: str = "") -> Reply:
     found = Reply()
-    found.apply(TextDelta(0, text))
+    found.take(text_delta(text))
     if usage is not None:
-        found.apply(usage)
+        found.take(usage_delta(usage))
     return found
 
 

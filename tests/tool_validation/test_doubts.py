@@ -9,7 +9,7 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.unread import MAX_TEXT, unread_call
-from mlx_stack_proxy.wire.shared import FRAME
+from mlx_stack_proxy.wire.fields import FRAME
 from tests.tool_validation.calls import STRING, doubted, parameters, said
 from tests.tool_validation.test_text_samples import JSON, PYTHON, TOOLS
 

@@ -16,6 +16,7 @@ from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
+from tests.support.deltas import Speaking, spoken
 from tests.support.replies import TOP, chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -242,7 +243,7 @@ def test_items_that_belong_to_nothing(item: Json, param: str) -> None:
 
 def blocks(*deltas: Json, finish: str = "tool_calls") -> list[Any]:
     """The blocks of a reply as their kinds and what they hold, and why it stopped."""
-    encoder = MESSAGES.encoder(Context("req_1", "m", None, lambda: 7))
+    encoder = Speaking(MESSAGES.encoder(Context("req_1", "m", None, lambda: 7)))
     chunks = [chunk({"role": "assistant", "content": ""}), *map(chunk, deltas), chunk({}, finish)]
     data = b"".join([encoder.chunk(one) for one in [*chunks, usage_chunk()]]) + encoder.end()
     found: list[Any] = []
@@ -295,5 +296,5 @@ def test_cached_tokens_are_no_fresh_ones(cached: int | None, fresh: int) -> None
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110, **details}
     choice = {"index": 0, "message": says("assistant", "Hi"), "finish_reason": "stop"}
     whole = {**TOP, "choices": [choice], "usage": usage}
-    found = MESSAGES.whole(whole, Context("req_1", "m", None, lambda: 7))["usage"]
+    found = spoken(MESSAGES, whole, Context("req_1", "m", None, lambda: 7))["usage"]
     assert (found["input_tokens"], found["cache_read_input_tokens"]) == (fresh, cached or 0)

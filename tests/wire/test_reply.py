@@ -5,25 +5,21 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.wire import reply as reply_module
-from mlx_stack_proxy.wire.events import Finish, TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.delta import CallPiece
 from mlx_stack_proxy.wire.json_text import JsonEnd
-from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Reply, ToolCall
+from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Growing, Reply, ToolCall
+from tests.support.deltas import call_delta, finish_delta, text_delta
+from tests.support.deltas import call_piece as piece
 
 
-def piece(
-    arguments: str = "", name: str = "", id: str = "", index: int = 0, odd: bool = False
-) -> ToolCallDelta:
-    return ToolCallDelta(0, index, id, name, arguments, odd=odd)
-
-
-def calls(*pieces: ToolCallDelta) -> list[ToolCall]:
+def calls(*pieces: CallPiece) -> list[ToolCall]:
     choice = ChoiceReply()
     for one in pieces:
         choice.add_call(one)
     return choice.tool_calls
 
 
-def said(*pieces: ToolCallDelta) -> list[tuple[str, str, str]]:
+def said(*pieces: CallPiece) -> list[tuple[str, str, str]]:
     return [(call.id, call.name, call.arguments) for call in calls(*pieces)]
 
 
@@ -77,7 +73,7 @@ def test_another_name_is_another_call_whatever_it_is_called_with(arguments: str)
         (piece('{"x":1', "f", "a"), piece("}", "", "b")),  # a new id for each piece
     ],
 )
-def test_a_name_or_an_id_again_is_the_same_call_and_odd(pieces: tuple[ToolCallDelta, ...]) -> None:
+def test_a_name_or_an_id_again_is_the_same_call_and_odd(pieces: tuple[CallPiece, ...]) -> None:
     assert [(one.name, one.arguments, one.odd) for one in calls(*pieces)] == [
         ("f", '{"x":1}', True)
     ]
@@ -106,13 +102,13 @@ def test_a_call_that_leaves_a_gap_before_it_is_odd() -> None:
 def test_a_reply_is_finished_when_each_choice_is() -> None:
     reply = Reply()
     for index in range(3):
-        reply.apply(TextDelta(index, "x"))
+        reply.take(text_delta("x", index))
     states = []
     for index in (1, 0, 0, 2):
-        reply.apply(Finish(index, "stop"))
+        reply.take(finish_delta("stop", index))
         states.append(reply.finished)
     assert states == [False, False, False, True]
-    reply.apply(TextDelta(3, "x"))
+    reply.take(text_delta("x", 3))
     assert not reply.finished
 
 
@@ -129,7 +125,7 @@ def test_a_finish_looks_at_no_other_choice() -> None:
     choices = Counted()
     reply = Reply(choices)
     for index in range(100):
-        reply.apply(Finish(index, "stop"))
+        reply.take(finish_delta("stop", index))
     assert reply.finished
     assert choices.looked_through == 0
 
@@ -148,9 +144,9 @@ def test_pieces_of_arguments_are_joined_when_they_are_asked_for() -> None:
     for _ in range(1_000):
         choice.add_call(piece("x"))
     (call,) = choice.tool_calls
-    assert len(call._pieces) == 1_001
+    assert len(call.written._pieces) == 1_000
     assert call.arguments == '{"a": "' + "x" * 1_000
-    assert len(call._pieces) == 1
+    assert not call.written._pieces
 
 
 @pytest.mark.parametrize("text", ['{"a": "}', "{}", "{", "[]", "}"])
@@ -190,7 +186,16 @@ def test_the_end_of_an_object_is_found_however_it_is_cut(value: str, split: int)
 def test_a_reply_notes_that_a_choice_has_too_many_calls() -> None:
     reply = Reply()
     for index in range(MAX_CALLS):
-        reply.apply(piece("{}", "f", f"c{index}", index))
+        reply.take(call_delta(piece("{}", "f", f"c{index}", index)))
     assert not reply.overfull
-    reply.apply(piece("", "f", "c", MAX_CALLS))
+    reply.take(call_delta(piece("", "f", "c", MAX_CALLS)))
     assert reply.overfull
+
+
+def test_a_text_is_joined_when_it_is_asked_for_and_goes_on() -> None:
+    text = Growing("a")
+    for piece in "bcd":
+        text.add(piece)
+    assert (text.size, text.count, text.text()) == (4, 3, "abcd")
+    text.add("é")
+    assert (text.size, text.count, text.text()) == (5, 4, "abcdé")

@@ -61,7 +61,6 @@ class ChunkReader:
         if (chunk := self._newest) is not None:
             self._newest = None
             self._form.top |= {"id": chunk.id, "created": chunk.created, "model": chunk.model}
-            self._note_server(chunk.system_fingerprint, chunk.service_tier)
 
     def _note_server(self, *values: Any) -> None:
         fields = zip(OF_SERVER, values, strict=True)
@@ -100,6 +99,8 @@ class ChunkReader:
             return self._read_other(frame, data)
         if usage is not None and not self._form.believes(usage):
             return self._read_other(frame, data)
+        if chunk.system_fingerprint is not None or chunk.service_tier is not None:
+            self._note_server(chunk.system_fingerprint, chunk.service_tier)
         self._newest = chunk
         delta = Delta(frame.raw, chunk.choices, usage)
         if chunk.choices and said.provider_specific_fields:
@@ -166,6 +167,7 @@ class ChunkReader:
         Nothing is lost: unknown fields of the message and the choice travel with the first delta
         that can carry them, those of the top level with each.
         """
+        self._note_server(*map(completion.get, OF_SERVER))
         for payload in _payloads(completion):
             formed = self._form.formed(payload)
             if formed is not None:
@@ -174,7 +176,7 @@ class ChunkReader:
 
 
 def check_depth(delta: Delta) -> None:
-    """Raise :class:`MalformedChunk` if orjson could read the further fields but can't write them."""
+    """Raise :class:`MalformedChunk` if orjson can read the further fields but not write them."""
     raw = delta.raw
     if delta.more is None or len(raw) <= 2 * _DEEP or raw.count(b"{") + raw.count(b"[") <= _DEEP:
         return

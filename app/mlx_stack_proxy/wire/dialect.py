@@ -3,8 +3,8 @@
 The engine speaks chat completions, to LiteLLM and inside. A :class:`Dialect` is one more protocol
 that clients may speak. Its module turns a request's body into that of a chat completion
 (``to_chat``), the reply into its own stream or its own object (``encoder``), and an error into its
-own shape with the status that its clients take best (``error``). A dialect reads no clock, does no I/O and uses nothing random, so equal requests become
-equal bytes. ``table.py`` lists the dialects.
+own shape with the status that its clients take best (``error``). A dialect reads no clock, does no
+I/O and uses nothing random, so equal requests become equal bytes. ``table.py`` lists the dialects.
 
 The edge gives whoever answers a request a :class:`Context`. A dialect raises :class:`ProxyError`
 (400) for a request that can't be translated without losing what the client asked for.

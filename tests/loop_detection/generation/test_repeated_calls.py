@@ -18,9 +18,10 @@ from mlx_stack_proxy.settings import DEFAULT_TIERS, GenerationSettings, Settings
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import ToolSet
-from mlx_stack_proxy.wire.events import TextDelta
+from mlx_stack_proxy.wire.reply import Reply as Gathered
 from mlx_stack_proxy.wire.sse import DONE_FRAME
 from tests.engine.exchanges import attempt, client_request, completion_of, exchange
+from tests.support.deltas import text_delta, watched
 from tests.support.replies import chunk, completion, data, usage_chunk
 from tests.tool_validation.calls import parameters, tool
 
@@ -282,13 +283,13 @@ WRITE = [{"type": "function", "function": {"name": "write_file", "parameters": {
 def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> None:
     """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
 
-    def watched(text: str) -> Verdict | None:
+    def looked_at(text: str) -> Verdict | None:
         watch = ReplyWatch(exchange(client_request(tools=WRITE)), Settings(tiers=DEFAULT_TIERS))
-        parts = (TextDelta(0, text[at : at + 7]) for at in range(0, len(text), 7))
-        return next((one for part in parts if (one := watch.on_event(part)) is not None), None)
+        parts = (text_delta(text[at : at + 7]) for at in range(0, len(text), 7))
+        return watched(watch.watch, Gathered(), parts)
 
-    assert watched(before + PAGE + after) is None
-    assert isinstance(watched(before + ROWS * 9), LoopDetected), "a file without end"
+    assert looked_at(before + PAGE + after) is None
+    assert isinstance(looked_at(before + ROWS * 9), LoopDetected), "a file without end"
     stuck = "Let me wait for the answer. " * 80
-    assert isinstance(watched(before + PAGE + after + stuck), LoopDetected), "prose behind it"
-    assert isinstance(watched(stuck + before + PAGE + after), LoopDetected), "and before it"
+    assert isinstance(looked_at(before + PAGE + after + stuck), LoopDetected), "prose behind it"
+    assert isinstance(looked_at(stuck + before + PAGE + after), LoopDetected), "and before it"

@@ -14,10 +14,11 @@ from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, 
 from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.delta import Delta
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 from tests.loop_detection.generation.texts import pieces, prose
+from tests.support.deltas import call_delta, call_piece, reasoning_delta, text_delta, watched
 
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STUCK = "I will look at the file again. "
@@ -34,19 +35,15 @@ class Watched:
         self.reply = Reply()
         self.verdict: Verdict | None = None
 
-    def on(self, *events: Event) -> Verdict | None:
-        for event in events:
-            self.reply.apply(event)
-            self.verdict = self.verdict or self.watch.on_event(event)
-            if self.verdict is not None:
-                break
+    def on(self, *deltas: Delta) -> Verdict | None:
+        self.verdict = self.verdict or watched(self.watch.watch, self.reply, deltas)
         return self.verdict
 
     def text(self, text: str, choice: int = 0) -> Verdict | None:
-        return self.on(*(TextDelta(choice, piece) for piece in pieces(text, 5)))
+        return self.on(*(text_delta(piece, choice) for piece in pieces(text, 5)))
 
     def reasoning(self, text: str, choice: int = 0) -> Verdict | None:
-        return self.on(*(ReasoningDelta(choice, piece) for piece in pieces(text, 5)))
+        return self.on(*(reasoning_delta(piece, choice) for piece in pieces(text, 5)))
 
 
 def test_a_loop_in_the_text() -> None:
@@ -82,7 +79,7 @@ def test_text_and_reasoning_and_choices_are_apart() -> None:
     assert isinstance(one.text(STUCK * 3, choice=1), LoopDetected)
     calls = Watched()
     for index in range(3):
-        blank = ToolCallDelta(0, index, f"c{index}", f"tool_{index}", " " * 400)
+        blank = call_delta(call_piece(" " * 400, f"tool_{index}", f"c{index}", index))
         assert calls.on(blank) is None, "and so are the arguments of two calls"
 
 
@@ -118,10 +115,10 @@ def test_on_break_stop_keeps_what_came_before_the_second_lap(where: str) -> None
 
 @pytest.mark.parametrize(
     "before",
-    [[], [TextDelta(0, "\n\n")], [ToolCallDelta(0, 0, "c", "look", "{}")]],
+    [[], [text_delta("\n\n")], [call_delta(call_piece("{}", "look", "c"))]],
     ids=["nothing", "blanks", "a call"],
 )
-def test_on_break_stop_says_why_where_nothing_is_left(before: list[Event]) -> None:
+def test_on_break_stop_says_why_where_nothing_is_left(before: list[Delta]) -> None:
     """An empty reply would be taken for a failure, and the model asked again."""
     one = Watched(on_break="stop")
     one.on(*before)
@@ -146,8 +143,8 @@ def test_on_break_stop_keeps_nothing_that_came_after_endless_blanks(flowed: int)
 def test_on_break_stop_ends_the_other_choices_too() -> None:
     one = Watched(on_break="stop")
     one.text("Half an ans", choice=1)
-    one.on(ToolCallDelta(2, 0, "c", "look", '{"query": "a"}'))
-    one.on(ToolCallDelta(2, 1, "d", "look", '{"que'))
+    one.on(call_delta(call_piece('{"query": "a"}', "look", "c"), choice=2))
+    one.on(call_delta(call_piece('{"que', "look", "d", 1), choice=2))
     assert one.text(STUCK * 30) == Cut("loop_detected", "stop")
     for choice in one.reply.choices.values():
         choice.finish_reason = "stop"  # as an attempt does
@@ -209,5 +206,5 @@ def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
         (LONG_CALL, True),
     ):
         late = ReplyWatch(exchange(client_request(tools=tools)), SETTINGS)
-        verdict = late.on_event(ToolCallDelta(0, 0, "c", "bash", text))
+        verdict = watched(late.watch, Reply(), [call_delta(call_piece(text, "bash", "c"))])
         assert isinstance(verdict, LoopDetected) is cut

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.responses import RESPONSES
 from mlx_stack_proxy.wire.responses.stream import ResponseStream
+from tests.support.deltas import Speaking
 from tests.support.replies import chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -24,7 +25,7 @@ def context(body: Json | None = None, request_id: str = "req_1") -> Context:
 
 def streamed(deltas: Iterable[Json], finish: str = "stop", body: Json | None = None) -> bytes:
     """The bytes of a stream of which each chunk has one of these deltas."""
-    stream = ResponseStream(context(body))
+    stream = Speaking(ResponseStream(context(body)))
     chunks = [chunk({"role": "assistant", "content": ""}), *map(chunk, deltas)]
     payloads = [*chunks, chunk({}, finish), usage_chunk()]
     return b"".join([stream.chunk(one) for one in payloads]) + stream.end()

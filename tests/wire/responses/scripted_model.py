@@ -18,6 +18,7 @@ import openai
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.responses import RESPONSES
+from tests.support.deltas import Speaking, spoken
 from tests.support.replies import TOP, USAGE, chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -51,19 +52,19 @@ class ScriptedModel:
         if asked.body.get("stream"):
             headers = {"content-type": "text/event-stream"}
             return httpx.Response(200, headers=headers, stream=_Stream(context, deltas))
-        return httpx.Response(200, json=RESPONSES.whole(_completion(deltas), context))
+        return httpx.Response(200, json=spoken(RESPONSES, _completion(deltas), context))
 
 
 class _Stream(httpx.SyncByteStream, httpx.AsyncByteStream):
     def __init__(self, context: Context, deltas: list[Json]) -> None:
-        self._encoder = RESPONSES.encoder(context)
+        self._speaking = Speaking(RESPONSES.encoder(context))
         self._chunks = [*map(chunk, deltas), chunk({}, _finish(deltas)), usage_chunk()]
 
     def __iter__(self) -> Iterator[bytes]:
-        yield self._encoder.keepalive()
+        yield self._speaking.encoder.keepalive()
         for one in self._chunks:
-            yield self._encoder.chunk(one)
-        yield self._encoder.end()
+            yield self._speaking.chunk(one)
+        yield self._speaking.end()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self:

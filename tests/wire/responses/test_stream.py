@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from mlx_stack_proxy.errors import ProxyError, unreachable
 from mlx_stack_proxy.wire.responses import RESPONSES
 from mlx_stack_proxy.wire.responses.stream import ResponseStream
+from tests.support.deltas import Speaking, spoken
 from tests.support.replies import USAGE, chunk, completion
 from tests.wire.responses.made import call, check_strictly, context, events, streamed
 from tests.wire.responses.test_tools import AGENTS, PATCH, READ
@@ -166,10 +167,9 @@ def test_usage_has_both_details() -> None:
         "prompt_tokens_details": {"cached_tokens": 5, "audio_tokens": None},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
-    stream = ResponseStream(context())
-    last = {"usage": {**USAGE, **details}, "mlx_stack": {"tier": "fast"}}
-    data = stream.chunk({**chunk({"content": "x"}, "stop"), **last})
-    said = events(data + stream.end())[-1]["response"]
+    stream = Speaking(ResponseStream(context()))
+    data = stream.chunk({**chunk({"content": "x"}, "stop"), "usage": {**USAGE, **details}})
+    said = events(data + stream.end({"tier": "fast"}))[-1]["response"]
     assert said["mlx_stack"] == {"tier": "fast"}
     assert said["usage"] == {
         "input_tokens": 9,
@@ -182,10 +182,14 @@ def test_usage_has_both_details() -> None:
 
 def test_a_sign_of_life_is_an_event() -> None:
     """Codex counts no comments."""
-    stream = ResponseStream(context())
-    data = stream.keepalive()
+    stream = Speaking(ResponseStream(context()))
+    data = stream.encoder.keepalive()
     assert types(events(data + b"data: [DONE]\n\n")) == ["created", "in_progress"]
-    data += stream.keepalive() + stream.chunk(chunk({"content": "x"})) + stream.keepalive()
+    data += (
+        stream.encoder.keepalive()
+        + stream.chunk(chunk({"content": "x"}))
+        + stream.encoder.keepalive()
+    )
     found = events(data + stream.end())
     check_order(found)
     assert types(found).count("in_progress") == 3
@@ -199,8 +203,8 @@ def test_a_sign_of_life_is_an_event() -> None:
     ],
 )
 def test_an_error_ends_the_stream_as_one(error: ProxyError, code: str) -> None:
-    stream = ResponseStream(context())
-    data = stream.chunk(chunk({"content": "Half"})) + stream.error(error)
+    stream = Speaking(ResponseStream(context()))
+    data = stream.chunk(chunk({"content": "Half"})) + stream.encoder.error(error)
     said = events(data)
     for event in said:
         check_strictly(EVENT.validate_python(event))
@@ -218,9 +222,9 @@ def test_an_error_ends_the_stream_as_one(error: ProxyError, code: str) -> None:
 )
 def test_only_text_makes_a_broken_server_the_clients_affair(field: str, code: str) -> None:
     """After reasoning alone, the proxy has tried again itself, on every tier."""
-    stream = ResponseStream(context())
+    stream = Speaking(ResponseStream(context()))
     broken = ProxyError(502, "all_tiers_failed", "broke off")
-    data = stream.chunk(chunk({field: "Half"})) + stream.error(broken)
+    data = stream.chunk(chunk({field: "Half"})) + stream.encoder.error(broken)
     assert events(data)[-1]["response"]["error"]["code"] == code
 
 
@@ -243,13 +247,13 @@ def test_whole_is_what_the_stream_ends_with() -> None:
     read, patch = call("read", "{}"), call("apply_patch", PATCHING, 1, "call_2")
     calls = [*read["tool_calls"], *patch["tool_calls"]]
     message = {"reasoning_content": "Hm.", "content": "I look.", "tool_calls": calls}
-    found = RESPONSES.whole(completion(message, "tool_calls"), context(TOOLS))
+    found = spoken(RESPONSES, completion(message, "tool_calls"), context(TOOLS))
     last = events(streamed([message], "tool_calls", TOOLS))[-1]["response"]
     assert orjson.loads(orjson.dumps(found)) == last
 
 
 def test_text_flows_as_it_comes() -> None:
-    stream = ResponseStream(context())
+    stream = Speaking(ResponseStream(context()))
     stream.chunk(chunk({"role": "assistant", "content": ""}))
     first = stream.chunk(chunk({"content": "Hel"}))
     assert b'"delta":"Hel"' in first

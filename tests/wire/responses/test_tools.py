@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.wire.fields import FRAME
 from mlx_stack_proxy.wire.responses.tools import Shape, Tools, tools_of
-from mlx_stack_proxy.wire.shared import FRAME
 
 Json = dict[str, Any]
 READ = {"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}
