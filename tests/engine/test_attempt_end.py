@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import attempt as attempt_module
-from mlx_stack_proxy.engine import gate as gate_module
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.reply import MAX_CALLS
@@ -56,15 +55,16 @@ def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
-    kind = KINDS[name]
-    asked = client_request(stream=False, include_usage=False, **kind.request or {})
+    kind, legacy = KINDS[name], name == "function_call"
+    more = {**(kind.request or {}), "legacy_functions": legacy}
+    asked = client_request(stream=False, include_usage=False, **more)
     whole = attempt(exchange(asked), hold_whole=True)
     whole.take_completion(kind.completion)
     assert whole.done and whole.settle() is None
     assert whole.completion() == kind.completion
-    streamed = attempt(exchange(client_request(**kind.request or {})))
+    streamed = attempt(exchange(client_request(**more)))
     streamed.take_completion(kind.completion)
-    assert completion_of(streamed.rest(), **kind.request or {}) == kind.completion
+    assert completion_of(streamed.rest(), **more) == kind.completion
 
 
 @pytest.mark.parametrize("depth", [300, 900])
@@ -220,7 +220,7 @@ def test_a_stream_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_reply_of_which_too_much_is_held_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "MAX_HELD", 100_000)
+    monkeypatch.setattr(attempt_module, "MAX_HELD", 100_000)
     one = attempt(hold_whole=True)
     for _ in range(1_000):
         one.feed(data(chunk({"content": "a"})))

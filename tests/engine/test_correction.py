@@ -35,7 +35,7 @@ FAILED = CallFailure("search", "missing_required", MISSING, 0, 0)
 
 def reply(*calls: ToolCall, text: str = "", index: int = 0) -> Reply:
     choice = ChoiceReply()
-    choice.add_text(text)
+    choice.text = text
     choice.tool_calls = list(calls)
     return Reply({index: choice})
 

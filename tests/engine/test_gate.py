@@ -8,25 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.engine import gate as gate_module
 from mlx_stack_proxy.engine.gate import Gate
-from mlx_stack_proxy.wire.chunks import Chunk, read_events
-from mlx_stack_proxy.wire.events import TextDelta
-from mlx_stack_proxy.wire.sse import comment_frame, data_frame
-from tests.support.replies import USAGE, chunk, usage_chunk
+from mlx_stack_proxy.wire.delta import Delta, typed
+from mlx_stack_proxy.wire.reply import Reply
+from tests.support.replies import USAGE, chunk, data, usage_chunk
 
 Json = dict[str, Any]
 ROLE = chunk({"role": "assistant", "content": ""})
 TEXT = chunk({"content": "a"})
 CALL = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
 FINISH = chunk({}, "stop")
-COMMENT = comment_frame("keepalive 1/2")
 
 
-def made(payload: Json | bytes) -> Chunk:
-    if isinstance(payload, bytes):
-        return Chunk(payload, None, ())
-    return Chunk(data_frame(repr(payload).encode()), payload, read_events(payload))
+def made(payload: Json) -> Delta:
+    """A chunk in form, as a reply has taken it."""
+    delta = typed(data(payload), payload)
+    Reply().take(delta)
+    return delta
+
+
+def pushed(gate: Gate, delta: Delta) -> list[Delta]:
+    """What goes out with a frame; an attempt holds it once the gate is closed."""
+    return [] if gate.closed else list(gate.push(delta))
 
 
 @pytest.mark.parametrize(
@@ -36,20 +39,18 @@ def made(payload: Json | bytes) -> Chunk:
         chunk({}),
         chunk({"role": "assistant", "content": None, "tool_calls": [], "refusal": None}),
         {"choices": []},
-        {"choices": None},
         {"object": "ping"},
-        COMMENT,
         usage_chunk(),
         {**ROLE, "usage": USAGE},
     ],
     ids=str,
 )
-def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None:
+def test_what_commits_nothing_waits_for_what_does(nothing: Json) -> None:
     gate = Gate()
     first, text = made(nothing), made(TEXT)
-    assert gate.push(first) == []
-    assert gate.push(text) == [first, text]
-    assert gate.push(first) == [first]  # from then on it flows like all else
+    assert pushed(gate, first) == []
+    assert pushed(gate, text) == [first, text]
+    assert pushed(gate, first) == [first]  # from then on it flows like all else
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None
 )
 def test_what_flows(delta: Json) -> None:
     one = made(chunk(delta))
-    assert Gate().push(one) == [one]
+    assert pushed(Gate(), one) == [one]
 
 
 @pytest.mark.parametrize(
@@ -81,21 +82,19 @@ def test_what_flows(delta: Json) -> None:
     ],
     ids=str,
 )
-def test_what_closes_the_gate_and_all_that_follows_waits(payload: Json) -> None:
+def test_what_closes_the_gate(payload: Json) -> None:
     gate = Gate()
-    text, closing = made(TEXT), made(payload)
-    assert gate.push(text) == [text]
-    after = [made(TEXT), made(COMMENT), made(usage_chunk())]
-    assert [gate.push(one) for one in [closing, *after]] == [[]] * 4
-    assert gate.release() == [closing, *after]
-    assert gate.release() == []
+    text = made(TEXT)
+    assert pushed(gate, text) == [text]
+    assert pushed(gate, made(payload)) == []
+    assert gate.closed
 
 
 def test_a_server_that_counts_along_in_every_chunk_still_streams() -> None:
     gate = Gate()
-    chunks = [made({**one, "usage": USAGE}) for one in (ROLE, TEXT, TEXT, FINISH)]
-    assert [gate.push(one) for one in chunks] == [[], chunks[:2], [chunks[2]], []]
-    assert gate.release() == [chunks[3]]
+    deltas = [made({**one, "usage": USAGE}) for one in (ROLE, TEXT, TEXT, FINISH)]
+    assert [pushed(gate, one) for one in deltas] == [[], deltas[:2], [deltas[2]], []]
+    assert gate.closed
 
 
 class Held:
@@ -117,21 +116,18 @@ class Held:
 
 
 def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows() -> None:
-    def of(text: str) -> Chunk:
-        choice = {"index": 0, "delta": {"content": text, "mood": "odd"}, "finish_reason": None}
-        return made({"id": "c", "choices": [choice]})
-
     gate = Gate(text_hold=Held())
-    first, second, third = of("Look: "), of("so<tool"), of("_call>")
-    assert gate.push(first) == [first]
-    assert gate.push(second) == []  # the next chunk mostly settles it
-    (head,) = gate.push(third)
-    assert head.events == [TextDelta(0, "so")]
-    assert head.payload is not None and head.payload["choices"][0]["delta"]["mood"] == "odd"
-    assert gate.flowed == len("Look: so")
-    tail, last = gate.release()
-    assert tail.events == [TextDelta(0, "<tool")]
+    first, second, third = (
+        made(chunk({"content": text, "mood": "odd"})) for text in ("Look: ", "so<tool", "_call>")
+    )
+    assert pushed(gate, first) == [first]
+    assert pushed(gate, second) == []  # the next chunk mostly settles it
+    (head,) = pushed(gate, third)
+    assert (head.text, head.more) == ("so", second.more)
+    tail, last = gate.close()
+    assert (tail.text, tail.more) == ("<tool", None)
     assert last is third
+    assert gate.closed and not gate.close()
 
 
 def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
@@ -141,53 +137,45 @@ def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
 
     said: list[str] = []
     gate = Gate(text_hold=Broken(), report=lambda error: said.append(str(error)))
-    chunks = [made(chunk({"content": text})) for text in ("a", "b")]
-    assert [gate.push(one) for one in chunks] == [[], []]
-    assert gate.release() == chunks
+    assert pushed(gate, made(chunk({"content": "a"}))) == []
+    assert gate.closed
     assert said == ["a"]
 
 
-KINDS = [ROLE, TEXT, COMMENT, CALL, FINISH, usage_chunk(), chunk({"reasoning": "r"})]
+KINDS = [ROLE, TEXT, CALL, FINISH, usage_chunk(), chunk({"reasoning": "r"})]
 
 
 @given(st.lists(st.sampled_from(KINDS)), st.booleans())
-def test_the_order_is_kept_and_nothing_is_lost(payloads: list[Json | bytes], whole: bool) -> None:
+def test_the_order_is_kept_and_nothing_is_lost(payloads: list[Json], whole: bool) -> None:
     gate = Gate(hold_whole=whole)
-    came, went = [], []
+    came, went, held = [], [], []
     for payload in payloads:
         one = made(payload)
         came.append(one)
-        went += gate.push(one)
-        assert all(a is b for a, b in zip(came, went, strict=False))
-        assert not any(read_events(c.payload or {}) == read_events(CALL) for c in went)
+        went += pushed(gate, one)
+        if gate.closed:
+            held += [*gate.close(), one]
+        assert not any(delta.grown for delta in went)
         assert not (whole and went)
-    went += gate.release()
+    went += [*held, *gate.close()]
     assert len(went) == len(came)
     assert all(a is b for a, b in zip(came, went, strict=True))
 
 
-def test_chunks_that_say_nothing_are_not_held_without_end() -> None:
+def test_frames_that_say_nothing_are_not_held_without_end() -> None:
     gate = Gate()
     for _ in range(5_000):
-        assert gate.push(made({"choices": []})) == []
-    assert len(gate.push(made(TEXT))) < 300, "further ones are dropped"
+        assert pushed(gate, made({"choices": []})) == []
+    assert len(pushed(gate, made(TEXT))) < 300, "further ones are dropped"
 
 
-def test_a_gate_that_holds_more_than_any_reply_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "MAX_HELD", 100_000)
-    for first in (CALL, TEXT):
-        gate = Gate(text_hold=Held() if first is TEXT else None)
-        assert not gate.overfull
-        gate.push(made(chunk({"content": "<"}) if first is TEXT else CALL))
-        for _ in range(100):
-            assert gate.push(made(first)) == []
-        assert gate.overfull
-
-
-def test_what_has_gone_out_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "MAX_HELD", 10_000)
-    gate = Gate()
-    gate.push(made(ROLE))
+def test_the_gate_says_how_much_waits() -> None:
+    gate = Gate(text_hold=Held())
+    waiting = [made(chunk({"content": text})) for text in ("<", "a", "b")]
+    for one in waiting:
+        pushed(gate, one)
+    assert gate.waiting_bytes == sum(len(one.raw) for one in waiting)
+    other = Gate()
     for _ in range(100):
-        assert gate.push(made(TEXT))
-    assert not gate.overfull
+        assert pushed(other, made(TEXT))
+    assert other.waiting_bytes == 0

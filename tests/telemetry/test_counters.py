@@ -45,7 +45,7 @@ DOUBTED = InvalidToolCall((FOUND,), doubt=True)
 
 def text(said: str, verdict: Verdict | None = DOUBTED) -> Outcome:
     choice = ChoiceReply()
-    choice.add_text(said)
+    choice.text = said
     reason = "tool_validation_failure" if verdict else None
     return Outcome("fast", verdict, reason, reply=Reply({0: choice}))
 

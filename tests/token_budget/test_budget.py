@@ -160,7 +160,7 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
     assert verdict(nothing, tools=CALLS) == OutputTruncated("unseen")
     assert verdict(nothing, max_tokens=300) is None
     thought = cut_reply("length", text="")
-    thought.choice(0).add_reasoning("Let me see")
+    thought.choice(0).thought.add("Let me see")
     assert verdict(thought, tools=CALLS, max_tokens=300) is None
 
 

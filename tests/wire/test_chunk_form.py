@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.wire import sse
-from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm, TextChunks
-from mlx_stack_proxy.wire.chunks import chunks_of_completion, read_events, read_frame
-from mlx_stack_proxy.wire.completion import CompletionBuilder
+from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
+from mlx_stack_proxy.wire.chunks import ChunkReader, MalformedChunk
+from mlx_stack_proxy.wire.delta import typed
+from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import ODD, attempt, client_request, completion_of, exchange, relayed
 from tests.support.replies import (
     DONE,
@@ -260,18 +261,20 @@ def test_a_whole_reply_in_another_form(name: str, streamed: bool) -> None:
 @given(ODD)
 def test_no_chunk_is_too_odd(odd: Any) -> None:
     """Neither to be brought into its form, nor for those who count on that."""
-    form, builder = ChunkForm("i", "m"), CompletionBuilder()
+    form, reply = ChunkForm("i", "m"), Reply()
     for payload in ({"choices": odd}, {"choices": [odd]}, odd, {**usage_chunk(), "usage": odd}):
         if not isinstance(payload, dict):
             continue
-        for one in chunks_of_completion(payload, form):
-            check_formed(one.payload)
+        for delta in ChunkReader("i", "m").read_completion(payload):
+            reply.take(delta)
         before = copy.deepcopy(payload)
         formed = check_formed(form.formed(payload))
         assert payload == before
-        builder.add(formed)
-        read_events(formed)
-    orjson.dumps(builder.build())
+        reply.take(typed(b"", formed))
+        raw = data(payload)
+        with contextlib.suppress(MalformedChunk):  # JSON has no infinity
+            if (read := ChunkReader("i", "m").read(sse.Frame(raw, raw[6:-2]))) is not None:
+                check_formed(json.loads(read.raw.removeprefix(b"data: ")))
 
 
 def check_formed(formed: Json | None) -> Json:
@@ -332,17 +335,23 @@ def _with(change: Json) -> Json:
     ],
     ids=str,
 )
-def test_a_chunk_behind_texts_is_read_as_one_that_is_formed_anew(change: Json) -> None:
-    def read(*payloads: Json, remembers: bool) -> list[tuple[bytes, list[Any]]]:
-        form, chunks = ChunkForm("x", "m"), []
+def test_a_chunk_in_form_is_read_as_one_that_is_brought_into_form(change: Json) -> None:
+    def read(*payloads: Json, strict: bool) -> list[Any]:
+        """``strict``: whether a chunk that is in form already is decoded in one step."""
+        reader, found = ChunkReader("x", "m"), []
         for payload in payloads:
-            form.texts = form.texts if remembers else TextChunks()
             raw = data(payload)
-            chunks.append(read_frame(sse.Frame(raw, raw[6:-2]), form))
-        return [(one.raw, list(one.events)) for one in chunks]
+            frame = sse.Frame(raw, raw[6:-2])
+            delta = reader.read(frame) if strict else reader._read_other(frame, raw[6:-2])
+            if delta is not None:
+                reply = Reply()
+                reply.take(delta)
+                said = [(one.text, one.reasoning, one.tool_calls) for one in reply.choices.values()]
+                found.append((delta.raw, delta.kinds, said, reply.usage, reply.error))
+        return found
 
     stream = [ROLE, A, B, _with(change), A, END]
-    assert read(*stream, remembers=True) == read(*stream, remembers=False)
+    assert read(*stream, strict=True) == read(*stream, strict=False)
 
 
 def test_parts_that_are_no_text_stay_what_they_are() -> None:

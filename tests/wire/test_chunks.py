@@ -7,123 +7,133 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.wire.chunk_form import ChunkForm
-from mlx_stack_proxy.wire.chunks import (
-    NOTHING,
-    Chunk,
-    MalformedChunk,
-    read_events,
-    read_frame,
-    text_of,
-)
-from mlx_stack_proxy.wire.events import (
-    Event,
-    Finish,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    UpstreamErrorEvent,
-    Usage,
-)
+from mlx_stack_proxy.wire.chunks import ChunkReader, MalformedChunk
+from mlx_stack_proxy.wire.delta import Delta, UpstreamErrorEvent, Usage, text_of, usage_of
+from mlx_stack_proxy.wire.reply import Reply
 from mlx_stack_proxy.wire.sse import Frame, data_frame
 from tests.support.replies import Json, chunk, data
 
-
-def form() -> ChunkForm:
-    return ChunkForm("id", "model")
-
-
-def events_of(payload: dict[str, Any]) -> list[Event]:
-    return read_events(form().formed(payload) or {})
+# What a delta brings, besides nothing: the fields of a choice as a reply gathers them.
+Brought = dict[str, Any]
 
 
-def read(data: bytes) -> Chunk:
-    return read_frame(Frame(data_frame(data), data), form())
+def reader() -> ChunkReader:
+    return ChunkReader("id", "model")
+
+
+def read(data: bytes, one: ChunkReader | None = None) -> Delta | None:
+    return (one or reader()).read(Frame(data_frame(data), data))
+
+
+def given(payload: Json, one: ChunkReader | None = None) -> Delta:
+    delta = read(json.dumps(payload).encode(), one)
+    assert delta is not None
+    return delta
+
+
+def brought(delta: Delta) -> Brought:
+    """What a reply has of one delta alone."""
+    reply = Reply()
+    reply.take(delta)
+    found: Brought = {}
+    for choice in reply.choices.values():
+        calls = [
+            (call.id, call.name, call.arguments, *(["object"] if call.was_object else ()))
+            for call in choice.tool_calls
+        ]
+        fields = {
+            "text": choice.text,
+            "reasoning": choice.reasoning,
+            "refusal": choice.refusal,
+            "calls": calls,
+            "odd": any(call.odd for call in choice.tool_calls),
+            "finish": choice.finish_reason,
+        }
+        found |= {key: value for key, value in fields.items() if value}
+    return found
 
 
 @pytest.mark.parametrize(
-    ("delta", "events"),
+    ("delta", "found"),
     [
-        ({"role": "assistant"}, []),
-        ({"role": "assistant", "content": ""}, []),
-        ({"content": None}, []),
-        ({"content": "hi"}, [TextDelta(0, "hi")]),
-        ({"content": [{"type": "text", "text": "hi"}, " you"]}, [TextDelta(0, "hi you")]),
-        ({"content": "hi", "role": "assistant"}, [TextDelta(0, "hi")]),
-        ({"reasoning": "so"}, [ReasoningDelta(0, "so")]),
-        ({"reasoning_content": "so"}, [ReasoningDelta(0, "so")]),
-        ({"thinking": "so"}, [ReasoningDelta(0, "so")]),
-        ({"reasoning": {"effort": 1}}, []),
+        ({"role": "assistant"}, {}),
+        ({"role": "assistant", "content": ""}, {}),
+        ({"content": None}, {}),
+        ({"content": "hi"}, {"text": "hi"}),
+        ({"content": [{"type": "text", "text": "hi"}, " you"]}, {"text": "hi you"}),
+        ({"content": "hi", "role": "assistant"}, {"text": "hi"}),
+        ({"reasoning": "so"}, {"reasoning": "so"}),
+        ({"reasoning_content": "so"}, {"reasoning": "so"}),
+        ({"thinking": "so"}, {"reasoning": "so"}),
+        ({"reasoning": {"effort": 1}}, {}),
         # LiteLLM sends one thought in two fields: it counts once.
-        ({"reasoning": "so", "reasoning_content": "so"}, [ReasoningDelta(0, "so")]),
-        ({"reasoning": "", "thinking": "so"}, [ReasoningDelta(0, "so")]),
-        ({"reasoning": "so", "content": "hi"}, [ReasoningDelta(0, "so"), TextDelta(0, "hi")]),
-        ({"refusal": "no"}, [RefusalDelta(0, "no")]),
-        ({"content": "hi", "refusal": "no"}, [TextDelta(0, "hi"), RefusalDelta(0, "no")]),
-        ({"tool_calls": []}, []),
-        ({"tool_calls": None}, []),
-        ({"tool_calls": [None, 3]}, []),
+        ({"reasoning": "so", "reasoning_content": "so"}, {"reasoning": "so"}),
+        ({"reasoning": "", "thinking": "so"}, {"reasoning": "so"}),
+        ({"reasoning": "so", "content": "hi"}, {"reasoning": "so", "text": "hi"}),
+        ({"refusal": "no"}, {"refusal": "no"}),
+        ({"content": "hi", "refusal": "no"}, {"text": "hi", "refusal": "no"}),
+        ({"tool_calls": []}, {}),
+        ({"tool_calls": None}, {}),
+        ({"tool_calls": [None, 3]}, {}),
         (
-            {"tool_calls": [{"index": 2, "id": "i", "function": {"name": "f", "arguments": "{"}}]},
-            [ToolCallDelta(0, 2, "i", "f", "{", odd=True)],  # it has no type
+            {"tool_calls": [{"index": 0, "id": "i", "function": {"name": "f", "arguments": "{"}}]},
+            {"calls": [("i", "f", "{")], "odd": True},  # it has no type
         ),
         (
             {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
-            [
-                ToolCallDelta(0, 0, "", "f", "", odd=True),
-                ToolCallDelta(0, 1, "", "g", "", odd=True),
-            ],
+            {"calls": [("", "f", ""), ("", "g", "")], "odd": True},
         ),
         (
             {"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
-            [ToolCallDelta(0, 0, "", "f", '{"a":1}', was_object=True, odd=True)],
+            {"calls": [("", "f", '{"a":1}', "object")], "odd": True},
         ),
         (
             {"tool_calls": [{"index": 0, "type": "function", "function": {"name": "f"}}]},
-            [ToolCallDelta(0, 0, "", "f", "")],
+            {"calls": [("", "f", "")]},
         ),
         (
             {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
-            [ToolCallDelta(0, 0, "", "", "{")],
+            {"calls": [("", "", "{")]},
         ),
-        (
-            {"tool_calls": [{"index": 0, "function": None}]},
-            [ToolCallDelta(0, 0, "", "", "", odd=True)],
-        ),
-        ({"function_call": {"name": "f"}}, [ToolCallDelta(0, 0, "", "f", "")]),
-        ({"function_call": {"arguments": "{}"}}, [ToolCallDelta(0, 0, "", "", "{}")]),
+        ({"tool_calls": [{"index": 0, "function": None}]}, {"calls": [("", "", "")], "odd": True}),
+        ({"function_call": {"name": "f"}}, {"calls": [("", "f", "")]}),
+        ({"function_call": {"arguments": "{}"}}, {"calls": [("", "", "{}")]}),
     ],
 )
-def test_a_delta_is_these_events(delta: dict[str, Any], events: list[Event]) -> None:
-    assert events_of(chunk(delta)) == events
+def test_a_delta_brings_these(delta: Json, found: Brought) -> None:
+    assert brought(given(chunk(delta))) == found
+    one = reader()
+    given(chunk({"role": "assistant", "content": ""}), one)
+    later = read(json.dumps(chunk({"content": "", **delta})).encode(), one)
+    assert (brought(later) if later is not None else {}) == found, "also within a stream"
 
 
-def test_a_finish_comes_after_what_it_finishes() -> None:
-    assert events_of(chunk({"content": "a"}, "stop", index=1)) == [
-        TextDelta(1, "a"),
-        Finish(1, "stop"),
-    ]
-    assert events_of(chunk({}, "")) == []
+def test_a_finish_comes_with_what_it_finishes() -> None:
+    assert brought(given(chunk({"content": "a"}, "stop", index=1))) == {
+        "text": "a",
+        "finish": "stop",
+    }
+    assert brought(given(chunk({}, ""))) == {}
 
 
 @pytest.mark.parametrize(
-    ("usage", "event"),
+    ("usage", "counts"),
     [
         ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 4)),
+        ({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}, Usage(9, 4)),
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(9, 0, 5)),
         ({"prompt_tokens": None, "completion_tokens": -1}, Usage(0, 0)),
         ({"prompt_tokens": "9", "prompt_tokens_details": None}, Usage(9, 0)),
     ],
 )
-def test_usage(usage: dict[str, Any], event: Usage) -> None:
-    payload = {"choices": [], "usage": usage}
-    assert events_of(payload) == [event]
-    assert events_of({"choices": [], "usage": None}) == []
+def test_usage(usage: Json, counts: Usage) -> None:
+    found = given({**chunk({}), "choices": [], "usage": usage}).usage
+    assert found is not None and usage_of(found) == counts
+    assert given({"choices": [], "usage": None}).usage is None
 
 
 @pytest.mark.parametrize(
-    ("error", "event"),
+    ("error", "found"),
     [
         ("out of memory", UpstreamErrorEvent("out of memory", "error", None)),
         ({"message": "m", "type": "t", "code": 500}, UpstreamErrorEvent("m", "t", "500")),
@@ -131,19 +141,20 @@ def test_usage(usage: dict[str, Any], event: Usage) -> None:
         ({"detail": "m"}, UpstreamErrorEvent("", "error", None)),
     ],
 )
-def test_an_error_inside_the_stream(error: Any, event: UpstreamErrorEvent) -> None:
-    assert events_of({"error": error}) == [event]
+def test_an_error_inside_the_stream(error: Any, found: UpstreamErrorEvent) -> None:
+    assert given({"error": error}).error == found
 
 
 @pytest.mark.parametrize("data", [b"[DONE]", b" [DONE] "])
 def test_done(data: bytes) -> None:
     got = read(data)
-    assert got.done and got.raw == b"data: [DONE]\n\n"  # no client knows it by another spelling
+    assert got is not None and got.done
+    assert got.raw == b"data: [DONE]\n\n"  # no client knows it by another spelling
 
 
 @pytest.mark.parametrize("comment", [b": keepalive 1/2\n\n", b': x-mlx-stack {"tier": "best"}\n\n'])
 def test_comments_mean_nothing_and_are_left_out(comment: bytes) -> None:
-    assert read_frame(Frame(comment, None), form()) is NOTHING
+    assert reader().read(Frame(comment, None)) is None
 
 
 @pytest.mark.parametrize(
@@ -155,16 +166,16 @@ def test_comments_mean_nothing_and_are_left_out(comment: bytes) -> None:
         chunk({"content": None, "tool_calls": [], "reasoning": ""}, logprobs=None),
         chunk({"content": ""}, index=-1),
         {**chunk({"role": "assistant"}), "mlx_stack": {"tier": "best"}},
+        {**chunk({"content": ""}), "obfuscation": "xY"},
     ],
     ids=str,
 )
 def test_only_the_first_empty_chunk_of_a_choice_says_anything(empty: Json) -> None:
-    one = form()
-    first = read_frame(Frame(data(empty), json.dumps(empty).encode()), one)
-    assert first.payload is not None
-    assert first.payload["choices"][0]["delta"]["role"] == "assistant"
+    one = reader()
+    first = json.loads(given(empty, one).raw.removeprefix(b"data: "))
+    assert first["choices"][0]["delta"]["role"] == "assistant"
     for _ in range(2):
-        assert read_frame(Frame(data(empty), json.dumps(empty).encode()), one) is NOTHING
+        assert read(json.dumps(empty).encode(), one) is None
 
 
 @pytest.mark.parametrize(
@@ -175,32 +186,32 @@ def test_only_the_first_empty_chunk_of_a_choice_says_anything(empty: Json) -> No
         {"choices": [{"index": 0, "delta": {}, "content_filter_results": {"hate": {}}}]},
         {"choices": [{"index": 0, "delta": {}, "logprobs": {"content": [{"token": "a"}]}}]},
         {"choices": [{"index": 0, "delta": {"annotations": [{}]}}]},
+        {"choices": [{"index": 0, "delta": {"provider_specific_fields": {"a": 1}}}]},
     ],
     ids=str,
 )
 def test_a_chunk_without_text_that_says_something_stays(more: Json) -> None:
-    one = form()
-    read_frame(Frame(b"", json.dumps(chunk({"role": "assistant"})).encode()), one)
+    one = reader()
+    given(chunk({"role": "assistant"}), one)
     odd = {**chunk({}), **more}
-    raw = data(odd)
-    assert read_frame(Frame(raw, json.dumps(odd).encode()), one).raw == raw
+    delta = one.read(Frame(data(odd), json.dumps(odd).encode()))
+    assert delta is not None and delta.raw == data(odd)
+    assert delta.more is not None
 
 
 def test_what_is_ours_alone_is_taken_out_of_a_servers_chunk() -> None:
     forged = {**chunk({"content": "a"}), "mlx_stack": {"tier": "best"}}
-    one = form()
+    one = reader()
     for _ in range(3):
-        got = read_frame(Frame(data(forged), json.dumps(forged).encode()), one)
+        got = given(forged, one)
         assert b"mlx_stack" not in got.raw
-        assert got.payload is not None
-        assert "mlx_stack" not in got.payload
+        assert got.more is None
 
 
 @pytest.mark.parametrize("data", [b"", b"  "])
 def test_empty_data_is_left_out(data: bytes) -> None:
     """OpenAI's SDKs take it for broken JSON."""
-    got = read(data)
-    assert (got.raw, got.payload, list(got.events), got.done) == (b"", None, [], False)
+    assert read(data) is None
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"7", b"DONE", b'{"a": NaN}', b"\xff"])

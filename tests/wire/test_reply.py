@@ -194,8 +194,8 @@ def test_a_reply_notes_that_a_choice_has_too_many_calls() -> None:
 
 def test_a_text_is_joined_when_it_is_asked_for_and_goes_on() -> None:
     text = Growing("a")
-    for piece in "bcd":
-        text.add(piece)
+    for letter in "bcd":
+        text.add(letter)
     assert (text.size, text.count, text.text()) == (4, 3, "abcd")
     text.add("é")
     assert (text.size, text.count, text.text()) == (5, 4, "abcdé")

@@ -26,6 +26,7 @@ from .chunk_form import (
 )
 from .delta import DECODE, ChoiceDelta, Chunk, Delta, index_of, render, typed
 
+_NOT_IN_FORM = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
 
 
@@ -76,7 +77,7 @@ class ChunkReader:
             return None
         try:
             chunk = DECODE(data)
-        except msgspec.DecodeError:
+        except _NOT_IN_FORM:
             return self._read_other(frame, data)
         usage = chunk.usage
         if len(chunk.choices) == 1:

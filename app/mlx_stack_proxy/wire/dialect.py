@@ -191,6 +191,8 @@ class DialectRenderer:
         self._encoder.identify(self._top())
         out = []
         for piece in delta.choices:
+            if piece.index:  # dialects ask for one choice, and have no place for more
+                continue
             said = piece.delta
             thought, text, refusal = said.thought, said.content or "", said.refusal or ""
             out += self._texts(thought, text, refusal)

@@ -315,12 +315,14 @@ class Reply:
         if said.tool_calls:
             grown = []
             for part in said.tool_calls:
+                if self.overfull:
+                    break
                 call = choice.add_call(part)
                 grown.append((piece.index, call, part.function.arguments))
+                self.overfull = len(choice.tool_calls) > MAX_CALLS
             delta.grown = [*delta.grown, *grown] if delta.grown else grown
             choice.others += len(grown)
             self.pieces += len(grown)
-            self.overfull = self.overfull or len(choice.tool_calls) > MAX_CALLS
             kinds |= CALL
         if piece.finish_reason:
             self._finish(piece.index, choice, piece.finish_reason)

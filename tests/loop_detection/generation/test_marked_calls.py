@@ -9,6 +9,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected
 from mlx_stack_proxy.loop_detection.generation.marked_calls import MarkedCalls
+from mlx_stack_proxy.wire.reply import Growing
 from tests.loop_detection.generation.test_repeated_calls import ROLE, TOOLS, Reply
 from tests.loop_detection.generation.test_reply_watch import Watched
 from tests.loop_detection.generation.texts import pieces, prose
@@ -131,11 +132,12 @@ def operations(text: str) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    marked = MarkedCalls(2, (), formats=True)
+    marked, written = MarkedCalls(2, (), formats=True), Growing()
     sys.setprofile(counted)
     try:
         for piece in pieces(text, 16):
-            marked.add(piece, str)
+            written.add(piece)
+            marked.add(piece, written)
     finally:
         sys.setprofile(None)
     return count

@@ -20,6 +20,7 @@ from mlx_stack_proxy.loop_detection.generation.limits import (
     RepeatedCall,
 )
 from mlx_stack_proxy.settings import GenerationSettings
+from mlx_stack_proxy.wire.reply import Growing
 from tests.loop_detection.generation.texts import (
     fed,
     fibonacci,
@@ -271,11 +272,12 @@ def test_pieces_make_no_difference(
     whole = flowed(text, max(len(text), 1), kind=kind, late=2000)
     assert flowed(text, 1, kind=kind, late=2000) == whole
     flow, at = Flow(GenerationSettings(), kind, late=2000), 0
+    written = Growing()
     hit: Excess | RepeatedCall | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
             break
-        hit = fed(flow, text[at : at + size])
+        hit = fed(flow, written, text[at : at + size])
         at += size
     assert hit == whole
 
@@ -291,11 +293,11 @@ def operations(text: str) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    flow = Flow(GenerationSettings())
+    flow, written = Flow(GenerationSettings()), Growing()
     sys.setprofile(counted)
     try:
         for piece in pieces("```\n" + text, 50):
-            if fed(flow, piece) is not None:
+            if fed(flow, written, piece) is not None:
                 break
     finally:
         sys.setprofile(None)

@@ -250,9 +250,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
 def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
     text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
     flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), lambda: ToolSet({})))
-    flow.waiting.append(text)
-    flow.length += len(text)
-    assert isinstance(flow.look(), Excess)
+    assert isinstance(flow.look(text), Excess)
 
 
 def test_a_call_spoken_of_is_none() -> None:

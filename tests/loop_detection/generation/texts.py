@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind, RepeatedCall
 from mlx_stack_proxy.settings import GenerationSettings
+from mlx_stack_proxy.wire.reply import Growing
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 
@@ -64,14 +65,14 @@ def flowed(
 ) -> Excess | None:
     """What all rules together say of a text that comes in pieces of this size."""
     flow = Flow(GenerationSettings(**rules), kind, late=late)  # type: ignore[arg-type]
-    hits = (fed(flow, piece) for piece in pieces(text, size))
+    written = Growing()
+    hits = (fed(flow, written, piece) for piece in pieces(text, size))
     hit = next((hit for hit in hits if hit is not None), None)
     assert not isinstance(hit, RepeatedCall)
     return hit
 
 
-def fed(flow: Flow, piece: str) -> Excess | RepeatedCall | None:
+def fed(flow: Flow, written: Growing, piece: str) -> Excess | RepeatedCall | None:
     """What the watch of a reply does with a piece."""
-    flow.waiting.append(piece)
-    flow.length += len(piece)
-    return flow.look() if flow.length >= flow.due else None
+    written.add(piece)
+    return flow.look(written.text()) if written.size >= flow.due else None
