@@ -74,6 +74,7 @@ class Attempt:
         self._watches = self._pipeline.watches
         self._frames = sse.FrameReader()
         self._fed = 0  # bytes of upstream's stream
+        self._held_bytes = 0  # of frames that a client who streams gets at the reply's end
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._reader = ChunkReader(
@@ -259,12 +260,12 @@ class Attempt:
                 self._hold(delta)
             return
         gate = self._gate
-        released = () if gate.closed else gate.push(delta)
+        if not gate.closed:
+            for one in gate.push(delta):
+                self._let_out(one, out)
         if gate.closed:
             self._hold(delta)
-        for one in released:
-            self._let_out(one, out)
-        if self._renderer.held + gate.waiting_bytes > MAX_HELD:
+        if self._held_bytes + gate.waiting_bytes > MAX_HELD:
             self.verdict = _TOO_LONG
 
     def _show(self, delta: Delta) -> Verdict | None:
@@ -288,6 +289,8 @@ class Attempt:
             self._renderer.hold(earlier)
         if not self._client_request.stream:
             check_depth(delta)
+        else:
+            self._held_bytes += len(delta.raw)
         self._renderer.hold(delta)
 
     def _finish(self, cut: Cut) -> None:

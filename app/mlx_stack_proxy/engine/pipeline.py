@@ -134,11 +134,11 @@ class _Holds:
     """Several text holds: what one lets through, the next one gets."""
 
     def __init__(self, holds: Sequence[TextHold]) -> None:
-        self._holds = holds
+        self._feeds = [hold.feed for hold in holds]
 
     def feed(self, delta: str) -> str:
-        for hold in self._holds:
-            delta = hold.feed(delta)
+        for feed in self._feeds:
+            delta = feed(delta)
         return delta
 
 

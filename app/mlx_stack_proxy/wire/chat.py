@@ -13,7 +13,7 @@ import orjson
 
 from . import legacy, sse
 from .call import call_fields
-from .delta import Delta, render, split_text, usage_fields
+from .delta import TEXT, Delta, render, split_text, usage_fields
 from .field_forms import REASONING_FIELDS
 from .merge import merged, merged_chunks
 from .reply import ChoiceReply, Reply, ToolCall
@@ -56,19 +56,16 @@ class ChatRenderer:
         self.flowed = 0
         self._thoughts_out = self._refusal_out = 0
 
-    @property
-    def held(self) -> int:
-        """Bytes that are held."""
-        return self._tape.size
-
     def let_out(self, delta: Delta) -> bytes:
         """Return the bytes for a frame that may go out now."""
         self._has_role = True
         for piece in delta.choices:
             said = piece.delta
-            self.flowed += len(said.content or "")
-            self._thoughts_out += len(said.thought)
-            self._refusal_out += len(said.refusal or "")
+            if said.content:
+                self.flowed += len(said.content)
+            if delta.kinds & ~TEXT:
+                self._thoughts_out += len(said.thought)
+                self._refusal_out += len(said.refusal or "")
         return self._frame(delta)
 
     def hold(self, delta: Delta) -> None:
@@ -129,7 +126,7 @@ class ChatRenderer:
     def _frame(self, delta: Delta) -> bytes:
         """Return a frame as this client gets it, maybe b""; unchanged if nothing has to change."""
         strips = delta.usage is not None and not self._include_usage
-        if not (strips or self._changes) or delta.done:
+        if not (strips or self._changes):
             return delta.raw
         payload = orjson.loads(sse.data_of(delta.raw) or b"{}")
         visible = dict(payload)

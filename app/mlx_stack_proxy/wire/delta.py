@@ -141,6 +141,8 @@ class Delta(Struct, gc=False):
     @property
     def text(self) -> str:
         """The text of all choices."""
+        if len(self.choices) == 1:
+            return self.choices[0].delta.content or ""
         return "".join([piece.delta.content for piece in self.choices if piece.delta.content])
 
 

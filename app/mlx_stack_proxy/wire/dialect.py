@@ -128,7 +128,6 @@ class Renderer(Protocol):
     """Writes one attempt's reply for its client: as a stream, or as one object."""
 
     flowed: int  # characters of its text that the client has
-    held: int  # bytes that are held
 
     def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
         """Split a frame of text in two, after ``length`` characters of the text."""
@@ -171,8 +170,7 @@ class Outgoing:
 class DialectRenderer:
     """Translates one attempt's reply: see :class:`~.chat.ChatRenderer`, its like.
 
-    What is held is in the reply, so no frame is kept. ``continues``: the client has reasoning of an
-    earlier attempt.
+    ``continues``: the client has reasoning of an earlier attempt.
     """
 
     def __init__(
@@ -183,7 +181,6 @@ class DialectRenderer:
         self._continues = continues
         self.flowed = 0
         self._thoughts_out = self._refusal_out = 0
-        self.held = 0
 
     split = staticmethod(split_text)
 
@@ -202,7 +199,7 @@ class DialectRenderer:
         return b"".join(out)
 
     def hold(self, delta: Delta) -> None:
-        self.held += len(delta.raw)
+        """What is held is in the reply."""
 
     def go_on_from(self, identity: Mapping[str, Any]) -> None:
         """The encoder is one for all attempts, so it goes on in any case."""

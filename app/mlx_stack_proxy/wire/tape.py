@@ -11,10 +11,9 @@ BLOCK: Final = 64 * 1024  # bytes that are compressed at a time: about a millise
 class Tape:
     """Keeps frames in their order."""
 
-    __slots__ = ("_last", "_packed", "_packer", "_waiting", "size")
+    __slots__ = ("_last", "_packed", "_packer", "_waiting")
 
     def __init__(self) -> None:
-        self.size = 0  # bytes of all frames
         self._last = b""
         self._waiting = bytearray()  # the frames before that which are not compressed
         self._packed: list[bytes] = []
@@ -24,7 +23,6 @@ class Tape:
         """Keep a frame; b"" is none."""
         if not frame:
             return
-        self.size += len(frame)
         self._waiting += self._last
         self._last = frame
         if len(self._waiting) > BLOCK:
