@@ -74,7 +74,7 @@ def request() -> Drawing:
     d.arrow((560, 367), (590, 367), dashed=True)
     row(middle, 420, "upstream.py\nthe call to LiteLLM, a stream")
     d.arrow((430, 390), (430, 420))
-    row(right, 420, "sse.py, chunks.py, attempt.py\nbytes to events")
+    row(right, 420, "sse.py, chunks.py, attempt.py\nbytes to deltas")
     d.arrow((560, 443), (590, 443), dashed=True)
     row(right, 496, "pipeline.py, stages/, gate.py\nwhat is wrong, what may flow", "ours")
     d.arrow((720, 466), (720, 496))

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from ..wire.call import call_fields
 from ..wire.reply import ChoiceReply, Reply, ToolCall, is_object
 from ..wire.thoughts import behind_thoughts
 from . import hints
@@ -101,11 +102,7 @@ def _replayed(choice: ChoiceReply, failures: Iterable[CallFailure]) -> list[dict
         errors.setdefault(failure.position, []).append(failure.error)
     ids = _distinct_ids(choice.tool_calls)
     calls = [
-        {
-            "id": identity,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
+        call_fields(identity, call.name, call.arguments)
         for identity, call in zip(ids, choice.tool_calls, strict=True)
     ]
     replayed: list[dict[str, Any]] = [

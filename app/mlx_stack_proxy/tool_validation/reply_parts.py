@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from ..engine.verdicts import CallFailure
+from ..wire.call import call_fields
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 
 
@@ -92,11 +93,7 @@ def as_message(reply: Reply, index: int) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": choice.text or None,
-        "tool_calls": list(_as_calls(choice.tool_calls)),
+        "tool_calls": [
+            call_fields(call.id, call.name, call.arguments) for call in choice.tool_calls
+        ],
     }
-
-
-def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
-    for call in calls:
-        function = {"name": call.name, "arguments": call.arguments}
-        yield {"id": call.id, "type": "function", "function": function}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def call_fields(id: str, name: str, arguments: str) -> dict[str, Any]:
-    """Return a call as an object. ``id`` "": the call has none."""
+def call_fields(id: str | None, name: str, arguments: str) -> dict[str, Any]:
+    """Return a call as an object. ``id`` None: the call has none."""
     function = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"id": id, **function} if id else function
+    return function if id is None else {"id": id, **function}

@@ -182,7 +182,7 @@ class ChatRenderer:
 
 def _as_call(call: ToolCall) -> Json:
     """Return a call with the further fields of its pieces."""
-    fields = call_fields(call.id, call.name, call.arguments)
+    fields = call_fields(call.id or None, call.name, call.arguments)
     if not call.more:
         return fields
     more = merged(call.more)

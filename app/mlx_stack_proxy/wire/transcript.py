@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from .call import call_fields
+
 Json = dict[str, Any]
 Part = str | Json  # a piece of a user's message: text, or a part of another kind
 
@@ -74,8 +76,7 @@ class Transcript:
 
     def call(self, call_id: str, name: str, arguments: str) -> None:
         self._end_of_user()
-        function = {"name": name, "arguments": arguments}
-        self._calls.append({"id": call_id, "type": "function", "function": function})
+        self._calls.append(call_fields(call_id, name, arguments))
 
     def messages(self) -> list[Json]:
         """Return all messages, the system message first."""
