@@ -186,7 +186,7 @@ class DialectRenderer:
 
     def let_out(self, delta: Delta) -> bytes:
         self._encoder.identify(self._top())
-        out = []
+        out: list[bytes] = []
         for piece in delta.choices:
             if piece.index:  # dialects ask for one choice, and have no place for more
                 continue
