@@ -21,7 +21,7 @@ from ..wire import sse, thoughts
 from ..wire.chat import ChatRenderer
 from ..wire.chunks import ChunkReader, MalformedChunk, check_depth
 from ..wire.delta import OTHER, Delta, render
-from ..wire.dialect import DialectRenderer, Renderer
+from ..wire.dialect import DialectRenderer
 from ..wire.reply import MAX_CALLS, Reply
 from ..wire.usage import UsageCheck
 from . import own_words
@@ -83,7 +83,9 @@ class Attempt:
         self._renderer = self._new_renderer(exchange, committed)
         self._gate = self._new_gate(report, exchange)
 
-    def _new_renderer(self, exchange: Exchange, committed: Committed | None) -> Renderer:
+    def _new_renderer(
+        self, exchange: Exchange, committed: Committed | None
+    ) -> ChatRenderer | DialectRenderer:
         top, request = self._reader.top, exchange.request
         identity = committed.identity if committed is not None else {}
         if exchange.outgoing is not None:

@@ -80,31 +80,26 @@ class ChunkReader:
         except _NOT_IN_FORM:
             return self._read_other(frame, data)
         usage = chunk.usage
-        if len(chunk.choices) == 1:
-            (piece,) = chunk.choices
-            said = piece.delta
-            opens = said.role is not None or said.tool_calls or piece.finish_reason == "stop"
-            if opens or piece.index not in self._form.begun:
-                if not self._begins(piece):
-                    return self._read_other(frame, data)
-            elif not (
-                said.content
-                or piece.finish_reason
-                or said.thought
-                or said.refusal
-                or usage
-                or said.provider_specific_fields
-            ):
-                return None
-        elif chunk.choices or usage is None:
-            return self._read_other(frame, data)
         if usage is not None and not self._form.believes(usage):
             return self._read_other(frame, data)
+        if len(chunk.choices) != 1:
+            if chunk.choices or usage is None:
+                return self._read_other(frame, data)
+            self._newest = chunk
+            return Delta(frame.raw, [], usage)
+        piece = chunk.choices[0]
+        said = piece.delta
+        opens = said.role is not None or said.tool_calls or piece.finish_reason == "stop"
+        if opens or piece.index not in self._form.begun:
+            if not self._begins(piece):
+                return self._read_other(frame, data)
+        elif not (said.content or piece.finish_reason or said.says_more or usage):
+            return None
+        self._newest = chunk
         if chunk.system_fingerprint is not None or chunk.service_tier is not None:
             self._note_server(chunk.system_fingerprint, chunk.service_tier)
-        self._newest = chunk
         delta = Delta(frame.raw, chunk.choices, usage)
-        if chunk.choices and said.provider_specific_fields:
+        if said.provider_specific_fields:
             fields = {"provider_specific_fields": said.provider_specific_fields}
             delta.more = {"choices": [{"index": piece.index, "delta": fields}]}
         return delta

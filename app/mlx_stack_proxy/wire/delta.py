@@ -73,6 +73,11 @@ class Said(Struct, forbid_unknown_fields=True, gc=False):
         """The reasoning; servers have three names for it, and some send it under two."""
         return self.reasoning_content or self.reasoning or self.thinking or ""
 
+    @property
+    def says_more(self) -> bool:
+        """Whether it says anything besides text and calls."""
+        return bool(self.thought or self.refusal or self.provider_specific_fields)
+
 
 class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
     """What a chunk brings of one choice."""

@@ -124,35 +124,6 @@ class Dialect:
     models: Callable[[Sequence[str]], dict[str, Any]] = _no_models
 
 
-class Renderer(Protocol):
-    """Writes one attempt's reply for its client: as a stream, or as one object."""
-
-    flowed: int  # characters of its text that the client has
-
-    def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
-        """Split a frame of text in two, after ``length`` characters of the text."""
-
-    def let_out(self, delta: Delta) -> bytes:
-        """Return the bytes for a frame that may go out now."""
-
-    def hold(self, delta: Delta) -> None:
-        """Keep a frame for the reply's end."""
-
-    def go_on_from(self, identity: Mapping[str, Any]) -> None:
-        """Write the rest into a stream that another attempt has begun."""
-
-    def end(self, done_frame: bytes) -> None:
-        """Take upstream's own frame of ``[DONE]``."""
-
-    def rest(
-        self, reply: Reply, note: bytes = b"", metadata: dict[str, Any] | None = None
-    ) -> bytes:
-        """Return the bytes still to be sent, to the stream's end; see ``Attempt.rest``."""
-
-    def whole(self, reply: Reply, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the reply as one object."""
-
-
 class Outgoing:
     """One reply in a dialect, as the engine holds it: the dialect with the reply's context."""
 
