@@ -139,7 +139,8 @@ def relayed(one: Attempt, pieces: list[bytes]) -> Came:
     mended = set(one.reply.mended)
     rest = b""
     if verdict is None:
-        rest = one.rest() if one._builder is None else json.dumps(one.completion()).encode()
+        streams = one._client_request.stream
+        rest = one.rest() if streams else json.dumps(one.completion()).encode()
     return Came(bytes(out), rest, verdict, one.done, mended)
 
 

@@ -31,7 +31,9 @@ MESSAGE = st.fixed_dictionaries(
         "reasoning": TEXT,
         "refusal": TEXT,
         "annotations": st.just([LINK]),
-        "tool_calls": st.lists(CALL, min_size=1, max_size=3, unique_by=lambda call: call["id"]),
+        "tool_calls": st.lists(
+            CALL, min_size=1, max_size=3, unique_by=lambda call: str(call["id"])
+        ),
         "provider_specific_fields": st.dictionaries(TEXT, SCALAR, min_size=1, max_size=2),
         "audio": st.just({"id": "a1", "data": "UklG", "expires_at": 1}),
         "mood": SCALAR,
