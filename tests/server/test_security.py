@@ -372,7 +372,7 @@ async def test_a_long_reply_is_judged_off_the_event_loop(
         threads.append(threading.get_ident())
         return check_call(*args)
 
-    monkeypatch.setattr("mlx_stack_proxy.tool_validation.stage.check_call", noted)
+    monkeypatch.setattr("mlx_stack_proxy.tool_validation.mend_choice.check_call", noted)
     schema = {"type": "object", "properties": {"items": {"type": "array"}}}
     tools = [{"type": "function", "function": {"name": "note", "parameters": schema}}]
     arguments = json.dumps({"items": [*range(20_000)]})
