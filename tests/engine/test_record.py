@@ -131,3 +131,18 @@ def test_why_a_request_was_refused(
     one.steps = [Fail(error)]
     record = record_of(one, error.type, 100.0, 1.0)
     assert (record.refused_for, record.status) == (why, error.status)
+
+
+def test_a_record_is_small_whatever_was_asked() -> None:
+    names = [f"{number:03d}{'x' * 300}" for number in range(128)]
+    one = exchange(client_request(tools=[{"function": {"name": name}} for name in names]))
+    failures = tuple(
+        CallFailure(name, "wrong_type", "…", 0, at, "f" * 200) for at, name in enumerate(names)
+    )
+    repairs = [Incident("tool_call_repaired", (f"rule_{number}",)) for number in range(200)]
+    remarks = Remarks(incidents=repairs, calls=names)
+    bad = Outcome("fast", InvalidToolCall(failures), "tool_validation_failure", remarks=remarks)
+    one.outcomes, one.steps = [bad] * 100, [Retry("tool_validation_failure", 1)] * 100
+    data = record_of(one, "tool_validation_failed", 100.0, 1.0).as_data()
+    assert data["attempts_made"] == 100 and len(data["attempts"]) == 24
+    assert len(orjson.dumps(data)) < 64 * 1024

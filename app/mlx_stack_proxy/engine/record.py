@@ -35,6 +35,7 @@ ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_fa
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 MOST_ATTEMPTS: Final = 24  # in a record as data; more are only counted
 MOST_TOOLS: Final = 32  # names in a record as data
+MOST_NAMED: Final = 16  # tools, repairs or detectors of an attempt as data
 MOST_NAME: Final = 64  # characters of a tool's or a model's name
 _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
 _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
@@ -84,9 +85,9 @@ class AttemptRecord:
             "wrong": self.wrong,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
-            "calls": dict(self.calls),
-            "repairs": [one.labels[-1] for one in self.incidents if one.kind in _REPAIRS],
-            "loops": [one.labels[0] for one in self.incidents if one.kind.startswith("loop_")],
+            "calls": {tool[:MOST_NAME]: n for tool, n in [*self.calls.items()][:MOST_NAMED]},
+            "repairs": self._labels(-1, "tool_call_repaired", "tool_call_rescued"),
+            "loops": self._labels(0, "loop_warning", "loop_break"),
             "doubted": self.doubted,
             "then": self.then,
         }
@@ -94,8 +95,10 @@ class AttemptRecord:
         data = {name: value for name, value in data.items() if value or name in kept}
         return data if self.called else {**data, "called": False}
 
-
-_REPAIRS: Final = ("tool_call_repaired", "tool_call_rescued")
+    def _labels(self, place: int, *kinds: str) -> list[str]:
+        """Return a label of the incidents of these kinds, each once."""
+        found = (one.labels[place] for one in self.incidents if one.kind in kinds)
+        return list(dict.fromkeys(found))[:MOST_NAMED]
 
 
 @frozen
@@ -146,7 +149,7 @@ class Record:
             "stream": self.stream,
             "size": self.size,
             "messages": self.messages,
-            "tools": sorted(self.tools)[:MOST_TOOLS],
+            "tools": [tool[:MOST_NAME] for tool in sorted(self.tools)[:MOST_TOOLS]],
             "tools_offered": len(self.tools),
             "refused_for": self.refused_for,
             "budget": self.budget,
@@ -330,11 +333,11 @@ def tool_label(name: str | None, offered: Collection[str]) -> str:
 
 def way_of(exchange: Exchange) -> str:
     """Return which of ``WAYS`` a delivered reply belongs to."""
+    attempts = exchange.attempts
     if _went_out_broken(exchange):
         return BROKEN
     # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
-    asked_again = len(exchange.attempts) > 1
-    failed = [a for a in exchange.attempts if asked_again and a.reason]
+    failed = [attempt for attempt in attempts if attempt.reason] if len(attempts) > 1 else []
     if any(not is_doubt(attempt.verdict) for attempt in failed):
         same = all(attempt.tier == exchange.tier for attempt in failed)
         return "retried_right" if same else "escalated_right"
@@ -364,6 +367,8 @@ def _is_call_as_text(exchange: Exchange) -> bool:
         return False
     if _doubts_text(delivered) or delivered.remarks.call_as_text:
         return True
+    if len(exchange.outcomes) == 1:  # the usual case
+        return False
     text = _text_of(delivered)
     return bool(text) and any(
         _doubts_text(earlier) and _text_of(earlier) == text for earlier in exchange.attempts

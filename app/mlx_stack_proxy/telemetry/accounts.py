@@ -255,12 +255,13 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     tier = tier_label(exchange)
     services.metrics.request.labels(tier).observe(seconds)
     fields: dict[str, Any] = {}
-    failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
-    if failed:
+    record = exchange.record
+    called = [attempt for attempt in record.attempts if attempt.called] if record else []
+    if failed := [f"{one.tier}:{one.reason}:{one.status}" for one in called if one.reason]:
         fields["failed"] = failed
-    if exchange.escalated_from:
-        fields["escalated_from"] = exchange.escalated_from
-        fields["reason"] = exchange.escalation_reason
+    if record and record.escalated_from:
+        fields["escalated_from"] = record.escalated_from
+        fields["reason"] = record.escalation_reason
     if repairs := exchange.reply_notes.get("Repairs"):
         fields["repairs"] = repairs
     log.get().info(
@@ -269,7 +270,7 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
         session=exchange.session.header,
         tier=exchange.tier,
         outcome=outcome,
-        attempts=len(exchange.attempts),
+        attempts=len(called),
         retries=exchange.retries,
         stream=exchange.request.stream,
         seconds=round(seconds, 4),
