@@ -64,7 +64,6 @@ async def test_a_record_holds_no_text(upstream: ScriptedServer, start_proxy: Sta
     assert found.json()["request_id"] == response.headers["x-request-id"]
     assert "quokka" not in found.text and "wombat" not in found.text
     assert found.json()["record"]["attempts"][0]["status"] == 500
-    events = (await proxy.client.get("/mlx-stack/events")).json()
-    assert "exchange" not in {event["kind"] for event in events["events"]}
-    kept = await proxy.client.get("/mlx-stack/events", params={"kind": "exchange"})
-    assert [event["detail"]["outcome"] for event in kept.json()["events"]] == ["all_tiers_failed"]
+    (kept,) = await proxy.services.store.records()
+    assert kept.id == response.headers["x-request-id"] and b"all_tiers_failed" in kept.body
+    assert b"quokka" not in kept.body and b"wombat" not in kept.body

@@ -40,7 +40,6 @@ EVENT_KINDS = (
     "stopped",
     "store_down",
     "store_up",
-    RECORD,
 )
 
 

@@ -241,7 +241,8 @@ def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
         query = await admin.event_query(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
-        page, total, trouble = await events_of(services, query)
+        page, trouble = await events_of(services, query)
+        total = len(page) if trouble else await services.store.count_events(query)
         entries = [{"number": number, **event} for number, event in page]
         return admin.answer({"total": total, "events": entries, "store": trouble or "ok"})
 

@@ -11,33 +11,29 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from ..engine.outcome import RECORD
 from ..engine.services import Services
 from ..engine.upstream_answers import completion_in
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.store import EventQuery
-from ..telemetry import accounts
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..telemetry.why import why
 from ..wire import sse
 from ..wire.chunks import ChunkReader, MalformedChunk
 from ..wire.delta import Delta, text_of
 from ..wire.reply import Reply
-from .kept import events_of
+from .kept import LAST, events_of, record_of
 
 Json = dict[str, Any]
-LAST: Final = "last"  # in place of a request's id
 MOST_EVENTS: Final = 1000
 MOST_CHARACTERS: Final = 100_000  # of a text; longer texts are cut
 _UNKNOWN: Final = (
-    "it is unknown, refused before any model was chosen, older than "
-    "observability.events_retention_days, or it went right at once some time ago"
+    "it is unknown, refused before any model was chosen, older than the records "
+    "that are kept, or it went right at once some time ago"
 )
 _NO_RECORD: Final = "Only its events are kept; an earlier version of the proxy wrote no record."
 
@@ -47,10 +43,10 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
 
     ``request_id``: ``last`` is the newest exchange that did not go right at once, of ``agent``.
     """
-    record = await _record(services, request_id, agent)
+    record = await record_of(services, request_id, agent)
     if request_id == LAST and record is not None:
         request_id = record["request_id"]
-    numbered, _, _ = await events_of(services, EventQuery(request_id=request_id, limit=MOST_EVENTS))
+    numbered, _ = await events_of(services, EventQuery(request_id=request_id, limit=MOST_EVENTS))
     events = [{"number": number, **event} for number, event in numbered]
     observability = services.settings.observability
     records: list[Json] = []
@@ -74,27 +70,6 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         "attempts": [_attempt(one) for one in records] or data.get("attempts", []),
         "events": events,
     }
-
-
-async def _record(services: Services, request_id: str, agent: str | None) -> Json | None:
-    """Return the event that holds a request's record, or one made of what this process remembers.
-
-    That is all there is of plain exchanges, and of others while the store fails.
-    """
-    last = request_id == LAST
-    query = EventQuery(kind=RECORD, agent=agent, limit=1)
-    stored, _, _ = await events_of(
-        services, query if last else replace(query, agent=None, request_id=request_id)
-    )
-    found: Json | None = dict(stored[-1][1]) if stored else None
-    for record in reversed(services.records):
-        asked_for = (
-            not record.plain and agent in (None, record.agent) if last else record.id == request_id
-        )
-        if asked_for:
-            event = accounts.event_of(record)
-            return event if found is None or event["time"] > found["time"] else found
-    return found
 
 
 def captured(folder: str, request_id: str) -> list[Json]:

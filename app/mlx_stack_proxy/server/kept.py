@@ -1,4 +1,4 @@
-"""Read events and counters from the store; while it fails, from what this process remembers.
+"""Read events, counters and records from the store; while it fails, from this process's memory.
 
 And who was last seen asking in which session: the store's sessions don't say.
 """
@@ -8,31 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..engine.outcome import RECORD
+import orjson
+
 from ..engine.services import Services
 from ..state.hourly import Counts, HourKey
 from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts
 
+LAST: Final = "last"  # in place of a request's id
 MOST_RECORDS: Final = 1000  # that are searched for who asked
 Events = list[tuple[int, Mapping[str, Any]]]
 
 
-async def events_of(services: Services, query: EventQuery) -> tuple[Events, int, str | None]:
-    """Return the events that ``query`` selects, their number without its limit, and the trouble.
+async def events_of(services: Services, query: EventQuery) -> tuple[Events, str | None]:
+    """Return the events that ``query`` selects, and what is wrong with the store.
 
-    ``trouble``: what is wrong with the store; then the events are those in memory. None: nothing.
+    If something is, they are those in memory.
     """
     try:
-        return (
-            await services.store.events(query),
-            await services.store.count_events(query),
-            None,
-        )
+        return await services.store.events(query), None
     except StoreError as error:
         accounts.store_failed(services, error)
         events = services.journal.remembered(query)
-        return events[-query.limit :] if query.limit else [], len(events), str(error)
+        return events[-query.limit :] if query.limit else [], str(error)
 
 
 async def counts_of(
@@ -47,14 +45,51 @@ async def counts_of(
         return {key: row for key, row in counted.items() if first <= key.hour <= last}, str(error)
 
 
+async def record_of(
+    services: Services, request_id: str, agent: str | None
+) -> dict[str, Any] | None:
+    """Return a request's record as data (``accounts.as_data``); None if none is kept.
+
+    ``request_id``: ``last`` is the newest that is no plain one, of ``agent``. Of plain exchanges,
+    and while the store fails, there is only what this process remembers.
+    """
+    last = request_id == LAST
+    remembered = None
+    for record in services.records:
+        of_agent = not record.plain and agent in (None, record.agent)
+        if of_agent if last else record.id == request_id:
+            remembered = accounts.as_data(record)
+    try:
+        stored = await services.store.records(agent, 1) if last else []
+        one = stored[0] if stored else await services.store.record(request_id)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return remembered
+    found = _read(one.body) if one is not None else None
+    if found is None or remembered is None:
+        return found or remembered
+    return max(found, remembered, key=lambda data: float(data["time"]))
+
+
+def _read(body: bytes) -> dict[str, Any] | None:
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return data if isinstance(data, dict) and "detail" in data else None
+
+
 async def who_asked(services: Services, agent: str | None = None) -> dict[str, tuple[str, str]]:
     """Return agent and id of the newest known request by session: of ``agent``, if it is given.
 
     Known are the exchanges that this process remembers, and those whose record the store has.
     """
-    query = EventQuery(kind=RECORD, agent=agent, limit=MOST_RECORDS)
-    stored, _, _ = await events_of(services, query)
-    found = {event["session"]: (event["agent"], event["request_id"]) for _, event in stored}
+    try:
+        stored = await services.store.records(agent, MOST_RECORDS)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        stored = []
+    found = {record.session: (record.agent, record.id) for record in reversed(stored)}
     for record in services.records:
         if agent in (None, record.agent):
             found[record.session] = (record.agent, record.id)

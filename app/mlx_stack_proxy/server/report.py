@@ -31,7 +31,7 @@ async def report_of(services: Services, query: report.ReportScope) -> dict[str, 
     numbered = []
     for kind in _KINDS:
         event_query = EventQuery(kind=kind, since=since, limit=MOST_EVENTS)
-        found, _, failed = await events_of(services, event_query)
+        found, failed = await events_of(services, event_query)
         numbered += found
         trouble = failed or trouble
     events = [event for _, event in sorted(numbered, key=lambda entry: entry[0])]

@@ -11,15 +11,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from ..engine import record as records
 from ..engine.exchange import Exchange
-from ..engine.outcome import RECORD, Incident, Outcome
+from ..engine.outcome import Incident, Outcome
 from ..engine.record import RECOVERED, Record, attempt_of, record_of
 from ..engine.services import Services
 from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
+from ..state.store import Record as KeptRecord
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
@@ -47,7 +50,10 @@ def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
         by_tier = counts_of(record)
         record_events(services, exchange, _told_of_end(record))
         if not record.plain:
-            services.journal.add([event_of(record)])
+            body = orjson.dumps(as_data(record))
+            services.journal.keep(
+                KeptRecord(record.id, record.time, record.agent, record.session, body)
+            )
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return {}
@@ -178,11 +184,10 @@ def record_events(
     record_events_of(services, requester, exchange.tier, events)
 
 
-def event_of(record: Record) -> dict[str, Any]:
-    """Return the event that keeps a record, as the store has it."""
+def as_data(record: Record) -> dict[str, Any]:
+    """Return a record with who asked and when it ended, as the store keeps it."""
     who = {"request_id": record.id, "session": record.session, "agent": record.agent}
-    end = {"time": record.time, "tier": record.tier, "kind": RECORD, "detail": record.as_data()}
-    return {**who, **end}
+    return {**who, "time": record.time, "tier": record.tier, "detail": record.as_data()}
 
 
 def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..state.hourly import Deltas, HourKey, merge
-from ..state.store import BreakerState, Change, EventQuery, Store, StoreError
+from ..state.store import BreakerState, Change, EventQuery, Record, Store, StoreError
 from . import log
 
 MOST_EVENTS = 1000  # the newest ones, in memory
@@ -32,6 +32,7 @@ class Journal:
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
         # Recorded since the task's last call to the store:
         self._events: list[Mapping[str, Any]] = []
+        self._records: list[Record] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
         self._next_write: asyncio.Future[None] | None = None  # done when these are written
@@ -45,6 +46,11 @@ class Journal:
             self._events += events
             self._newest.extend(events)
             self._write_soon()
+
+    def keep(self, record: Record) -> None:
+        """Keep the record of an exchange."""
+        self._records.append(record)
+        self._write_soon()
 
     def count(self, deltas: Deltas) -> None:
         """Add to the hours' counters."""
@@ -87,8 +93,14 @@ class Journal:
     async def _write(self) -> None:
         while self._next_write is not None:
             done = self._current_write = self._next_write
-            change = Change(counts=self._counts, breakers=self._breakers, events=self._events)
+            change = Change(
+                counts=self._counts,
+                breakers=self._breakers,
+                events=self._events,
+                records=self._records,
+            )
             self._next_write, self._events, self._counts, self._breakers = None, [], {}, {}
+            self._records = []
             try:
                 await self._write_down(change)
             except Exception as error:  # uncaught, it would leave `written` waiting for ever

@@ -48,7 +48,6 @@ const TOLD = {
   client_left: (d) => ["", "Client left", d.seconds ? `after ${span(d.seconds)}` : ""],
   store_down: (d) => ["bad", "The store fails", d.why ?? ""],
   store_up: (d) => ["good", "The store works again", d.seconds ? `after ${span(d.seconds)}` : ""],
-  exchange: (d) => [d.outcome === "ok" ? "good" : "warn", "Record", [word(d.outcome), d.way && word(d.way), span(d.seconds ?? 0)].filter(Boolean).join(", ")],
   tier_degraded: (d) => ["bad", "Breaker open", `tried again in ${span(d.seconds ?? 0)}`],
   prompt_cut: (d) => ["bad", "Prompt cut by its server", `${d.tokens} of about ${d.estimate} tokens read`],
   tier_recovered: () => ["good", "Tier works again", ""],
