@@ -37,6 +37,8 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
     ("mlx-stack-proxy service ", "needs launchd or systemd; tests/operator/service has stand-ins"),
     ("mlx-stack-proxy up", "the whole stack: tests/e2e runs it"),
     ("mlx-stack-proxy launch ", "starts a client; tests/operator/agents has stand-ins for them"),
+    ("mlx-stack-proxy demo", "asks a running `up`; tests/e2e/test_demo.py"),
+    ("mlx-stack-proxy why", "needs a request that went wrong; tests/operator/remote has them"),
     ("make ", "a target of the Makefile, with an environment of its own; CI runs `make test`"),
     ("pip", "installs packages; tests/test_package.py installs the wheel into a clean environment"),
     ("uv", "installs packages"),
