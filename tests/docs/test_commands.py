@@ -129,8 +129,8 @@ async def _seed(proxy: RunningProxy) -> None:
 
 def prepare(place: Place, command: Command) -> None:
     """What a reader would have before this one command."""
-    if "mlx-stack-proxy check" in command.text:  # its three questions to each of two tiers
-        place.upstream.will(*(WHOLE, STREAMED, STREAMED) * 2)
+    if "mlx-stack-proxy check" in command.text:  # its four questions to each of two tiers
+        place.upstream.will(*(WHOLE, STREAMED, STREAMED, WHOLE) * 2)
     if "mlx-stack-proxy init" in command.text:
         (place.folder / "config.yaml").unlink()
     if "mlx-stack-proxy serve" in command.text:  # the port is taken by the proxy of the test
