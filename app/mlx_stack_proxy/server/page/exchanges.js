@@ -50,18 +50,18 @@ export class Exchanges {
 
   showFilters(query) {
     if (this.filters.contains(document.activeElement)) return; // somebody is choosing
-    const chosen = (name, usual, options) => h("select", {
-      name, "aria-label": name, onchange: (event) => { location.hash = changed(name, event.target.value); },
+    const chosen = (name, label, usual, options) => h("select", {
+      name, "aria-label": label, onchange: (event) => { location.hash = changed(name, event.target.value); },
     }, Object.entries(options).map(([value, text]) =>
       h("option", { value, selected: value === (query.get(name) ?? usual) }, text)));
     const kinds = Object.fromEntries([["", "All kinds"], ...KINDS.map((kind) => [kind, kindName(kind)])]);
     const agent = query.get("agent");
     const clear = ["session", "kind", "agent", "before"].some((name) => query.get(name));
     this.filters.replaceChildren(
-      chosen("since", USUAL_RANGE, Object.fromEntries(Object.entries(RANGES).map(([k, v]) => [k, `Last ${v}`]))),
-      chosen("kind", "", kinds),
+      chosen("since", "Time", USUAL_RANGE, Object.fromEntries(Object.entries(RANGES).map(([k, v]) => [k, `Last ${v}`]))),
+      chosen("kind", "Kind of event", "", kinds),
       h("input", {
-        name: "session", type: "search", placeholder: "Session, or a request's id", "aria-label": "session",
+        name: "session", type: "search", placeholder: "Session, or a request's id", "aria-label": "Session, or a request's id",
         value: query.get("session") ?? "", spellcheck: "false", autocapitalize: "off",
       }),
       agent ? h("a", { href: changed("agent", ""), class: "chip", title: "All agents" }, agent, " ×") : "",
