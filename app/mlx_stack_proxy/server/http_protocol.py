@@ -132,14 +132,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def _without_offers(self, data: bytes) -> bytes:
         """Return a head's bytes without lines that offer a protocol; keep the start of one back."""
         head, end, rest = (self._line + data).partition(b"\r\n\r\n")
-        self._line = b""
+        head, self._line = _OFFERS.sub(b"", head + end), b""
         if not end:
             start = head.rfind(b"\r\n")
             last = head[start:].lower() if start >= 0 else b"-"
             if not (_OFFER.startswith(last) or last.startswith(_OFFER)):
                 start = len(head) - head.endswith(b"\r")
             head, self._line = head[:start], head[start:]
-        return _OFFERS.sub(b"", head + end) + rest
+        return head + rest
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing of a WebSocket: ``edge.py`` refuses it."""
