@@ -79,7 +79,7 @@ class Answer:
             await self._pass_on(step)
 
     async def _wait_for_late_writes(self) -> None:
-        """Wait until the signs of life have gone out, for they were written first."""
+        """Wait until the signs of life have gone out, because they were written first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 

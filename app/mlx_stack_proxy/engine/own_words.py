@@ -31,7 +31,7 @@ def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]])
 def stand_behind_result(
     sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether a user message of ours stands behind a tool's result.
+    """Whether a user message of ours stands after a tool's result.
 
     False if the client itself has a user message there, to which ours was appended.
     """

@@ -70,7 +70,7 @@ def identify(
     """Return the session of a request.
 
     ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: keeps the sessions
-    of different API keys apart; "" if keys are not told apart. ``messages``: the request's
+    of different API keys apart; "" if keys are not distinguished. ``messages``: the request's
     messages. ``named``: the session that the dialect names; only our own header is stronger.
     """
     if named is not None and not _usable(headers.get("x-mlx-stack-session")):
@@ -203,7 +203,7 @@ _DATE = (  # in words
 )
 _PATH = r"[^\s\"'`<>)]*"
 # Parts of a prompt that change from one run of the same agent to the next: ids, times, dates,
-# paths. Grouped by their first character, for most characters of a text begin none of them.
+# paths. Grouped by their first character, because most characters of a text begin none of them.
 _OF_HEX_DIGITS = (  # uuid
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
@@ -234,7 +234,7 @@ _VOLATILE = re.compile(
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
-_MAX_STEADIED = 64_000  # characters of a text; the text behind them counts unchanged
+_MAX_STEADIED = 64_000  # characters of a text; the text after them counts unchanged
 _KNOWN_TEXTS = 512
 # By a text's hash: the digest of the text without its volatile parts.
 _steady: OrderedDict[int, bytes] = OrderedDict()
@@ -244,7 +244,7 @@ def _steady_digest(text: str) -> bytes:
     """Return a digest of a text without its volatile parts."""
     text_hash = hash(text)
     steady_digest = _steady.get(text_hash)
-    if steady_digest is None:  # rare, for an agent sends the same prompt with every turn
+    if steady_digest is None:  # rare, because an agent sends the same prompt with every turn
         steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
         steady_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         while len(_steady) >= _KNOWN_TEXTS:

@@ -76,7 +76,7 @@ class History:
         return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start, replies)
 
     def behind(self, turns: tuple[Turn, ...]) -> History:
-        """Return this history behind the session's last turns, for a client without transcripts.
+        """Return this history after the session's last turns, for a client without transcripts.
 
         A request with another input than the one before starts a new task.
         """
@@ -122,7 +122,7 @@ class HistoryReader:
 class _Reading:
     """A transcript, read up to some message.
 
-    It is read in order, for an input's meaning depends on the turns before it.
+    It is read in order, because an input's meaning depends on the turns before it.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class _Reading:
         self._output, self._input_messages = reply, []
 
     def _continue_from(self, turns: list[Turn]) -> None:
-        """Put remembered turns before a transcript that begins in the midst of a task."""
+        """Put remembered turns before a transcript that begins within a task."""
         if turns:
             self._turns = turns
             starts = [index for index, turn in enumerate(turns) if turn.inputs.starts_task]
@@ -198,7 +198,7 @@ class _Reading:
             self._user_beside_results = False
 
     def _first_inputs(self, seen: Seen) -> Inputs:
-        """Return the inputs as they first came, for a client may clear results later on."""
+        """Return the inputs as they first came, because a client may clear results later on."""
         inputs = self._inputs()
         return seen.at(self._turns[-1].place, inputs) if self._turns else inputs
 

@@ -46,7 +46,8 @@ class BreakerState:
     def until(self, now: float) -> float:
         """Return when the cool-down ends.
 
-        Return 0.0 if more time is left than the cool-down takes, for the clock was put back then.
+        Return 0.0 if more time is left than the cool-down takes, because the clock was put back
+        then.
         """
         remaining = self.degraded_until - now
         return self.degraded_until if remaining <= self.cooldown + ROUNDING else 0.0
@@ -90,7 +91,7 @@ class SessionState:
 class Sessions(list[SessionState]):
     """One page of sessions."""
 
-    unreadable = 0  # sessions of this page that are left out, for their stored data makes no sense
+    unreadable = 0  # sessions of this page that are left out: their data makes no sense
 
 
 @frozen
@@ -251,7 +252,7 @@ class Store(Protocol):
 
         ``ticket`` names the reservation. A second reservation with the same ticket replaces the
         first, whose tokens don't count against it; if the second is refused, the first stays.
-        ``expires``: when the reservation ends by itself, for its process must be dead by then.
+        ``expires``: when the reservation ends by itself, because its process must be dead by then.
         ``least``: in a scope where nobody else has set tokens aside, this many tokens left are
         enough; None: all of ``tokens``.
         """
@@ -260,7 +261,7 @@ class Store(Protocol):
     async def breakers(self) -> Mapping[str, BreakerState]: ...  # by tier
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        """Return the events that ``query`` selects, each behind its number, oldest first."""
+        """Return the events that ``query`` selects, each after its number, oldest first."""
         ...
 
     async def count_events(self, query: EventQuery) -> int:

@@ -25,7 +25,7 @@ LEAST_LEAVES: Final = 16  # … in each of its calls, however many they are
 MAX_PLACEHOLDER: Final = 80  # characters; a longer value is not a placeholder
 MAX_MARKED: Final = 400  # characters; a longer value may be a text about markup
 _TAIL: Final = 100  # characters at the end of a value that are searched for an end mark
-MAX_AROUND: Final = 2  # words that a placeholder may have beside the parameter's name
+MAX_AROUND: Final = 2  # words that a placeholder may have next to the parameter's name
 
 _DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
 _BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\{\{[^{}]*\}\}|\[[^\[\]\d\"',]*\]")

@@ -154,7 +154,7 @@ def _any_of(forms: list[Schema]) -> Schema:
 def guided(schema: Any) -> Schema:
     """Return what of a cleaned schema the grammars of servers take; it lets no valid value out.
 
-    Some grammars read an empty schema as "an object", and of alternatives beside properties only
+    Some grammars read an empty schema as "an object", and of alternatives next to properties only
     the alternatives.
     """
     if not isinstance(schema, dict):

@@ -52,10 +52,10 @@ class Rescued:
     """The calls of a text, in order, and the text around them."""
 
     calls: tuple[FoundCall, ...]
-    # The whole text, unchanged, if there are no calls; else the pieces before, between and behind
+    # The whole text, unchanged, if there are no calls; else the pieces before, between and after
     # the calls, without blank pieces.
     content: str
-    # Names of calls, in a marked format or beside known calls, that no tool of the request has.
+    # Names of calls, in a marked format or next to known calls, that no tool of the request has.
     # A block with a known call is taken out of `content` whole, any other block stays in it.
     unknown: tuple[str, ...] = ()
     # The first name of calls without a mark, which no tool of the request has; "": there is none.
@@ -106,7 +106,7 @@ def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:
     if not rescued.calls:
         return ()
     earlier, last_call = rescued.calls[:-1], rescued.calls[-1]
-    end = 0  # index behind the arguments of the earlier calls
+    end = 0  # index after the arguments of the earlier calls
     for call in earlier:
         index = text.find(call.arguments, end)
         end = index + len(call.arguments) if index >= 0 else end
@@ -217,7 +217,7 @@ class _Collector:
         self._src = Source(scanner.text, scanner.tools)
         self._start = start  # index of the first character that has not flowed
         self._nothing_flowed = nothing_flowed
-        self._last_end = start  # index behind the last call
+        self._last_end = start  # index after the last call
         self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[FoundCall] = []
         self._unknown: list[str] = []

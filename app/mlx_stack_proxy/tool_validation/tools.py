@@ -58,9 +58,9 @@ class ToolSet:
     def resolve(self, name: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the one tool that ``name`` spells, and the rules applied; None if none fits.
 
-        Rules: ``name_marker`` (cuts a template's marker behind the name off), ``name_prefix``
+        Rules: ``name_marker`` (cuts a template's marker after the name off), ``name_prefix``
         (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators),
-        ``name_namespace`` (the name behind the ``__`` of one tool).
+        ``name_namespace`` (the name after the ``__`` of one tool).
         """
         if name in self._schemas:
             return name, ()

@@ -217,5 +217,5 @@ def _not_again(choices: list[Json]) -> list[Json]:
 
 
 def _says_something(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice has more than its index: beside a usage, LiteLLM sends an empty one."""
+    """Whether a choice has more than its index: with a usage, LiteLLM sends an empty one."""
     return any(value for key, value in choice.items() if key != "index")

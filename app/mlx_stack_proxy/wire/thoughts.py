@@ -36,7 +36,7 @@ _ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that 
 
 
 def behind_thoughts(text: str) -> str:
-    """Return the text behind the reasoning that it begins with; the whole text if it has none.
+    """Return the text after the reasoning that it begins with; the whole text if it has none.
 
     Return "" if the reasoning has no end. If the prompt opened the reasoning, only its end is in
     the text; this is assumed of no text that begins with JSON or a fence.
@@ -74,7 +74,7 @@ def inside_thoughts(text: str) -> str:
 
 
 def _behind_marked(text: str, index: int) -> tuple[int, str]:
-    """Return the index behind the reasoning at ``index``, and the end that it lacks, if any."""
+    """Return the index after the reasoning at ``index``, and the end that it lacks, if any."""
     while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
         closer = REASONING[opener]
         end = text.find(closer, index + len(opener))

@@ -40,8 +40,8 @@ class _Marked:
 
     name: str
     head: str
-    whole_line: bool  # behind the head, the line must end
-    rest: str = ""  # the text behind it, up to the next one, without blanks
+    whole_line: bool  # after the head, the line must end
+    rest: str = ""  # the text after it, up to the next one, without blanks
 
     def behind(self, rest: str) -> _Marked:
         return _Marked(self.name, self.head, self.whole_line, "".join(rest.split()))
@@ -65,7 +65,7 @@ class MarkedCalls:
         self._open = -1  # the index of the last mark; -1: there is none
         self._calls: deque[_Marked] = deque(maxlen=(MOST_CALLS + 1) * limit)
         self._last: _Marked | None = None  # the last call, whose rest still grows
-        self._last_end = 0  # the index behind that call
+        self._last_end = 0  # the index after that call
         self._surplus: list[_Marked] = []  # calls to which the one at the last mark may be equal
         self._matched = 0  # characters of it that are equal to theirs
         self.held = 0  # the text's last characters, which may begin a surplus call
@@ -138,7 +138,7 @@ class MarkedCalls:
         self._surplus = self._surplus_at(start)
 
     def _read(self, end: int) -> tuple[_Marked, int] | None:
-        """Read the call at the last mark, up to ``end``, and the index behind it; None if none."""
+        """Read the call at the last mark, up to ``end``, and the index after it; None if none."""
         text, start = self._text, self._open
         if start < 0:
             return None

@@ -74,7 +74,7 @@ class Periods:
             start = _start(text, window_start, end, period)
             if end - start >= 2 * period:
                 runs.setdefault(period, start)
-                stop = min(stop, start + size)  # occurrences behind `start` are in this run
+                stop = min(stop, start + size)  # occurrences after `start` are in this run
         return runs
 
     def _enough(self, text: str, start: int, end: int, period: int) -> int:

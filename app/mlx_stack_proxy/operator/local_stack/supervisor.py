@@ -111,7 +111,7 @@ class _Child:
             raise StartFailed("\n".join([f"{head}{shown(spec.log_file)}:", *end]))
 
     async def keep(self) -> None:
-        """Restart the child whenever it dies, for ever."""
+        """Restart the child whenever it dies, forever."""
         delay = FIRST_DELAY_SECONDS
         while True:
             since = time.monotonic()

@@ -2,7 +2,7 @@
 
 ``TRIGGER`` finds the next mark, fence, or tag of reasoning or shown text. The scanner judges it:
 it skips quoted text, code and reasoning, and returns a ``Candidate`` with the formats whose call
-may begin there. Text before ``pos`` is decided; text that may become a mark stays behind ``pos``.
+may begin there. Text before ``pos`` is decided; text that may become a mark stays from ``pos`` on.
 Beyond ``MAX_JUDGED`` judgements the rest is taken as text, so a hostile reply costs bounded time.
 """
 
@@ -56,7 +56,7 @@ class _Skipped:
 
     end: re.Pattern[str]  # the last part of the stretch
     partial: re.Pattern[str]  # the text's end, if it may be the beginning of `end`
-    reasoning: bool = False  # the stretch is reasoning: `floor` moves behind it
+    reasoning: bool = False  # the stretch is reasoning: `floor` moves after it
 
 
 class Scanner:
@@ -70,8 +70,8 @@ class Scanner:
         self._off = off
         self.tools = tools
         self.pos = 0  # all text before this index is decided
-        self.floor = 0  # index behind the last call or reasoning; no decision looks before it
-        # Index behind a tag that closes reasoning which no tag in this text opened: all text
+        self.floor = 0  # index after the last call or reasoning; no decision looks before it
+        # Index after a tag that closes reasoning which no tag in this text opened: all text
         # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
         self.end = -1  # index of the tokens that end the reply; -1: none do, as far as is known
@@ -110,7 +110,7 @@ class Scanner:
             match = self._next_trigger()
             if undecided_start < self.pos:
                 undecided_start = self._beginning()
-            # The beginning of a longer opener comes first, for the opener may cover the match.
+            # The beginning of a longer opener comes first, because the opener may cover the match.
             if match is None or match.start() >= undecided_start:
                 self.pos = undecided_start
                 return None
@@ -145,7 +145,7 @@ class Scanner:
         return None
 
     def reject(self, candidate: Candidate) -> None:
-        """Go on behind the opener of a candidate that no format could read."""
+        """Go on after the opener of a candidate that no format could read."""
         self._judgements += 1
         self.pos = candidate.start + candidate.length
         if candidate.length == 1:

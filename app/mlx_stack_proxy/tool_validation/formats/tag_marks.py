@@ -3,7 +3,7 @@
 - ``<function=name>``: Qwen3-Coder, Nemotron, Step 3.5, Seed-OSS.
 - ``<invoke name="…">``: MiniMax M2, DeepSeek's DSML, GigaChat 3.5, Muse Glimmer, dots, Step 3,
   plain XML.
-- ``<function name="…">``: MiniCPM 5, also with the other formats' tags, for models mix them.
+- ``<function name="…">``: MiniCPM 5, also with the other formats' tags, because models mix them.
 - Pairs of a key and a value: GLM 4.x, LongCat, Hunyuan 3 and 4.
 - Nested elements: MiniMax M3. Attributes: Kimi K3. One element for the call: agents' templates,
   which may also be named as the tool is.

@@ -68,7 +68,7 @@ def tagged(function: str, tags: Tags, end_tags: tuple[str, ...]) -> One:
 def read_call(
     src: Source, function: re.Match[str], tags: Tags, end_tags: tuple[str, ...]
 ) -> tuple[Call, int] | None:
-    """Read the call whose opening tag is ``function``, and the index behind its parameters.
+    """Read the call whose opening tag is ``function``, and the index after its parameters.
 
     ``end_tags``: they end the call, and so also a value whose own closer is missing. A body
     that is a JSON object holds all the arguments. Returns None if neither a parameter nor the
@@ -161,7 +161,7 @@ class _Body:
         return typed(raw, types)
 
     def end_if_unclear(self, end: int) -> int:
-        """Return the index behind the whole call if its last value's end is unclear; else -1.
+        """Return the index after the whole call if its last value's end is unclear; else -1.
 
         The end is unclear if the value's closing tag comes again without an opening tag, or if one
         more tag follows and the text ends without the call's end tag.
@@ -178,7 +178,7 @@ class _Body:
         )
 
     def value(self, parameter: re.Match[str]) -> tuple[str, int, bool]:
-        """Read a parameter's text: the text, the index behind it, and whether a tag ends it."""
+        """Read a parameter's text: the text, the index after it, and whether a tag ends it."""
         text, pos = self.text, parameter.end()
         suffix = parameter.groupdict().get("suffix") or ""
         self.closer = closer = self.tags.closer.format(parameter["tag"], suffix=suffix)
@@ -282,7 +282,7 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     """
     if allowed == {"string"}:
         return raw
-    reader = Reader(f"{raw} ", python=True)  # with a blank, for a number must not end the text
+    reader = Reader(f"{raw} ", python=True)  # with a blank, because a number must not end the text
     try:
         value = reader.value()
     except (Unreadable, RecursionError):

@@ -16,7 +16,7 @@ from ...errors import ProxyError, invalid
 from ..delta import string_of
 from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 
-_ERROR = "Error: "  # begins a result that is an error, for chat completions have no flag for that
+_ERROR = "Error: "  # begins the result of an error: chat completions have no flag for it
 
 
 class Reader:

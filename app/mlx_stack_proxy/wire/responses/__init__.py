@@ -8,7 +8,7 @@ request are encoded once for all events that carry the response (``echo.py``).
 
 Nothing is stored, so a request that needs a store is refused: ``previous_response_id``,
 ``conversation``, ``item_reference``, ``prompt``, ``background`` and a compaction by another server.
-The model is told a custom tool's grammar, but the grammar is not enforced.
+The model is shown a custom tool's grammar, but the grammar is not enforced.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ words a text begins and ends (as a patch's does), the parameter's schema has the
 and a call without them is doubted. The grammar itself is not enforced.
 
 Tools that a server would run (search, code, images) or that have no schema are left out. A request
-that has no other tools, or forces one of these, is refused, for the client could not tell the reply
-from one by a model that has them.
+that has no other tools, or forces one of these, is refused, because the client could not tell the
+reply from one by a model that has them.
 """
 
 from __future__ import annotations
