@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-
-from mlx_stack_proxy.state import rows
-from mlx_stack_proxy.state.rows import Contents
+from typing import Any
 
 
-def contents(path: Path) -> Contents | None:
-    """None where there is no file of ours yet. Its events are not read."""
+def rows(path: Path, columns: str, table: str) -> list[tuple[Any, ...]]:
+    """A table's rows; none where there is no file of ours yet."""
     if not path.exists():
-        return None
+        return []
     connection = sqlite3.connect(path)
     try:
-        return rows.contents(connection.execute("SELECT name, kind, content FROM entries"))[0]
+        return connection.execute(f"SELECT {columns} FROM {table}").fetchall()
     except sqlite3.OperationalError:
-        return None
+        return []
     finally:
         connection.close()

@@ -73,7 +73,10 @@ async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
         case ("commit", name, delta, settlement):
             return await commit(store, name, delta, now, settlement)
         case ("delete", name):
-            return await store.delete(name)
+            await store.delete(name)
+            return (
+                None  # whether a session that was idle for too long was known is nobody's promise
+            )
         case ("reserve", ticket, limits, tokens, wait, least):
             return await store.reserve(ticket, limits, tokens, now, now + wait, least=least)
         case ("settle", ticket, amounts):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from tests.state.counting import SIZES, TOKENS
+from tests.state.counting import HOUR, SIZES, TOKENS
 
 # `make kills` makes it thirty.
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
@@ -55,7 +55,7 @@ async def kept(path: Path) -> tuple[dict[str, int], dict[str, int], int]:
     await store.open()
     assert store.trouble is None
     found = await store.sessions(time.time(), 0, SESSIONS + 1)
-    hour = store._image.ledger.hours["hour"].total(time.time())
+    hour = (await store.load("", time.time(), [HOUR])).counts["hour"]
     await store.close()
     return {s.session: s.turns for s in found}, {s.session: s.used for s in found}, hour
 

@@ -20,7 +20,7 @@ import psutil
 
 from ..engine.upstream import Upstream
 from ..settings import UpstreamSettings
-from ..state.worker import Worker
+from ..worker import Worker
 from .pressure import LEVELS, Level, Reading
 
 LEVEL_NAME = "kern.memorystatus_vm_pressure_level"

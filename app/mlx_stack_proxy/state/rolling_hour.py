@@ -17,11 +17,12 @@ LAG = 1
 class RollingHour:
     """At most 61 buckets, one a minute: memory is bounded, no count jumps at the full hour."""
 
-    __slots__ = ("_minutes",)
+    __slots__ = ("_minutes", "has_moved")
 
     def __init__(self, buckets: Iterable[tuple[int, int]] = ()) -> None:
         """``buckets``: (minute since the epoch, tokens), oldest first."""
         self._minutes = dict(buckets)
+        self.has_moved = False  # whether :meth:`total` has forgotten a minute, or dated it anew
 
     def buckets(self) -> list[tuple[int, int]]:
         """Return the buckets as the constructor takes them."""
@@ -36,8 +37,11 @@ class RollingHour:
     def total(self, now: float) -> int:
         """Return the tokens of the hour that ends ``now``; forget older minutes."""
         minute = int(now // MINUTE)
-        old, self._minutes = self._minutes, {}
-        for old_minute, tokens in old.items():
+        held = self._minutes
+        if not held or minute - MINUTES < min(held) <= max(held) <= minute + LAG:
+            return sum(held.values())
+        self._minutes, self.has_moved = {}, True
+        for old_minute, tokens in held.items():
             counted_minute = old_minute if old_minute <= minute + LAG else minute
             if counted_minute > minute - MINUTES:
                 self._minutes[counted_minute] = self._minutes.get(counted_minute, 0) + tokens

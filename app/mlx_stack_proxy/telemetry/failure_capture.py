@@ -29,7 +29,7 @@ from ..engine.outcome import Outcome
 from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict
-from ..state.worker import Worker
+from ..worker import Worker
 from . import log
 from .observers import Observer
 

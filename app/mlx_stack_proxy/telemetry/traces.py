@@ -25,7 +25,7 @@ from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..settings import Settings
-from ..state.worker import Worker
+from ..worker import Worker
 from ..wire.reply import Reply
 from .observers import Observer
 

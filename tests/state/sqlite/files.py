@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.state.store import Change, Limit, StoreError
-from tests.state.reading import contents
+from tests.state import reading
 
 ONE_TURN = Change(turns=1)
 HOUR = Limit("hour", 1000, rolling=True)
@@ -23,9 +23,8 @@ async def fails(call: Awaitable[Any], because: str) -> None:
 
 
 def rows(path: Path, kind: str) -> int:
-    """How many of a kind there are in the file that count; -1 where there is none yet."""
-    found = contents(path)
-    return len(found[kind]) if found is not None else -1
+    """How many of a kind there are in the file; none where there is no file yet."""
+    return len(reading.rows(path, "*", kind))
 
 
 def count(path: Path, table: str) -> int:

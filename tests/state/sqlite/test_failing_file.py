@@ -12,16 +12,25 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.state import keeper, state_file
-from mlx_stack_proxy.state.rows import Batch
+from mlx_stack_proxy.state import sqlite
+from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Change, EventQuery, StoreError
+from mlx_stack_proxy.state.store import (
+    BreakerState,
+    Change,
+    EventQuery,
+    Limit,
+    Sticky,
+    StoreError,
+)
 from mlx_stack_proxy.telemetry import log
+from tests.state import reading
 from tests.state.conftest import NOW, MakeStore
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size
 from tests.support.storing import add_events, commit, settle
@@ -65,15 +74,11 @@ async def test_a_corrupt_file_is_set_aside(
     await store.close()
 
 
-async def test_a_file_that_breaks_while_in_use_is_written_anew(
-    store: SqliteStore, path: Path
-) -> None:
-    """Nothing that was counted is lost: memory has it."""
+async def test_a_file_that_breaks_while_in_use_is_set_aside(store: SqliteStore, path: Path) -> None:
+    """What it held can't be read; what comes then is counted."""
     for number in range(5):
         await commit(store, f"s{number}", ONE_TURN, NOW)
-    await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
-    connection = store._keeper._file._connection
-    assert connection is not None
+    connection = store._known().connection
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     with path.open("r+b") as opened:
         opened.seek(100)
@@ -81,8 +86,9 @@ async def test_a_file_that_breaks_while_in_use_is_written_anew(
     connection.execute("PRAGMA shrink_memory").fetchall()  # so that it looks
     await fails(commit(store, "s0", ONE_TURN, NOW), "malformed")
     await until(lambda: store.trouble is None)
-    assert rows(path, "sessions") == 5
-    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+    await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
+    assert [row[0] for row in reading.rows(path, "session", "sessions")] == ["s0"]
+    assert {name.suffix[:9] for name in path.parent.glob("*.corrupt-*")} == {".corrupt-"}
     assert (await store.load("a", NOW)).used == 70
 
 
@@ -109,28 +115,76 @@ async def test_a_file_of_another_version_is_set_aside(
     await store.close()
 
 
-async def test_a_file_without_counters_of_hours_is_read(make_sqlite: MakeStore, path: Path) -> None:
-    for version in (3, 4):
+SESSION_ROW = {"turns": 1, "tier": "", "sticky": {}, "first_seen": 0, "last_seen": 0}
+OLD_TABLES = """
+    CREATE TABLE entries (
+        name TEXT, kind TEXT, content TEXT NOT NULL, PRIMARY KEY (name, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
+        session TEXT NOT NULL, body TEXT NOT NULL
+    );
+    INSERT INTO events VALUES (7, 1.0, 'loop_break', 'a', '{"time":1.0,"kind":"loop_break"}');
+"""
+
+
+def given_old(path: Path, version: int, *rows: tuple[str, str, str]) -> None:
+    """A file as version 0.1 (3) or 0.2 (4) left it."""
+    path.parent.mkdir(exist_ok=True)
+    connection = sqlite3.connect(path)
+    connection.executescript(f"{OLD_TABLES} PRAGMA user_version = {version}")
+    with connection:
+        connection.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows)
+    connection.close()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_files_of_0_1_and_0_2_are_read(
+    make_sqlite: MakeStore, path: Path, version: int
+) -> None:
+    minute = int(NOW // 60)
+    row = {
+        "turns": 3,
+        "tier": "fast",
+        "sticky": {"auto": {"tier": "standard", "until": NOW + 300.5}},
+        "first_seen": NOW - 9,
+        "last_seen": NOW,
+    }
+    more = {"window": ["00ff"]} if version == 3 else {"replies": ["one", "two"]}
+    used = {"session:a": 70, "session:a:tier:fast": 60, "session:a:estimated": 5}
+    hour = (int(NOW // 3600), "codex", "fast")
+    given_old(
+        path,
+        version,
+        ("session:a", "sessions", json.dumps({**row, **more})),
+        ("session:a", "purses", json.dumps({"used": used, "touched": NOW})),
+        ("key:k", "purses", json.dumps({"used": {"key:k": 8}, "touched": NOW})),
+        ("hour", "hours", json.dumps([[minute - 1, 40], [minute, 2]])),
+        ("fast", "breakers", json.dumps({"failures": 3, "degraded_until": 5.0, "cooldown": 2.5})),
+        *[("\t".join(map(str, hour)), "counts", '{"requests":2}')] * (version == 4),
+    )
+    for _ in range(2):
         store = make_sqlite()
         await store.open()
-        await commit(store, "a", ONE_TURN, NOW)
+        limits = [HOUR, Limit("session:a:tier:fast", None, False), Limit("key:k", None, False)]
+        state = await store.load("a", NOW, limits)
+        assert (state.turns, state.tier, state.used, state.estimated) == (3, "fast", 70, 5)
+        assert (state.first_seen, state.last_seen) == (NOW - 9, NOW)
+        assert state.sticky == {"auto": Sticky("standard", NOW + 300.5)}
+        assert state.replies == (() if version == 3 else ("one", "two"))
+        assert state.counts == {"hour": 42, "session:a:tier:fast": 60, "key:k": 8}
+        assert await store.breakers() == {"fast": BreakerState(3, 5.0, 2.5)}
+        expected = {HourKey(*hour): {"requests": 2}} if version == 4 else {}
+        assert await store.counts(hour[0], hour[0]) == expected
+        assert [number for number, _ in await store.events(EventQuery())] == [7]
         await store.close()
-        with sqlite3.connect(path) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (4,)
-            connection.execute(f"PRAGMA user_version = {version}")
-    store = make_sqlite()
-    await store.open()
-    assert (await store.load("a", NOW)).turns == 2
-    await store.close()
 
 
-SESSION_ROW = {"turns": 1, "tier": "", "sticky": {}, "first_seen": 0, "last_seen": 0}
 NONSENSE = [
     ("sessions", "{"),
     ("sessions", "{}"),
     ("sessions", "7"),
     ("sessions", json.dumps({**SESSION_ROW, "sticky": {"auto": 1}})),
-    ("sessions", json.dumps({**SESSION_ROW, "more": 1})),
     ("sessions", json.dumps({**SESSION_ROW, "last_seen": "x"})),
     ("purses", "[]"),
     ("purses", '{"used": {"session:a": "x"}, "touched": 1}'),
@@ -143,27 +197,8 @@ NONSENSE = [
 ]
 
 
-def given_row(path: Path, kind: str, content: str) -> None:
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
-    connection.close()
-
-
-async def test_a_session_of_0_1_is_read(make_sqlite: MakeStore, path: Path) -> None:
-    """It held the last turns, too."""
-    one = make_sqlite()
-    await one.open()
-    await one.close()
-    given_row(path, "sessions", json.dumps({**SESSION_ROW, "window": ["00ff"]}))
-    store = make_sqlite()
-    await store.open()
-    assert (await store.load("a", 0)).turns == 1
-    await store.close()
-
-
 @pytest.mark.parametrize(("kind", "content"), NONSENSE)
-async def test_of_rows_that_make_no_sense_only_they_are_set_aside(
+async def test_of_old_rows_that_make_no_sense_only_they_are_left_out(
     make_sqlite: MakeStore,
     path: Path,
     kind: str,
@@ -171,11 +206,8 @@ async def test_of_rows_that_make_no_sense_only_they_are_set_aside(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log.configure(ObservabilitySettings(log_format="json"))
-    one = make_sqlite()
-    await one.open()
-    await commit(one, "well", ONE_TURN, NOW)
-    await one.close()
-    given_row(path, kind, content)
+    well = json.dumps({**SESSION_ROW, "last_seen": NOW})
+    given_old(path, 4, ("session:well", "sessions", well), ("a", kind, content))
     for _ in range(2):
         store = make_sqlite()
         await store.open()
@@ -183,9 +215,7 @@ async def test_of_rows_that_make_no_sense_only_they_are_set_aside(
         assert (await store.load("well", NOW)).turns == 1
         await store.close()
     assert list(path.parent.glob("*.corrupt-*")) == []
-    with sqlite3.connect(path) as connection:
-        kept = connection.execute("SELECT content FROM entries WHERE kind = ?", (f"odd {kind}",))
-        assert kept.fetchall() == [(content,)], "nothing is deleted"
+    assert reading.rows(path, "*", "entries") == [("a", kind, content)], "nothing is deleted"
     lines = map(orjson.loads, capsys.readouterr().err.splitlines())
     said = [line["rows"] for line in lines if line["event"] == "state_rows_set_aside"]
     assert said == [1], "once, because it is not read again"
@@ -215,6 +245,7 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     await fails(settle(store, "t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
     # Who comes while it fails is told at once, and counted all the same.
     await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
+    await until(lambda: store._spare is None)
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
@@ -240,7 +271,7 @@ async def test_a_full_disk(
     failed = 0
     for number in range(50):
         try:
-            await commit(store, f"s{number}", Change(turns=1, tier="x" * 3000), NOW)
+            await commit(store, f"s{number}", Change(turns=1, tier="x" * 3000), NOW + number)
         except StoreError as error:
             assert "can't be written" in str(error)
             failed += 1
@@ -308,23 +339,26 @@ def test_a_file_that_may_not_be_written(tmp_path: Path, readable: bool) -> None:
 async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "STALL_SECONDS", 0.02)
+    """Sessions are read as they were then; what is counted is in the file once it works again."""
+    monkeypatch.setattr(sqlite, "STALL_SECONDS", 0.02)
+    await settle(store, "t", dict.fromkeys([SESSION], 5), NOW)
     goes_on = threading.Event()
-    write = state_file.StateFile.write
+    in_thread = store._in_thread
 
-    def slow(self: state_file.StateFile, batch: Batch) -> None:
-        goes_on.wait(20)
-        write(self, batch)
+    def slow(work: Callable[[], None], jobs: list[Any]) -> None:
+        in_thread(lambda: (goes_on.wait(20), work())[1], jobs)
 
-    monkeypatch.setattr(state_file.StateFile, "write", slow)
+    monkeypatch.setattr(store, "_in_thread", slow)
     waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))
     await until(lambda: store.trouble is not None)
+    await fails(waiting, "the disk takes over")
     await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "the disk takes over")
-    assert (await store.load("a", NOW)).used == 77
+    assert (await store.load("a", NOW)).used == 5
+    await fails(store.reserve("u", [SESSION], 7, NOW, NOW + 9), "the disk takes over")
     goes_on.set()
     await until(lambda: store.trouble is None)
-    await asyncio.gather(waiting, return_exceptions=True)
     await commit(store, "a", ONE_TURN, NOW)
+    assert (await store.load("a", NOW)).used == 82
     assert rows(path, "purses") == 1
 
 
@@ -335,8 +369,14 @@ async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> 
     assert len(await store.events(EventQuery())) == 1
 
 
-async def test_what_is_no_text_is_said(store: SqliteStore) -> None:
-    said = "can't be written: TypeError"
-    await fails(commit(store, "a", Change(tier="\ud800"), NOW), said)
-    await fails(store.delete("a"), said)
-    await until(lambda: store.trouble is None)
+async def test_what_no_row_can_hold_is_refused_alone(store: SqliteStore) -> None:
+    found = await asyncio.gather(
+        commit(store, "a", ONE_TURN, NOW),
+        commit(store, "a", Change(tier="\ud800"), NOW),
+        commit(store, "a", Change(turns=2**70), NOW),
+        commit(store, "a", ONE_TURN, NOW),
+        return_exceptions=True,
+    )
+    assert [isinstance(one, Exception) for one in found] == [False, True, True, False]
+    assert (await store.load("a", NOW)).turns == 2
+    assert store.trouble is None

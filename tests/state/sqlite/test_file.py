@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state import keeper, state_file
+from mlx_stack_proxy.state import database, sqlite
 from mlx_stack_proxy.state.hourly import HourKey, hour_of
-from mlx_stack_proxy.state.rows import Batch
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
     BreakerState,
@@ -21,10 +22,9 @@ from mlx_stack_proxy.state.store import (
     SessionState,
     Settlement,
     Sticky,
-    StoreError,
 )
+from tests.state import reading
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
-from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
 from tests.support.storing import add_counts, add_events, commit, save_breaker, settle
 from tests.support.waiting import until
@@ -94,21 +94,21 @@ async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: 
     await one.close()
 
 
-async def test_many_commits_are_one_transaction(
+async def test_what_comes_while_the_disk_is_busy_is_one_transaction(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = []
-    write = state_file.StateFile.write
+    commits = []
+    in_thread = store._in_thread
 
-    def counted(self: state_file.StateFile, batch: Batch) -> None:
-        written.append(len(batch.entries))
-        write(self, batch)
+    def counted(work: Callable[[], None], jobs: list[Any]) -> None:
+        commits.append(len(jobs))
+        in_thread(work, jobs)
 
-    monkeypatch.setattr(state_file.StateFile, "write", counted)
+    monkeypatch.setattr(store, "_in_thread", counted)
     limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
     await asyncio.gather(*(settle(store, "t", dict.fromkeys(limit, 1), NOW) for limit in limits))
-    assert sum(written) == 200
-    assert len(written) <= 2
+    assert sum(commits) == 200
+    assert len(commits) == 3, "the first alone, then as many as a transaction takes"
 
 
 async def test_a_cancelled_request_harms_no_other(store: SqliteStore) -> None:
@@ -130,20 +130,20 @@ async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
 # Housekeeping
 
 
-def set_keeper(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
-    for name, value in values.items():
-        monkeypatch.setattr(keeper, name, value)
+def small_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(database, "STEP", step)
+    monkeypatch.setattr(sqlite, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(sqlite, "HOUSEKEEPING_SECONDS", 0.01)
 
 
 def keep_house_now(store: SqliteStore) -> None:
-    store._keeper._housekeeping_due = 0.0
-    store._keeper._work_due.set()
+    store._wake.set()
 
 
 async def test_old_events_and_idle_sessions_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_keeper(monkeypatch, STEP=2, PAUSE_SECONDS=0.0, HOUSEKEEPING_SECONDS=0.01)
+    small_steps(monkeypatch, 2)
     store = make_sqlite()
     await store.open()
     old, new = NOW - EVENTS_TTL - 1, NOW - EVENTS_TTL + 1
@@ -165,7 +165,7 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
 async def test_events_beyond_their_number_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_keeper(monkeypatch, STEP=7, PAUSE_SECONDS=0.0, HOUSEKEEPING_SECONDS=0.01)
+    small_steps(monkeypatch, 7)
     store = make_sqlite()
     await store.open()
     added = MAX_EVENTS + 20
@@ -188,27 +188,10 @@ async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -
             await store.delete(name)
         else:
             turns[name] = turns.get(name, 0) + 1
-        found = contents(path)
-        assert found is not None
-        assert {name: state.turns for name, state in found["sessions"]} == turns
-        assert [hour.total(NOW) for _, hour in found["hours"]] == [spent + 1]
-    assert count(path, "entries") == 5  # three sessions, a purse, an hour
-
-
-async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
-    store: SqliteStore, path: Path
-) -> None:
-    spent = 0
-    for at in (0, 1, 61, 62, 300, 240, 241, 3000, 3001, -3600, -3599, -3500, 60):
-        await settle(store, "t", dict.fromkeys([HOUR], 10 + spent), NOW + at)
-        spent += 10 + spent
-        await store.load("a", NOW + at, [HOUR])
-        ((scope, hour),) = store._image.ledger.hours.items()
-        found = contents(path)
-        assert found is not None
-        ((scope_found, hour_found),) = found["hours"]
-        assert (scope_found, hour_found.total(NOW + at)) == (scope, hour.total(NOW + at))
-        assert hour_found.buckets() == hour.buckets()
+        assert dict(reading.rows(path, "session, turns", "sessions")) == turns
+        minute = int(NOW // 60)
+        assert reading.rows(path, "*", "hours") == [("hour", f"[[{minute},{spent + 1}]]")]
+    assert count(path, "purses") == 1
 
 
 async def test_a_file_that_was_deleted_is_written_anew(
@@ -228,7 +211,7 @@ async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
 ) -> None:
     await commit(store, "a", ONE_TURN, NOW)
     os.unlink(path)
-    store._keeper._fail(StoreError("disk I/O error"))
+    store._fail(sqlite3.OperationalError("disk I/O error"), [])
     await until(lambda: store.trouble is None)
     assert rows(path, "sessions") == 1
 

@@ -1,0 +1,195 @@
+"""The SQLite file behind the store: open, lock, and set aside. All methods block.
+
+They raise every failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no
+retry will make the file usable.
+
+The journal mode is WAL with ``synchronous=NORMAL``: a commit is written to the log and not synced.
+So a commit survives the process, however it is killed. A power cut loses commits that the system
+has not yet put on the disk, at most those since the last :meth:`.Database.sync`; it corrupts
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..telemetry import log
+from . import schema
+from .store import StoreError
+
+# The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
+LOG_PAGES = 4_000
+LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class FileUnusable(StoreError):
+    """The file is no database, a corrupt one, or one of another schema version.
+
+    ``label``: a word for the reason, part of the name under which the file is set aside.
+    """
+
+    def __init__(self, sentence: str, label: str = "corrupt") -> None:
+        super().__init__(sentence)
+        self.label = label
+
+
+def connect(path: str | Path) -> sqlite3.Connection:
+    """Return a connection that several threads may use, one after the other.
+
+    It waits for no other program's lock, and until a commit it writes nothing.
+    """
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA cache_spill = OFF")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    return connection
+
+
+def in_memory() -> sqlite3.Connection:
+    """Return a connection to a new database in memory, with all tables."""
+    connection = connect(":memory:")
+    schema.prepare(connection)
+    return connection
+
+
+class StateFile:
+    """One state file, with SQLite's ``-wal`` and ``-shm`` and our ``.lock`` next to it."""
+
+    def __init__(self, path: str) -> None:
+        """``path``: the database's; ``~`` is allowed."""
+        self.path = Path(path).expanduser().absolute()
+        self._lock_path = self.path.with_name(f"{self.path.name}.lock")
+        self._identity: tuple[int, int] | None = None  # device and inode of the open file
+        self._lock: int | None = None  # the lock file's descriptor; closing it gives up the lock
+
+    def open(self) -> list[sqlite3.Connection]:
+        """Lock the file, make or migrate it, and return three connections to it.
+
+        A file that is no database of ours is set aside first. Raises StoreError.
+        """
+        try:
+            return self._open()
+        except FileUnusable as error:
+            aside = self._set_aside(error.label)
+            log.get().error("state_file_set_aside", reason=str(error), now=str(aside))
+            return self._open()
+
+    def replaced(self) -> bool:
+        """Whether the open file was deleted, or another file lies at its path."""
+        return self._identity != _identity(self.path)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # Internals
+
+    def _open(self) -> list[sqlite3.Connection]:
+        with self._errors_as("can't be opened"), contextlib.ExitStack() as opened:
+            self._take_lock()
+            # SQLite would make the file readable for all; the log gets the same mode as the file.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            connections = []
+            for _ in range(3):
+                connection = opened.enter_context(contextlib.closing(connect(self.path)))
+                connections.append(connection)
+                self._prepare(connection)
+            self._identity = _identity(self.path)
+            opened.pop_all()
+            return connections
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version not in schema.READABLE:
+            raise FileUnusable(
+                f"{self.path} has schema version {version}, "
+                f"this proxy reads version {schema.VERSION} alone",
+                f"schema-{version}",
+            )
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}").fetchall()
+        connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}").fetchall()
+        if odd := schema.prepare(connection):
+            log.get().error("state_rows_set_aside", rows=odd, path=str(self.path))
+
+    def _set_aside(self, label: str) -> Path:
+        """Rename the file and its log, so that nothing is deleted; return the new path.
+
+        The new name has ``label`` and the time (UTC) in it. Raises StoreError.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        with self._errors_as("can't be set aside"):
+            name, number = f"{self.path.name}.{label}-{stamp}", 1
+            aside = self.path.with_name(name)
+            while aside.exists():
+                number += 1
+                aside = self.path.with_name(f"{name}-{number}")
+            self.path.rename(aside)
+            for suffix in ("-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    Path(f"{self.path}{suffix}").rename(f"{aside}{suffix}")
+        return aside
+
+    def _take_lock(self) -> None:
+        """Lock the file for this process, because no other one would see its reservations."""
+        if self._lock is not None:
+            if _identity(self._lock) == _identity(self._lock_path):
+                return
+            self.unlock()  # the lock file was deleted, so the lock keeps nobody out
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(lock, 20).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise StoreError(
+                f"{self.path} is in use by another process (pid {owner}); give each proxy its own "
+                "state.path, or use `state.backend: redis` to share one state"
+            ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+
+    @contextlib.contextmanager
+    def _errors_as(self, problem: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise refusal(self.path, problem, error) from error
+
+
+def refusal(path: object, problem: str, error: BaseException) -> StoreError:
+    """Return an error of the system or of SQLite as a sentence for people.
+
+    ``problem``: the sentence's predicate; its subject is the path.
+    """
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, OSError):
+        return StoreError(f"{path} {problem}: {error.strerror or error}")
+    code = getattr(error, "sqlite_errorcode", None)
+    error_type = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return error_type(f"{path} {problem}: {error} ({name})")
+
+
+def _identity(path: Path | int) -> tuple[int, int] | None:
+    """Return device and inode of a path or descriptor; None if nothing is there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
