@@ -5,6 +5,7 @@ As the system counts it (RSS), each in a process of its own: compiled schemas ar
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import psutil
 from benchmarks.measure.bench_history import MESSAGES, transcript
 from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.memory import Sessions
-from mlx_stack_proxy.state.ledger import Ledger
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes
 from mlx_stack_proxy.tool_validation.tools import tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
@@ -28,18 +29,23 @@ SCHEMAS = 1_000
 
 
 def sessions(*, window: bool) -> object:
-    """As `sqlite` and `memory` hold them, with their counts, and what loop detection remembers."""
-    ledger = Ledger(Sizes(SESSIONS, 86_400.0, 1e6, 10_000))
+    """As `memory` holds them, with their counts, and what loop detection remembers."""
+    return asyncio.run(_sessions(window))
+
+
+async def _sessions(window: bool) -> object:
+    store = SqliteStore(None, Sizes(SESSIONS, 86_400.0, 1e6, 10_000))
+    await store.open()
     remembered = Sessions(SESSIONS)
     for number in range(SESSIONS):
         name = f"{number:032x}"
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
-        ledger.write(Change(name, 1, "fast", settlement=spent), 1.0)
+        await store.write(Change(name, 1, "fast", settlement=spent), 1.0)
         session = remembered.get(name)
         turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW))).turns if window else ()
         for at, turn in enumerate(turns):
             session.keep(str(at), turn, WINDOW)
-    return ledger, remembered
+    return store, remembered
 
 
 def histories() -> object:

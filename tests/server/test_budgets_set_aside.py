@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 
 def reserved(proxy: RunningProxy) -> int:
     """Over all sessions, those that nobody has finished an exchange in too."""
-    ledger = proxy.services.store._image.ledger  # type: ignore[attr-defined]
-    return sum(tokens for scope, tokens in ledger._reserved.items() if scope == "hour")
+    held = proxy.services.store._reservations  # type: ignore[attr-defined]
+    return int(held.in_scope("hour", proxy.services.wall_clock()))
 
 
 # How much

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.server.climbing import ESCALATION
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, BUDGET, NO_LOOPS, USED
-from tests.state.reading import contents
+from tests.state.reading import rows
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -43,9 +44,7 @@ async def used(proxy: RunningProxy) -> Any:
 
 
 def tokens_on_disk(path: Path) -> int:
-    found = contents(path)
-    assert found is not None
-    return sum(sum(purse.used.values()) for _, purse in found["purses"])
+    return sum(sum(json.loads(used).values()) for (used,) in rows(path, "used", "purses"))
 
 
 async def test_what_a_client_has_seen_finished_is_on_the_disk(
