@@ -113,10 +113,12 @@ class Database:
 
     def sessions(self, now: float, offset: int, limit: int) -> Sessions:
         """Return sessions as ``Store.sessions`` does, without what is set aside."""
-        sql = "SELECT session FROM sessions WHERE last_seen >= ? ORDER BY last_seen DESC LIMIT ? OFFSET ?"
-        rows = self._run(sql, (now - self._ttl, limit, offset)).fetchall()
+        sql = (
+            "SELECT session FROM sessions WHERE last_seen >= ? "
+            "ORDER BY last_seen DESC LIMIT ? OFFSET ?"
+        )
         sessions = Sessions()
-        for session, *_ in rows:
+        for (session,) in self._run(sql, (now - self._ttl, limit, offset)).fetchall():
             try:
                 sessions.append(self.load(session, now, (), 0))
             except (ValueError, TypeError, LookupError):

@@ -29,6 +29,7 @@ class Reservations:
         tokens: int,
         now: float,
         expires: float,
+        *,
         least: int | None,
         spending: Spending,
     ) -> Reserved | Refused:

@@ -44,7 +44,8 @@ def _select(purses: int, hours: int) -> str:
     """Return one statement for a session's row and those of so many purses and hours."""
     names, scopes = ", ".join("?" * purses), ", ".join("?" * hours)
     return (
-        "SELECT 0, session, turns, tier, first_seen, last_seen, sticky, replies FROM sessions "
+        "SELECT 0, session, turns, tier, first_seen, last_seen, sticky, replies "  # noqa: S608
+        "FROM sessions "
         "WHERE session = ? UNION ALL SELECT 1, purse, used, touched, 0, 0, 0, 0 FROM purses "
         f"WHERE purse IN ({names}) UNION ALL SELECT 2, scope, minutes, 0, 0, 0, 0, 0 FROM hours "
         f"WHERE scope IN ({scopes})"

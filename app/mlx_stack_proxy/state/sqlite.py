@@ -171,8 +171,9 @@ class SqliteStore:
     ) -> Reserved | Refused:
         def run(db: Database) -> Reserved | Refused:
             spending = Spending(db.connection, limits, now, self._sizes.session_ttl)
-            held = self._reservations
-            found = held.reserve(ticket, limits, tokens, now, expires, least, spending)
+            found = self._reservations.reserve(
+                ticket, limits, tokens, now, expires, least=least, spending=spending
+            )
             if spending.is_stale:
                 tidy = _Job(lambda db: db.tidy(limits, now), self._loop.create_future())
                 self._jobs.appendleft(tidy)
@@ -314,17 +315,17 @@ class SqliteStore:
         self._busy = True
         self._in_flight = jobs
         if self._watch is None:
-            self._watch = self._loop.call_later(STALL_SECONDS / 2, self._look, None)
+            self._watch = self._loop.call_later(STALL_SECONDS, self._look, None)
         self._writer.do(work).add_done_callback(self._thread_is_done)
 
     def _look(self, seen: list[_Job] | None) -> None:
-        """Report a stall if the thread is still busy with the jobs that were seen half of it ago."""
+        """Report a stall if the thread is still busy with the jobs that were seen before."""
         self._watch = None
         if self._in_flight is None:
             return
         if self._in_flight is seen:
             self._report_stall(seen)
-        self._watch = self._loop.call_later(STALL_SECONDS / 2, self._look, self._in_flight)
+        self._watch = self._loop.call_later(STALL_SECONDS, self._look, self._in_flight)
 
     def _thread_is_done(self, done: asyncio.Future[None]) -> None:
         self._busy = False
@@ -347,7 +348,7 @@ class SqliteStore:
 
     async def _run(self) -> None:
         pause = RETRY_SECONDS
-        while not self._closing:
+        while True:
             seconds = HOUSEKEEPING_SECONDS if self._error is None else pause
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -387,7 +388,7 @@ class SqliteStore:
         connections: list[sqlite3.Connection] = []
         try:
             await self._reader.do(partial(_close, ()))  # the old connections are closed then
-            connections = await self._writer.do(file.open)
+            connections = await self._writer.do(partial(file.open, self._error))
             if self._db is not None:
                 self._busy = True
                 await self._writer.do(partial(_copy, self._db.connection, connections[0]))
@@ -463,17 +464,29 @@ def _raise(error: Exception, db: Database) -> None:
 
 
 def _stand_in(connection: sqlite3.Connection, error: StoreError) -> sqlite3.Connection:
-    """Close a connection; return one to a copy in memory, or to an empty one if it's unreadable."""
+    """Close a connection and return one to a copy in memory, of what can be read."""
     memory = sqlite_file.in_memory()
-    try:
+    with contextlib.suppress(sqlite3.Error):
         connection.rollback()
-        if not isinstance(error, FileUnusable):
-            _copy(connection, memory)
+    try:
+        if isinstance(error, FileUnusable):
+            raise sqlite3.DatabaseError
+        _copy(connection, memory)
     except sqlite3.Error:
         memory = sqlite_file.in_memory()
-    with contextlib.suppress(sqlite3.Error):
-        connection.close()
+        _salvage(connection, memory)
+    _close([connection])
     return memory
+
+
+def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy the rows that can be read of a broken file."""
+    names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    for (table,) in target.execute(names).fetchall():
+        with contextlib.suppress(sqlite3.Error):
+            for row in source.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                marks = ", ".join("?" * len(row))
+                target.execute(f"REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:

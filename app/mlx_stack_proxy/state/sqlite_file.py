@@ -69,16 +69,19 @@ class StateFile:
         self._identity: tuple[int, int] | None = None  # device and inode of the open file
         self._lock: int | None = None  # the lock file's descriptor; closing it gives up the lock
 
-    def open(self) -> list[sqlite3.Connection]:
+    def open(self, error: StoreError | None = None) -> list[sqlite3.Connection]:
         """Lock the file, make or migrate it, and return three connections to it.
 
-        A file that is no database of ours is set aside first. Raises StoreError.
+        ``error``: with which it failed in use. An unusable file is set aside first. Raises
+        StoreError.
         """
         try:
+            if isinstance(error, FileUnusable):
+                raise error
             return self._open()
-        except FileUnusable as error:
-            aside = self._set_aside(error.label)
-            log.get().error("state_file_set_aside", reason=str(error), now=str(aside))
+        except FileUnusable as unusable:
+            aside = self._set_aside(unusable.label)
+            log.get().error("state_file_set_aside", reason=str(unusable), now=str(aside))
             return self._open()
 
     def replaced(self) -> bool:

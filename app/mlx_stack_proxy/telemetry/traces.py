@@ -25,8 +25,8 @@ from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..settings import Settings
-from ..worker import Worker
 from ..wire.reply import Reply
+from ..worker import Worker
 from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0

@@ -74,22 +74,27 @@ async def test_a_corrupt_file_is_set_aside(
     await store.close()
 
 
-async def test_a_file_that_breaks_while_in_use_is_set_aside(store: SqliteStore, path: Path) -> None:
-    """What it held can't be read; what comes then is counted."""
+@pytest.mark.parametrize(("broken", "kept"), [("counts", 5), (None, 1)])
+async def test_a_file_that_breaks_while_in_use_is_set_aside(
+    store: SqliteStore, path: Path, broken: str | None, kept: int
+) -> None:
+    """What of it can be read is kept, and what comes then is counted."""
     for number in range(5):
         await commit(store, f"s{number}", ONE_TURN, NOW)
     connection = store._known().connection
+    pages = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (broken,))
+    ((page,),) = pages.fetchall() or ((1,),)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     with path.open("r+b") as opened:
-        opened.seek(100)
-        opened.write(b"broken" * 10_000)
+        opened.seek((page - 1) * 4096)
+        opened.write(b"broken" * (4096 // 6))
     connection.execute("PRAGMA shrink_memory").fetchall()  # so that it looks
-    await fails(commit(store, "s0", ONE_TURN, NOW), "malformed")
+    counts = {HourKey(1, "codex", "fast"): {"requests": 1}}
+    await fails(commit(store, "s0", Change(turns=1, counts=counts), NOW), "malformed|not a data")
     await until(lambda: store.trouble is None)
-    await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
-    assert [row[0] for row in reading.rows(path, "session", "sessions")] == ["s0"]
+    assert rows(path, "sessions") == kept
+    assert (await store.load("s0", NOW)).turns == (2 if broken else 1)
     assert {name.suffix[:9] for name in path.parent.glob("*.corrupt-*")} == {".corrupt-"}
-    assert (await store.load("a", NOW)).used == 70
 
 
 @pytest.mark.parametrize("version", [1, 2, 99])
@@ -346,7 +351,11 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     in_thread = store._in_thread
 
     def slow(work: Callable[[], None], jobs: list[Any]) -> None:
-        in_thread(lambda: (goes_on.wait(20), work())[1], jobs)
+        def wait_and_work() -> None:
+            goes_on.wait(20)
+            work()
+
+        in_thread(wait_and_work, jobs)
 
     monkeypatch.setattr(store, "_in_thread", slow)
     waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))

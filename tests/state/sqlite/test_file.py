@@ -203,7 +203,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
     keep_house_now(store)
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
-    assert store.trouble is None
+    await until(lambda: store.trouble is None)
 
 
 async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
