@@ -316,7 +316,7 @@ class SqliteStore:
         self._in_flight = jobs
         if self._watch is None:
             self._watch = self._loop.call_later(STALL_SECONDS, self._look, None)
-        self._writer.do(work).add_done_callback(self._thread_is_done)
+        self._writer.call(work, self._thread_is_done)
 
     def _look(self, seen: list[_Job] | None) -> None:
         """Report a stall if the thread is still busy with the jobs that were seen before."""
@@ -327,10 +327,10 @@ class SqliteStore:
             self._report_stall(seen)
         self._watch = self._loop.call_later(STALL_SECONDS, self._look, self._in_flight)
 
-    def _thread_is_done(self, done: asyncio.Future[None]) -> None:
+    def _thread_is_done(self, _: Any, error: BaseException | None) -> None:
         self._busy = False
         jobs, self._in_flight = self._in_flight or [], None
-        if (error := done.exception()) is not None:
+        if error is not None:
             self._fail(error, jobs)
             return
         if self.trouble is not None and self._error is None:
