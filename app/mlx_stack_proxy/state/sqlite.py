@@ -110,17 +110,21 @@ class SqliteStore:
         self._operators: Database | None = None  # the third; in memory there is one alone
         self._error: StoreError | None = None  # why the file can't be used now
         # Why the store doesn't work now, as a sentence; None: all is well.
-        self.trouble: str | None = f"{self._where} is not open yet"
+        self._trouble: str | None = f"{self._where} is not open yet"
         self._complained = False  # whether trouble was logged since the file last worked
         self._wake = asyncio.Event()  # set: the file failed, or the store is to close
         self._closing = False
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._writer, self._reader = Worker("mlx-stack-state"), Worker("mlx-stack-state-read")
         if self._file is None:
             self._use([sqlite_file.in_memory()])
-            self.trouble = None
+            self._trouble = None
         else:
             await self._repair(self._file)
         self._task = asyncio.create_task(self._run())
@@ -133,7 +137,7 @@ class SqliteStore:
             await asyncio.wait([self._do(lambda db: None)], timeout=CLOSE_SECONDS)
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         self._task.cancel()
-        self.trouble = f"{self._where} is closed"
+        self._trouble = f"{self._where} is closed"
         self._fail_waiters(self._jobs)
         first, others = self._db, (self._spare, self._operators)
         self._db = self._spare = self._operators = None
@@ -226,7 +230,7 @@ class SqliteStore:
     def _known(self) -> Database:
         """Return the first connection. Raises StoreError if the file has not been read yet."""
         if self._db is None:
-            raise StoreError(self.trouble)
+            raise StoreError(self._trouble)
         return self._db
 
     @contextlib.contextmanager
@@ -255,9 +259,9 @@ class SqliteStore:
         """
         self._known()
         job = _Job(run, self._loop.create_future(), reads, slow, ticket)
-        hangs = self._busy and self.trouble is not None
+        hangs = self._busy and self._trouble is not None
         if hangs and reads:
-            raise NotSent(self.trouble)
+            raise NotSent(self._trouble)
         self._jobs.append(job)
         if not self._busy:
             self._transact()
@@ -333,7 +337,7 @@ class SqliteStore:
         if error is not None:
             self._fail(error, jobs)
             return
-        if self.trouble is not None and self._error is None:
+        if self._trouble is not None and self._error is None:
             self._report_working()
         self._end(jobs)
         self._transact()
@@ -439,21 +443,21 @@ class SqliteStore:
         """Tell the callers of changes the trouble; the changes themselves are not lost by that."""
         for job in jobs:
             if not job.reads or self._db is None:
-                job.end(StoreError(self.trouble))
+                job.end(StoreError(self._trouble))
 
     def _report_stall(self, jobs: list[_Job]) -> None:
         self._report_trouble(f"{self._where}: the disk takes over {STALL_SECONDS:g} s")
         for job in (*jobs, *self._jobs):
-            job.end(StoreError(self.trouble))
+            job.end(StoreError(self._trouble))
 
     def _report_trouble(self, sentence: str) -> None:
-        if sentence != self.trouble:
+        if sentence != self._trouble:
             log.get().error("store_fails", reason=sentence)
             self._complained = True
-        self.trouble = sentence
+        self._trouble = sentence
 
     def _report_working(self) -> None:
-        self.trouble = None
+        self._trouble = None
         if self._complained:
             log.get().info("store_works", path=self._where)
             self._complained = False
