@@ -1,4 +1,4 @@
-"""Where to commit: on the event loop or in a thread, alone and while another process fills the disk.
+"""Where to commit: on the event loop or in a thread, alone and while another process fills a disk.
 
 ``python -m benchmarks.measure.bench_commit``: CPU of an exchange's write, how long a client waits
 for it, and how long it holds the event loop (all clients), with 500 writes a second.
