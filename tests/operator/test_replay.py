@@ -147,7 +147,7 @@ def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(tool_validation.stage, "check_call", broken)
+    monkeypatch.setattr(tool_validation.mend_choice, "check_call", broken)
     (one,) = replayed(record(BAD))
     assert one["action"] == "delivered"
     assert one["faults"] == ("tool_validation: RuntimeError: a fault of ours",)
