@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if not end:
             start = head.rfind(b"\r\n")
             last = head[start:].lower() if start >= 0 else b"-"
-            if not (_OFFER.startswith(last) or last.startswith(_OFFER)):
+            if not (_OFFER.startswith(last) or last.startswith((_OFFER, b"\r\n\r"))):
                 start = len(head) - head.endswith(b"\r")
             head, self._line = head[:start], head[start:]
         return head + rest
