@@ -193,6 +193,8 @@ def test_each_doubt_can_be_left_out(kind: str) -> None:
         '{"thought": "look", "action": "find_book", "action_input": {"title": "Momo"}}',
         'Look: {"name": "find_book", "arguments": {"name": "Momo"}}',
         'tool name="find_book">\nMomo\ntool>',
+        "[tool_call: find_book for 'Momo']",
+        '<find_book title="Momo"/>',
     ],
 )
 def test_a_text_that_may_hold_a_call(text: str) -> None:

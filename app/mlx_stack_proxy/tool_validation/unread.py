@@ -30,11 +30,14 @@ _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
 _JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
 _CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
+_ELEMENT: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)\b[^<>]{0,2000}(?:/>|>.*</\1>)", re.DOTALL)
+_KEY: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)>|\b([A-Za-z_][\w.-]{0,199}+)=")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 # Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones. And a
 # tag that holds a name, without the `<` that some servers take out.
 _VENDOR: Final = (
     r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
+    r"|\[(?i:tool[_ ]calls?)\s*+:"  # as transcripts show calls
     r"|\b(?:invoke|function|tool)(?:\s+name)?\s*+=\s*+[\"']?+[\w.-]{1,200}+[\"']?\s*+>"
 )
 _MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}|{_VENDOR}")
@@ -46,7 +49,13 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = behind_thoughts(text)
-    return _marked(answer, tools) or _as_code(answer, tools) or _as_object(answer.strip(), tools)
+    whole = answer.strip()
+    return (
+        _marked(answer, tools)
+        or _as_code(answer, tools)
+        or _as_object(whole, tools)
+        or _as_element(whole, tools)
+    )
 
 
 def unread_beside(text: str, tools: ToolSet) -> str | None:
@@ -139,6 +148,19 @@ def _behind_name(src: Source, index: int) -> list[Call]:
     name = next((word for word in reversed(words) if word in src.tools), None)
     reading = json_members(src, index) if name else None
     return [Call(name, dumps(reading[0]))] if name and reading and reading[0] else []
+
+
+def _as_element(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose own element a text is, with all that it requires as elements or keys.
+
+    Such elements are calls where their name can't be a document's; others may be.
+    """
+    element = _ELEMENT.fullmatch(text)
+    if element is None or element[1] not in tools:
+        return None
+    given = {one[1] or one[2] for one in _KEY.finditer(text, element.end(1))}
+    keys = given.intersection(tools.parameters(element[1]))
+    return element[1] if tools.takes(element[1], keys) else None
 
 
 def _as_object(text: str, tools: ToolSet) -> str | None:

@@ -34,6 +34,9 @@ TURN_ENDS = (
     *(f"<|{word}|>" for word in ("im_end", "eot", "eom", "eot_id", "eom_id", "end", "return",
       "endoftext", "end_of_text", "end_message", "END_OF_TURN_TOKEN")),
     "<｜end▁of▁sentence｜>", "<end_of_turn>", "<turn|>", "</s>",
+    # GLM's next speakers; Seed-OSS, MiniMax M2, EXAONE, Ling, Apertus, dots
+    "<|user|>", "<|observation|>", "<seed:eos>", "[e~[", "[|endofturn|]", "<|role_end|>",
+    "<|assistant_end|>", "<|endofresponse|>",
 )  # fmt: skip
 # These, and closing tags, which some servers leave behind calls.
 _TAIL = re.compile(

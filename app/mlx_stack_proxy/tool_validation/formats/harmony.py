@@ -46,6 +46,11 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
     )
 
 
+def follow_headless(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a message whose header the server took out begins the reply; not one of Glimmer's."""
+    return begins_reply(text, pos - len(MESSAGE)) and not text.startswith("<atem:", pos)
+
+
 def read(src: Source, start: int) -> Block | None:
     """Read all messages from here to the end of the reply.
 
@@ -75,7 +80,7 @@ def read(src: Source, start: int) -> Block | None:
             calls.append(Call(to.group(1), arguments))
         elif lost is not None:
             calls.append(Call(src.tools.taker_of(lost) or NAMELESS, said))
-        elif channel is not None and not thinks:
+        elif (channel is not None and not thinks) or not header:
             texts.append(said)
         closer = _CLOSER.match(src.text, stop)
         end = closer.end() if closer else stop
@@ -110,6 +115,7 @@ def _read_glued(src: Source, start: int) -> Block | None:
 
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow, cleans=True),
+    Format("harmony", (MESSAGE,), read, follow=follow_headless, cleans=True),
     Format("harmony", _BARE, _read_bare, Where.LINE),
     Format("harmony", (_GLUED,), _read_glued),
 )

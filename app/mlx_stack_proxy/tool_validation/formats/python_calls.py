@@ -83,19 +83,21 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
 def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
     """Return the arguments by name; None if a positional one can't be assigned.
 
-    A single positional value goes to the tool's only parameter; a single object of declared names
-    is all the arguments.
+    A single positional value goes to the tool's only parameter, or to the first if no other is
+    required; a single object of declared names is all the arguments.
     """
     bound = {key: value for key, value in arguments if key is not None}
     if len(bound) == len(arguments):
         return bound
-    parameters = list(src.tools.schema_of(name).properties)
+    schema = src.tools.schema_of(name)
+    parameters = list(schema.properties)
     value = arguments[0][1]
     if len(arguments) > 1:
         return None
     if isinstance(value, dict) and (not parameters or value.keys() <= set(parameters)):
         return value
-    return {parameters[0]: value} if len(parameters) == 1 else None
+    is_first = len(parameters) == 1 or list(schema.required) == parameters[:1] != []
+    return {parameters[0]: value} if is_first else None
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
