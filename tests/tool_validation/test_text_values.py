@@ -206,10 +206,24 @@ def test_indented_tags_indent_their_values(text: str, title: str) -> None:
     assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})]
 
 
+def test_a_lone_value_is_the_first_parameters_if_no_other_is_required() -> None:
+    city, days = {"type": "string"}, {"type": "integer"}
+    schema = {"type": "object", "properties": {"city": city, "days": days}}
+    first, second = ({**schema, "required": [name]} for name in ("city", "days"))
+    text = 'weather("Paris")'
+    assert calls(rescue(text, ToolSet({"weather": first}))) == [("weather", {"city": "Paris"})]
+    for other in (second, schema):
+        assert rescue(text, ToolSet({"weather": other})).calls == ()
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [
         ("It is a marsupial.<|im_end|>", "It is a marsupial."),
+        ("It is a marsupial.[e~[", "It is a marsupial."),
+        ("It is a marsupial.<|user|>", "It is a marsupial."),
+        ("GLM's turns begin with <|user|>", None),
+        ("<|message|>A marsupial.<|end|>", "A marsupial."),
         (
             "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final"
             "<|message|>A marsupial.<|return|>",

@@ -20,8 +20,9 @@ from ..wire.reply import ChoiceReply, Reply
 from . import ladder
 from .cut_prompts import CutPrompts
 
-# A reply without the server's own usage is suspect only if so many streams of the tier had one,
-# because a server may leave single usages out, and a hook of LiteLLM's sends none,
+# A reply without the server's own usage is suspect only if so many streams of the tier had one. One
+# is not enough: vLLM names `cached_tokens` only where some were cached, so its usage for a new
+# prompt looks like LiteLLM's count; and a hook of LiteLLM's sends none,
 MIN_OWN = 10
 # and so many for each run of replies without one.
 OWN_FOR_EACH_RUN = 10
