@@ -19,7 +19,7 @@ from ..errors import invalid
 from ..token_budget.budgets import spent_by
 from ..wire import sse, thoughts
 from ..wire.chat import ChatRenderer
-from ..wire.chunks import ChunkReader, MalformedChunk, check_depth
+from ..wire.chunks import ChunkReader, MalformedChunk
 from ..wire.delta import OTHER, Delta, render
 from ..wire.dialect import DialectRenderer
 from ..wire.reply import MAX_CALLS, Reply
@@ -233,6 +233,8 @@ class Attempt:
             self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
         if self.verdict is None and own_words.are_all(self.reply, self._own_words):
             self.verdict = EmptyResponse(parroted=True)
+        if self.verdict is None:
+            self._renderer.unpack()
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
@@ -289,9 +291,7 @@ class Attempt:
         """Hold a frame, after those that the gate held, for the reply's end."""
         for earlier in self._gate.close():
             self._renderer.hold(earlier)
-        if not self._client_request.stream:
-            check_depth(delta)
-        else:
+        if self._client_request.stream:
             self._held_bytes += len(delta.raw)
         self._renderer.hold(delta)
 

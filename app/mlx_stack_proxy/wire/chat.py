@@ -13,6 +13,7 @@ import orjson
 
 from . import legacy, sse
 from .call import call_fields
+from .chunks import MalformedChunk
 from .delta import TEXT, Delta, render, split_text, usage_fields
 from .field_forms import REASONING_FIELDS
 from .merge import merged, merged_chunks
@@ -49,7 +50,7 @@ class ChatRenderer:
         self._changes = self._continues or legacy_functions  # whether each frame may change
         self._anew = False  # whether the rest is to be written anew
         self._tape = Tape()
-        self._more: list[Json] = []  # further fields of what is held
+        self._more: list[bytes] = []  # further fields of what is held, as JSON
         self._has_role = False  # whether the client has it
         self._done = sse.DONE_FRAME
         # Characters that the client has.
@@ -69,9 +70,13 @@ class ChatRenderer:
         return self._frame(delta)
 
     def hold(self, delta: Delta) -> None:
-        """Keep a frame for the reply's end."""
+        """Keep a frame for the reply's end. Raises :class:`MalformedChunk`."""
         if delta.more is not None:
-            self._more.append(delta.more)
+            try:
+                self._more.append(orjson.dumps(delta.more))
+            except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
+                if not self._streams:
+                    raise MalformedChunk("an event that is nested too deeply") from None
         if self._streams:
             self._tape.add(self._frame(delta))
 
@@ -94,6 +99,10 @@ class ChatRenderer:
         tail.raw = render({**self._top(), "choices": [more]})
         return head, tail
 
+    def unpack(self) -> None:
+        """Make ready what is held for :meth:`rest`; takes a millisecond for 300 kB."""
+        self._tape.unpack()
+
     def end(self, done_frame: bytes) -> None:
         """Take upstream's own frame of ``[DONE]``."""
         self._done = done_frame
@@ -111,7 +120,7 @@ class ChatRenderer:
 
     def whole(self, reply: Reply, metadata: Json | None = None) -> Json:
         """Return the reply as one ``chat.completion``."""
-        top, fields = merged_chunks(self._more)
+        top, fields = merged_chunks(map(orjson.loads, self._more))
         whole = {**self._top(), **top, "object": "chat.completion"}
         whole["choices"] = [
             _as_message(index, choice, fields.get(index, {"delta": {}}), index in reply.mended)
@@ -148,7 +157,7 @@ class ChatRenderer:
     def _written(self, reply: Reply) -> list[Json]:
         """Return the chunks of all that the client doesn't have."""
         top = self._top()
-        more, fields = merged_chunks(self._more)
+        more, fields = merged_chunks(map(orjson.loads, self._more))
         chunks = []
         for index, choice in sorted(reply.choices.items()):
             others = fields.get(index, {"index": index, "delta": {}})

@@ -27,7 +27,6 @@ from .chunk_form import (
 from .delta import DECODE, ChoiceDelta, Chunk, Delta, index_of, render, typed
 
 _NOT_IN_FORM = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_DEEP = 200  # opening brackets; a chunk with no more of them is flat enough for orjson to write
 
 
 class MalformedChunk(ValueError):
@@ -169,17 +168,6 @@ class ChunkReader:
             if formed is not None:
                 yield typed(render(formed), formed)
         yield Delta(sse.DONE_FRAME, done=True)
-
-
-def check_depth(delta: Delta) -> None:
-    """Raise :class:`MalformedChunk` if orjson can read the further fields but not write them."""
-    raw = delta.raw
-    if delta.more is None or len(raw) <= 2 * _DEEP or raw.count(b"{") + raw.count(b"[") <= _DEEP:
-        return
-    try:
-        orjson.dumps(delta.more)
-    except orjson.JSONEncodeError:
-        raise MalformedChunk("an event that is nested too deeply") from None
 
 
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

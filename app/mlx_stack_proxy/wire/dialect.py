@@ -175,6 +175,9 @@ class DialectRenderer:
     def go_on_from(self, identity: Mapping[str, Any]) -> None:
         """The encoder is one for all attempts, so it goes on in any case."""
 
+    def unpack(self) -> None:
+        """Nothing is packed."""
+
     def end(self, done_frame: bytes) -> None:
         """A dialect ends in its own way."""
 

@@ -6,7 +6,7 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 # Strings that are not joined: servers send them whole, perhaps more than once, and perhaps empty.
@@ -27,7 +27,7 @@ def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def merged_chunks(
-    chunks: Sequence[Mapping[str, Any]],
+    chunks: Iterable[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """Merge the further fields of chunks (``Delta.more``).
 

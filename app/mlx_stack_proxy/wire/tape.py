@@ -31,10 +31,14 @@ class Tape:
             self._packed.append(self._packer.compress(self._waiting[:BLOCK]))
             del self._waiting[:BLOCK]
 
-    def take(self) -> tuple[bytes, bytes]:
-        """Return all frames but the last, and the last; call it once."""
-        waiting = bytes(self._waiting)
+    def unpack(self) -> None:
+        """Decompress the frames, because no more of them follow."""
         if self._packer is not None:
             packed = b"".join([*self._packed, self._packer.flush()])
-            waiting = zlib.decompress(packed) + waiting
-        return waiting, self._last
+            self._waiting[:0] = zlib.decompress(packed)
+            self._packed, self._packer = [], None
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Return all frames but the last, and the last."""
+        self.unpack()
+        return bytes(self._waiting), self._last
