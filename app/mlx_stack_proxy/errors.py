@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 INVALID_REQUEST = "invalid_request_error"
 OVERFLOW = "context_length_exceeded"  # the `code` when no model's window holds the prompt
+# The status of our own errors in the other dialects, by type: Messages, Responses. A client of
+# theirs repeats a request for the status that chat completions have, so an error that would come
+# again has one that costs a single try (measured: `wire/messages/errors.py` and its like).
+IN_DIALECTS: Final = {
+    "loop_detected": (424, 400),
+    "tool_validation_failed": (424, 400),
+    "all_tiers_failed": (424, 400),
+    "tier_busy": (529, 429),
+    "memory_pressure": (529, 429),
+    "budget_exceeded": (429, 429),
+    "upstream_unavailable": (503, 503),
+}
 
 
 class ProxyError(Exception):

@@ -18,8 +18,8 @@ from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
+    Failure,
     InvalidToolCall,
-    UpstreamFailed,
     Verdict,
     reason_of,
 )
@@ -163,7 +163,7 @@ class _Run:
         try:
             ticket = await queue.enter(exchange.session.hash)
         except QueueTimeout as error:
-            return UpstreamFailed(error.reason, str(error), retry_after=error.seconds)
+            return Failure(error.reason, str(error), retry_after=error.seconds)
         try:
             failure = after_waiting(exchange, self._settings, self._view(), self._clock())
             if failure is not None:
@@ -184,13 +184,13 @@ class _Run:
                 await self._servers[tier].work(seconds)
             verdict: Verdict | None = None
             if what == "stall":
-                verdict = UpstreamFailed("timeout", "it said nothing")
+                verdict = Failure("timeout", "it said nothing")
             elif what == "error":
-                verdict = UpstreamFailed("server_error", "it failed", 500)
+                verdict = Failure("server_error", "it failed", 500)
             elif what == "bad":
                 verdict = _BAD
             now = self._clock()
-            if not isinstance(verdict, UpstreamFailed):
+            if not isinstance(verdict, Failure):
                 self._breakers.succeeded(tier, now)
             elif self._breakers.failed(call, now):
                 self._outcome.degraded[tier] += self._breakers[tier].cooldown

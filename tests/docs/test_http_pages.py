@@ -30,7 +30,7 @@ COMPUTED = {
     ("app/mlx_stack_proxy/errors.py", "status"): set(),  # `invalid`, counted where it is called
     ("app/mlx_stack_proxy/server/operations.py", "error.status_code"): {404, 405},
     ("app/mlx_stack_proxy/server/edge.py", "status"): {400, 426},  # a WebSocket
-    ("app/mlx_stack_proxy/engine/runner.py", "error.status"): {503},  # shutting_down()
+    ("app/mlx_stack_proxy/engine/driver.py", "error.status"): {503},  # shutting_down()
     (
         "app/mlx_stack_proxy/engine/failures.py",
         "verdict.status",
@@ -41,7 +41,7 @@ COMPUTED = {
 TYPES = {
     ("app/mlx_stack_proxy/engine/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
     ("app/mlx_stack_proxy/engine/failures.py", "verdict.type"): set(),
-    ("app/mlx_stack_proxy/engine/runner.py", "error.type"): {"upstream_unavailable"},
+    ("app/mlx_stack_proxy/engine/driver.py", "error.type"): {"upstream_unavailable"},
 }
 
 

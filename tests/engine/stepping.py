@@ -13,11 +13,11 @@ from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     LoopDetected,
     OutputTruncated,
     Rejected,
-    UpstreamFailed,
     Verdict,
     reason_of,
 )
@@ -32,22 +32,22 @@ DOUBT = replace(INVALID, doubt=True)
 SLIP = replace(DOUBT, ask_next=True, failures=(replace(INVALID.failures[0], position=0),))
 EMPTY = EmptyResponse()
 TRUNCATED = OutputTruncated("reasoning")
-FAILED = UpstreamFailed("server_error", "status 500", status=500)
-TIMEOUT = UpstreamFailed("timeout", "nothing came within 30 s")
-SILENT = replace(TIMEOUT, silent=True)
-REFUSED = UpstreamFailed("server_error", "the connection was refused", unreachable=True)
-BUSY = UpstreamFailed("tier_busy", "tier fast: no free place within 60 s", retry_after=60)
-SHED = UpstreamFailed("memory_pressure", "tier fast: memory is short", retry_after=60)
-CLIENTS = UpstreamFailed(
-    "server_error",
+FAILED = Failure("server_error", "status 500", status=500)
+TIMEOUT = Failure("timeout", "nothing came within 30 s")
+SILENT = replace(TIMEOUT, kind="silent")
+REFUSED = Failure("unreachable", "the connection was refused")
+BUSY = Failure("tier_busy", "tier fast: no free place within 60 s", retry_after=60)
+SHED = Failure("memory_pressure", "tier fast: memory is short", retry_after=60)
+CLIENTS = Failure(
+    "refused",
     "no",
     status=400,
     headers=((b"content-type", b"text/plain"),),
     body=b"no",
-    client_fault=True,
+    fault="client",
 )
-OURS = replace(CLIENTS, about_ours=True)
-OVERFLOW = UpstreamFailed("context_overflow", "too long", status=400, body=b"too long")
+OURS = replace(CLIENTS, fault="client_or_ours")
+OVERFLOW = Failure("context_overflow", "too long", status=400, body=b"too long")
 NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", "it's used up"), tier_only=True)
 
 INVALID_REASON = "tool_validation_failure"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import StageState
-from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.verdicts import Cut, Failure, LoopDetected, Verdict
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.delta import Delta
 from mlx_stack_proxy.wire.reply import Reply
@@ -60,7 +60,7 @@ def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
     one = attempt()
     one.feed(b"data: " + b"x" * 1000)
-    assert isinstance(one.verdict, UpstreamFailed)
+    assert isinstance(one.verdict, Failure)
     assert one.verdict.reason == "server_error"
 
 
@@ -86,9 +86,7 @@ def test_an_end_that_is_none(stream: bytes, where: str) -> None:
     if not one.over:
         one.end()
     assert not one.done
-    assert one.verdict == UpstreamFailed(
-        "server_error", f"the stream broke off {where}", status=200
-    )
+    assert one.verdict == Failure("server_error", f"the stream broke off {where}", status=200)
 
 
 WHOLE = stream_bytes(KINDS["text"].chunks)
@@ -118,9 +116,9 @@ def test_an_event_that_is_no_json_ends_the_reply() -> None:
     one = attempt()
     text = data(chunk({"role": "assistant", "content": "a"}))
     assert one.feed(text + data(b"<html>")) == text
-    assert isinstance(one.verdict, UpstreamFailed)
+    assert isinstance(one.verdict, Failure)
     assert one.verdict.message.startswith("upstream sent an event that is no")
-    assert not one.verdict.client_fault
+    assert one.verdict.fault == "server"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import attempt as attempt_module
-from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure, InvalidToolCall
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.reply import MAX_CALLS
 from tests.engine.exchanges import attempt, client_request, completion_of, exchange, relayed
@@ -75,11 +75,11 @@ def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
     stream = stream_bytes([first, chunk({}, "stop")])
     one = attempt(exchange(client_request(stream=False)), hold_whole=True)
     one.feed(stream)
-    assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message
+    assert isinstance(one.verdict, Failure) and "nested" in one.verdict.message
     assert relayed(attempt(), [stream]) == stream
     whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
     whole.take_completion(completion({"content": "Hi", "odd": deep}))
-    assert isinstance(whole.verdict, UpstreamFailed) and "nested" in whole.verdict.message
+    assert isinstance(whole.verdict, Failure) and "nested" in whole.verdict.message
 
 
 def test_the_older_form_comes_back_both_ways() -> None:
@@ -195,7 +195,7 @@ def test_too_many_calls_of_a_whole_reply(stages: list[Any]) -> None:
     one.take_completion(completion({"tool_calls": calls(10 * MAX_CALLS)}, "tool_calls"))
     assert len(one.reply.choices[0].tool_calls) == MAX_CALLS + 1, "the rest is not read"
     verdict = one.settle()
-    assert isinstance(verdict, InvalidToolCall if stages else UpstreamFailed)
+    assert isinstance(verdict, InvalidToolCall if stages else Failure)
     assert isinstance(verdict, InvalidToolCall) or "128 calls" in verdict.message
 
 
@@ -215,7 +215,7 @@ def test_a_stream_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         fed += len(data(chunk({"content": "a"})))
         one.feed(data(chunk({"content": "a"})))
     assert 100_000 < fed < 101_000
-    assert isinstance(one.verdict, UpstreamFailed)
+    assert isinstance(one.verdict, Failure)
     assert one.verdict.final
 
 
@@ -224,4 +224,4 @@ def test_a_reply_of_which_too_much_is_held_is_broken_off(monkeypatch: pytest.Mon
     one = attempt(hold_whole=True)
     for _ in range(1_000):
         one.feed(data(chunk({"content": "a"})))
-    assert isinstance(one.verdict, UpstreamFailed)
+    assert isinstance(one.verdict, Failure)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mlx_stack_proxy.engine.deadlines import AFTER_FINISH_SECONDS, Deadlines
-from mlx_stack_proxy.engine.verdicts import LeftOpen, UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure, LeftOpen
 from mlx_stack_proxy.settings import TierSettings
 
 TIER = TierSettings(
@@ -26,9 +26,9 @@ def said(deadlines: Deadlines, now: float) -> str | None:
     found = deadlines.check(now)
     if found is None:
         return None
-    assert isinstance(found, UpstreamFailed)
+    assert isinstance(found, Failure)
     assert found.reason == "timeout"
-    assert found.status is None and not found.unreachable and not found.client_fault
+    assert found.status is None and found.kind == found.reason
     return found.message
 
 
@@ -66,7 +66,7 @@ def test_who_wrote_to_the_end_would_write_as_long_again(last: float, final: bool
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
     deadlines.heard(last, begun=False)
     found = deadlines.check(1100.0)
-    assert isinstance(found, UpstreamFailed) and found.final is final
+    assert isinstance(found, Failure) and found.final is final
 
 
 def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
@@ -131,7 +131,7 @@ def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
         assert deadlines.begin_asking(now)
         deadlines.answered(now + 3, server=True, litellm=False)
     found = deadlines.check(1029.0)
-    assert isinstance(found, UpstreamFailed) and found.blameless and found.final
+    assert isinstance(found, Failure) and found.fault == "nobody" and found.final
     assert said(deadlines, 1029.0) == "nothing came for 29 s, and LiteLLM does not answer"
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
     deadlines.answered(1021.0, server=True)
     assert deadlines.hangs(1049.0) is None  # beyond the limit of silence, and not yet time
     message = "nothing came for 50 s, though the server answers"
-    assert deadlines.hangs(1050.0) == UpstreamFailed("timeout", message, silent=True)
+    assert deadlines.hangs(1050.0) == Failure("silent", message)
     assert said(deadlines, 1099.0) is None
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 

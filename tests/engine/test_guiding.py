@@ -14,7 +14,7 @@ from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Move, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.verdicts import Failure, InvalidToolCall, Verdict
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -25,7 +25,7 @@ from tests.tool_validation.calls import SEARCH
 
 OBEYS, REFUSES = TierView(guided={"fast": True}), TierView(guided={"fast": False})
 UNREAD = InvalidToolCall((replace(INVALID.failures[0], kind="unread_call"),), doubt=True)
-REFUSED = UpstreamFailed("server_error", "no", status=400, client_fault=True)
+REFUSED = Failure("refused", "no", status=400, fault="client")
 GUIDED = Retry(INVALID_REASON, 1, guided=True)
 PROBE = Retry(INVALID_REASON, 1, correct=True, guided=True)
 
@@ -83,7 +83,7 @@ FORMS: list[tuple[tuple[Verdict | Step | str, ...], TierView, Step]] = [
     ((EMPTY, Retry("empty_response", 1, last=True), UNREAD), REFUSES, Deliver()),
     # A refusal costs no retry: the same one is made as without a schema.
     ((INVALID, PROBE, REFUSED), REFUSES, CORRECTED),
-    ((UNREAD, GUIDED, replace(REFUSED, status=500, client_fault=False)), REFUSES, CORRECTED),
+    ((UNREAD, GUIDED, Failure("server_error", "no", status=500)), REFUSES, CORRECTED),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import Rejected, Verdict
+from mlx_stack_proxy.engine.verdicts import Failure, Rejected, Verdict
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
@@ -141,14 +141,16 @@ def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
 
 @pytest.mark.parametrize("client_fault", [True, False])
 def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -> None:
-    refused = replace(OURS, client_fault=client_fault, final=True)
+    refused = replace(OURS, fault="client_or_ours" if client_fault else "ours", final=True)
+    client = Failure("refused", "no", status=400, fault="client", final=True)
+    elsewhere = client if client_fault else replace(FAILED, final=True)
     for story, tiers in (
         ((), ALONE),
         ((INVALID, CORRECTED), ALONE),
         ((INVALID, CORRECTED, TEXT), ("fast", "standard")),
     ):
         assert follows(*story, refused, tiers=tiers) == IN_RESULT
-        other = follows(*story, replace(refused, about_ours=False), tiers=tiers)
+        other = follows(*story, elsewhere, tiers=tiers)
         assert isinstance(other, (PassOn, Fail, Move))
     found = follows(refused, IN_RESULT, refused)
     assert isinstance(found, PassOn if client_fault else Move), "it was not where they stood"

@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.situation import Situation
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON
-from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, OutputTruncated, UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, Failure, OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
     AGAIN,
@@ -51,7 +51,7 @@ UNSEEN = OutputTruncated("unseen")
 ENDED, PARROTED = EmptyResponse(ended=True), EmptyResponse(parroted=True)
 MORE = Retry("empty_response", 1, last=True, hint=GO_ON)
 PLAIN = Retry("empty_response", 1, last=True, plain=True)
-OWN = replace(CLIENTS, client_fault=False, servers_own=True)
+OWN = replace(CLIENTS, fault="server")
 LONG = "context_overflow"
 
 TABLE: list[tuple[str, Story, Step | type[Step]]] = [
@@ -151,7 +151,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("prompt too long", (FAILED, THIRD, replace(OVERFLOW, inferred=True)), Fail),
     (
         "our words refused",
-        (replace(OURS, client_fault=False),),
+        (replace(OURS, fault="ours"),),
         IN_RESULT,
     ),
     ("tier without budget", (NO_BUDGET,), Move("standard", "budget_exceeded")),
@@ -204,5 +204,5 @@ def test_on_break_error_asks_nobody() -> None:
 
 @pytest.mark.parametrize("unknown", ["budget_exceeded", "tier_degraded"])
 def test_a_reason_without_a_row_of_its_own_leads_to_the_next_tier(unknown: str) -> None:
-    failed = UpstreamFailed(unknown, "no")  # type: ignore[arg-type]
+    failed = Failure(unknown, "no")  # type: ignore[arg-type]
     assert next_step(told(failed), SETTINGS, VIEW, now=1.0) == Move("standard", unknown)

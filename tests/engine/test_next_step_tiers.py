@@ -13,7 +13,7 @@ from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.verdicts import Failure, Verdict
 from mlx_stack_proxy.settings import EscalationReason
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (
@@ -42,8 +42,8 @@ from tests.engine.stepping import (
 )
 
 ALONE = ("fast",)
-NO_TOOLS = UpstreamFailed("server_error", "no tools", status=400, final=True, lacks="tools")
-RATE_LIMITED = UpstreamFailed("server_error", "slow down", status=429, retry_after=30)
+NO_TOOLS = Failure("server_error", "no tools", status=400, final=True, lacks="tools")
+RATE_LIMITED = Failure("server_error", "slow down", status=429, retry_after=30)
 NO_ESCALATION = {"controls": Controls(escalation=False)}
 PREMIUM = Move("premium", "")
 
@@ -274,7 +274,7 @@ def test_a_call_that_hung_on_the_last_tier_is_made_once_more_where_that_has_answ
     [
         ((TIMEOUT,), {"view": TierView()}),  # it has never answered, or failed before, too
         ((TIMEOUT, Retry("timeout", 1), TIMEOUT), {}),
-        ((replace(TIMEOUT, blameless=True),), {}),  # its client is slow
+        ((replace(TIMEOUT, fault="nobody"),), {}),  # its client is slow
         ((replace(TIMEOUT, final=True),), {}),  # it would end as this one
         ((FAILED, Retry("server_error", 3), FAILED), {}),
         ((TIMEOUT,), {"view": ANSWERED_BEFORE.without(["fast"])}),  # its budget is used up

@@ -9,7 +9,7 @@ import pytest
 from mlx_stack_proxy.engine import overflow
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.upstream_answers import failure_of_status
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request
@@ -21,14 +21,14 @@ WINDOW = 12_288
 OUTPUT = 8192
 
 
-def failed(text: str, status: int = 400) -> UpstreamFailed:
+def failed(text: str, status: int = 400) -> Failure:
     body = b'{"error": {"message": "%s"}}' % text.encode()
     found = failure_of_status(status, (), body, our_key=True, our_choice=True, needs=frozenset())
-    assert isinstance(found, UpstreamFailed)
+    assert isinstance(found, Failure)
     return found
 
 
-def measured(failure: UpstreamFailed, reply: Reply | None = None, **sent: Any) -> UpstreamFailed:
+def measured(failure: Failure, reply: Reply | None = None, **sent: Any) -> Failure:
     request = UpstreamRequest("fast", {"max_tokens": OUTPUT, **sent}, WINDOW)
     return overflow.measured(failure, request, REQUEST, reply or Reply())
 
@@ -115,11 +115,11 @@ def test_an_error_at_the_full_window_is_an_overflow() -> None:
     "failure",
     [
         failed("CUDA error: out of memory", 500),
-        UpstreamFailed("server_error", "connection lost"),
-        UpstreamFailed("timeout", "nothing came"),
+        Failure("server_error", "connection lost"),
+        Failure("timeout", "nothing came"),
     ],
 )
-def test_other_errors_stay_what_they_are(failure: UpstreamFailed) -> None:
+def test_other_errors_stay_what_they_are(failure: Failure) -> None:
     assert measured(failure) == failure
 
 

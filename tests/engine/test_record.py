@@ -12,9 +12,9 @@ from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, Retry, Start
 from mlx_stack_proxy.engine.upstream_answers import failure_of_status
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
+    Failure,
     InvalidToolCall,
     LoopDetected,
-    UpstreamFailed,
 )
 from mlx_stack_proxy.errors import ProxyError, unreachable
 from tests.engine.exchanges import client_request, exchange
@@ -107,23 +107,23 @@ def test_a_loop_that_two_attempts_have_is_one() -> None:
     [
         (
             unreachable("refused"),
-            UpstreamFailed("server_error", "refused", unreachable=True),
+            Failure("unreachable", "refused"),
             True,
             "unreachable",
         ),
         (unreachable("stop"), None, True, "stopping"),
         (
             ProxyError(502, "all_tiers_failed", "…"),
-            UpstreamFailed("tier_degraded", "…"),
+            Failure("tier_degraded", "…"),
             False,
             "tier_degraded",
         ),
-        (ProxyError(502, "all_tiers_failed", "…"), UpstreamFailed("timeout", "…"), True, ""),
+        (ProxyError(502, "all_tiers_failed", "…"), Failure("timeout", "…"), True, ""),
         (ProxyError(429, "budget_exceeded", "…"), None, False, "budget_exceeded"),
     ],
 )
 def test_why_a_request_was_refused(
-    error: ProxyError, verdict: UpstreamFailed | None, called: bool, why: str
+    error: ProxyError, verdict: Failure | None, called: bool, why: str
 ) -> None:
     one = exchange()
     reason = verdict.reason if verdict is not None else None

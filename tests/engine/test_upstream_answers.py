@@ -19,23 +19,23 @@ from mlx_stack_proxy.engine.upstream_answers import (
     repetition_inside,
     window_in,
 )
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 
 
 def body(message: str, **more: Any) -> bytes:
     return json.dumps({"error": {"message": message, **more}}).encode()
 
 
-def failed(status: int, raw: bytes = b"", **more: Any) -> UpstreamFailed:
+def failed(status: int, raw: bytes = b"", **more: Any) -> Failure:
     given = {"our_key": False, "our_choice": True, "headers": (), "needs": frozenset(), **more}
     found = failure_of_status(status, given.pop("headers"), raw, **given)
-    assert isinstance(found, UpstreamFailed)
+    assert isinstance(found, Failure)
     return found
 
 
-def inside(text: str, **more: Any) -> UpstreamFailed:
+def inside(text: str, **more: Any) -> Failure:
     found = failure_inside(text, **more)
-    assert isinstance(found, UpstreamFailed)
+    assert isinstance(found, Failure)
     return found
 
 
@@ -77,9 +77,9 @@ def test_whose_fault(
     status: int, raw: bytes, our_key: bool, our_choice: bool, client_fault: bool
 ) -> None:
     found = failed(status, raw, our_key=our_key, our_choice=our_choice)
-    assert found.client_fault is client_fault
+    assert (found.fault == "client") is client_fault
     assert found.reason == "server_error"
-    assert (found.status, found.body, found.unreachable) == (status, raw, False)
+    assert (found.status, found.body) == (status, raw)
 
 
 ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
@@ -104,17 +104,18 @@ ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
     ],
 )
 def test_what_may_be_about_words_of_ours(status: int, raw: bytes, about_ours: bool) -> None:
-    assert failed(status, raw, speaks_behind_result=True).about_ours is about_ours
-    assert not failed(status, raw).about_ours, "there were none"
+    assert failed(status, raw, speaks_behind_result=True).may_be_ours is about_ours
+    assert not failed(status, raw).may_be_ours, "there were none"
 
 
 @pytest.mark.parametrize(("raw", "client_fault"), [(ROLES, False), (body("bad"), True)])
 def test_what_a_template_says_behind_our_words_is_not_the_client_s_fault(
     raw: bytes, client_fault: bool
 ) -> None:
-    assert failed(400, raw, speaks_behind_result=True).client_fault is client_fault
+    found = failed(400, raw, speaks_behind_result=True)
+    assert found.fault == ("client_or_ours" if client_fault else "ours")
     without = failed(400, raw)
-    assert (without.client_fault, without.servers_own) == (client_fault, not client_fault)
+    assert (without.kind, without.fault) == ("refused", "client" if client_fault else "server")
 
 
 def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
@@ -126,11 +127,11 @@ def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
 
 def test_an_error_inside_an_answer_may_be_about_words_of_ours() -> None:
     text = "Error rendering prompt with jinja template"
-    assert inside(text, speaks_behind_result=True).about_ours
+    assert inside(text, speaks_behind_result=True).may_be_ours
     found = completion_in(body(text), speaks_behind_result=True)
-    assert isinstance(found, UpstreamFailed) and found.about_ours
-    assert not inside(text).about_ours
-    assert not inside("out of memory", speaks_behind_result=True).about_ours
+    assert isinstance(found, Failure) and found.may_be_ours
+    assert not inside(text).may_be_ours
+    assert not inside("out of memory", speaks_behind_result=True).may_be_ours
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_an_error_inside_an_answer_is_quoted_likewise() -> None:
 def test_a_redirect_is_said_to_be_one_and_not_tried_again(status: int) -> None:
     found = failed(status)
     assert found.message == f"status {status}: a redirect, and none is followed"
-    assert (found.status, found.client_fault, found.final) == (status, False, True)
+    assert (found.status, found.fault, found.final) == (status, "server", True)
 
 
 @given(st.text(min_size=301, alphabet="ab \n"))
@@ -290,11 +291,11 @@ def test_what_an_error_says_in_its_fields(
 def test_what_a_tier_says_it_cannot(message: str, lacks: str) -> None:
     found = failed(400, body(message), needs=frozenset(ABILITIES))
     assert found.lacks == lacks
-    assert found.client_fault is (lacks == "")
+    assert (found.fault == "client") is (lacks == "")
 
 
 @pytest.mark.parametrize("status", [400, 500, 501])
 def test_what_the_request_does_not_need_cannot_be_what_it_lacks(status: int) -> None:
     found = failed(status, body("this model does not support tools"), needs=frozenset({"images"}))
     assert (found.lacks, found.final) == ("", False)
-    assert found.client_fault is (status == 400)
+    assert (found.fault == "client") is (status == 400)

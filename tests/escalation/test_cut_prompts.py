@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.request import Request
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.escalation.cut_prompts import CutPrompts
 from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.settings_source import from_mapping
@@ -72,5 +72,5 @@ def test_it_is_an_overflow_unless_text_is_out() -> None:
     assert judged(stage, 0) == (None, [])
     assert judged(stage, 6) == (None, ["prompt_cut"])
     verdict, kinds = judged(stage, 0)
-    assert isinstance(verdict, UpstreamFailed) and kinds == ["prompt_cut"]
+    assert isinstance(verdict, Failure) and kinds == ["prompt_cut"]
     assert (verdict.reason, verdict.window) == ("context_overflow", NUM_CTX)

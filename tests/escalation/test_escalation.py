@@ -9,7 +9,7 @@ import pytest
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.pipeline import Stage
-from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.verdicts import EmptyResponse, Failure, Verdict
 from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, Escalation
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.chunks import ChunkReader
@@ -97,20 +97,20 @@ def known(own: Json, count: int = MIN_OWN) -> Escalation:
 @pytest.mark.parametrize("own", [OWN, PLAIN])
 def test_an_end_that_litellm_made_up_is_seen_where_the_server_counts_itself(own: Json) -> None:
     verdict: Verdict | None = judged(reply({"content": "Half an"}, usage=LITELLMS), known(own))
-    assert isinstance(verdict, UpstreamFailed) and verdict.reason == "server_error"
+    assert isinstance(verdict, Failure) and verdict.reason == "server_error"
 
 
 def test_a_usage_that_never_came_tells_the_same_unless_we_cut_the_reply_ourselves() -> None:
     """LiteLLM counts a long reply for seconds after its finish_reason."""
     half = reply({"content": "Half an"})
     half.usage = None
-    assert isinstance(judged(half, known(OWN)), UpstreamFailed)
+    assert isinstance(judged(half, known(OWN)), Failure)
     assert judged(half) is None
     half.cut = True
     stage = known(OWN)
     assert judged(half, stage) is None
     half.cut = False
-    assert isinstance(judged(half, stage), UpstreamFailed), "and the cut one was not counted"
+    assert isinstance(judged(half, stage), Failure), "and the cut one was not counted"
 
 
 def test_but_not_where_litellm_always_counts() -> None:
@@ -159,9 +159,9 @@ def test_a_reload_hands_over_what_was_seen_of_each_model() -> None:
     tiers["standard"]["model"] = "another"
     new = stages.build(from_mapping({"tiers": tiers, "stream": {"metadata": True}}), old)
     died = reply({"content": "a"}, usage=LITELLMS)
-    assert isinstance(judged(died, _broken_replies(new), "fast"), UpstreamFailed)
+    assert isinstance(judged(died, _broken_replies(new), "fast"), Failure)
     assert judged(died, _broken_replies(new), "standard") is None, "another server"
-    assert isinstance(judged(died, _broken_replies(stages.build(settings, new))), UpstreamFailed)
+    assert isinstance(judged(died, _broken_replies(stages.build(settings, new))), Failure)
 
 
 def _broken_replies(built: Sequence[Stage]) -> Escalation:

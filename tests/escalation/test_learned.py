@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from mlx_stack_proxy.engine.request import Request
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from tests.engine.exchanges import client_request
@@ -23,14 +23,14 @@ TOKENS = estimate_prompt_tokens(REQUEST.body)
 
 def overflow(
     window: int | None, in_field: Literal["window", "overflow", ""] = "", body: bytes = b""
-) -> UpstreamFailed:
-    return UpstreamFailed(
+) -> Failure:
+    return Failure(
         "context_overflow", "too long", status=400, body=body, window=window, in_field=in_field
     )
 
 
-def lacking(ability: str, status: int) -> UpstreamFailed:
-    return UpstreamFailed("server_error", "no", status=status, lacks=ability)
+def lacking(ability: str, status: int) -> Failure:
+    return Failure("server_error", "no", status=status, lacks=ability)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ SAID = b"maximum context length is 8192 tokens. However, you requested 10200 tok
     ],
 )
 def test_no_clients_words_close_a_tier_to_others(
-    failure: UpstreamFailed, request_: Request, output: int, expected: int | None
+    failure: Failure, request_: Request, output: int, expected: int | None
 ) -> None:
     learnt = LearnedLimits()
     learnt.take("fast", failure, request_, 100.0, output)
@@ -124,6 +124,6 @@ def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
 
 def test_other_failures_teach_nothing() -> None:
     learnt = LearnedLimits()
-    learnt.take("fast", UpstreamFailed("server_error", "status 500", status=500), REQUEST, 1.0)
-    learnt.take("fast", UpstreamFailed("timeout", "nothing came"), REQUEST, 1.0)
+    learnt.take("fast", Failure("server_error", "status 500", status=500), REQUEST, 1.0)
+    learnt.take("fast", Failure("timeout", "nothing came"), REQUEST, 1.0)
     assert learnt.windows(1.0) == {} and learnt.lacks(1.0) == {}

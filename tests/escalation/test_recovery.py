@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.outcome import Outcome
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.escalation.recovery import Recovery
 from mlx_stack_proxy.escalation.tier_states import TierStates
@@ -49,14 +49,14 @@ class Watch:
             await asyncio.Event().wait()
         return self.left.pop(0)
 
-    def ends(self, verdict: UpstreamFailed | None) -> None:
+    def ends(self, verdict: Failure | None) -> None:
         """A call on the tier ends so."""
         call = self.states.begin("fast")
         self.states.note(call, Outcome(call.tier, verdict), client_request())
         self.states.end(call)
 
     def fails(self) -> None:
-        self.ends(UpstreamFailed("server_error", "status 500", status=500))
+        self.ends(Failure("server_error", "status 500", status=500))
         self.recovery.watch("fast")
 
     @property

@@ -10,9 +10,9 @@ from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     Rejected,
-    UpstreamFailed,
     Verdict,
 )
 from mlx_stack_proxy.errors import shutting_down
@@ -28,9 +28,9 @@ SETTINGS = from_mapping(
 )
 NOW = 1000.0
 STORE = SqliteStore(None, Sizes(1, 1.0, 1.0, 1))
-FAILS = UpstreamFailed("server_error", "status 500", status=500)
-LACKS = UpstreamFailed("server_error", "no", status=400, client_fault=True, lacks="tools")
-ABOUT_OURS = UpstreamFailed("server_error", "no", status=500, about_ours=True)
+FAILS = Failure("server_error", "status 500", status=500)
+LACKS = Failure("refused", "no", status=400, fault="client", lacks="tools")
+ABOUT_OURS = Failure("refused", "no", status=500, fault="ours")
 
 
 class Written(Journal):
@@ -63,17 +63,17 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
         ([None], TierView(proven=frozenset({"fast"})), 0),  # what is well is not written again
         ([FAILS, None], TierView(proven=frozenset({"fast"})), 2),
         (
-            [UpstreamFailed("context_overflow", "too long", window=4096, in_field="window")],
+            [Failure("context_overflow", "too long", window=4096, in_field="window")],
             TierView(windows={"fast": 4096}),
             0,
         ),
         ([LACKS] * 3, TierView(lacks={"fast": frozenset({"tools"})}), 0),
         ([ABOUT_OURS] * 3, TierView(), 0),
         ([Rejected(shutting_down())] * 3, TierView(), 0),
-        ([UpstreamFailed("timeout", "silence")] * 2, TierView({"fast": NOW + 30}), 2),
-        ([UpstreamFailed("timeout", "LiteLLM hangs", blameless=True)] * 3, TierView(), 0),
-        ([UpstreamFailed("server_error", "LiteLLM is gone", unreachable=True)] * 3, TierView(), 0),
-        ([UpstreamFailed("server_error", "422", client_fault=True)] * 3, TierView(), 0),
+        ([Failure("timeout", "silence")] * 2, TierView({"fast": NOW + 30}), 2),
+        ([Failure("timeout", "LiteLLM hangs", fault="nobody")] * 3, TierView(), 0),
+        ([Failure("unreachable", "LiteLLM is gone")] * 3, TierView(), 0),
+        ([Failure("refused", "422", fault="client")] * 3, TierView(), 0),
         # A bad reply is the model's quality: its server is well.
         ([FAILS, EmptyResponse(), FAILS], TierView(proven=frozenset({"fast"})), 3),
         ([FAILS, InvalidToolCall(()), FAILS], TierView(proven=frozenset({"fast"})), 3),

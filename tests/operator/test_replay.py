@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy import tool_validation
-from mlx_stack_proxy.operator.replay import Replay
+from mlx_stack_proxy.operator.replay import Replay, _failure
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from tests.operator.conftest import Ran, Typed
 from tests.support.replies import KINDS, chunk, completion, stream_bytes, text_chunks
@@ -93,6 +93,26 @@ def test_a_death_that_only_the_tiers_other_replies_told_of() -> None:
     (one,) = replayed(record({"stream": raw, "failed": failed}, verdict=failed))
     assert (one["action"], one.get("differs")) == ("retried", None)
     assert "died within its reply" in one["reason"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind", "fault"),
+    [
+        ({"reason": "timeout", "client_fault": False}, "timeout", "server"),
+        ({"reason": "server_error", "refused": True}, "unreachable", "server"),
+        ({"reason": "server_error", "client_fault": True}, "refused", "client"),
+        ({"reason": "server_error", "about_ours": True}, "refused", "ours"),
+        (
+            {"reason": "server_error", "about_ours": True, "client_fault": True},
+            "refused",
+            "client_or_ours",
+        ),
+        ({"reason": "timeout", "kind": "silent", "fault": "nobody"}, "silent", "nobody"),
+    ],
+)
+def test_a_failure_is_read_as_any_release_wrote_it(failed: Json, kind: str, fault: str) -> None:
+    found = _failure({"failed": {**failed, "message": "no"}})
+    assert found is not None and (found.kind, found.fault) == (kind, fault)
 
 
 def test_settings_decide() -> None:

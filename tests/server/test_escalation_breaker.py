@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine import timers
+from mlx_stack_proxy.engine import limits
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.state.store import EventQuery
 from tests.server.asking import ask
@@ -110,7 +110,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(timers, "HEALTH_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "HEALTH_SECONDS", 0.2)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,

@@ -158,8 +158,8 @@ async def test_by_default_the_status_stays_free(
     asking = asyncio.create_task(ask(proxy, stream=True))
     await upstream.next_call()
     run: Any = next(iter(proxy.services.exchanges))
-    timers = run._calls.timers
-    assert timers._next_sign_at() == timers.exchange.request.started + 240
+    limits = run._limits
+    assert limits._next_sign_at() == limits._exchange.request.started + 240
     asking.cancel()
     await until(lambda: not proxy.services.exchanges)
 

@@ -16,9 +16,9 @@ from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     LoopDetected,
-    UpstreamFailed,
     Verdict,
 )
 from mlx_stack_proxy.state.hourly import Counts
@@ -28,7 +28,7 @@ from tests.engine.exchanges import client_request
 from tests.engine.exchanges import exchange as made
 
 LOOP = LoopDetected("repetition", 3, "round", doubt=True)
-REFUSED = UpstreamFailed("server_error", "no", unreachable=True)
+REFUSED = Failure("unreachable", "no")
 OK = Outcome("fast", seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4)
 BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
 GONE = Outcome("fast", REFUSED, "server_error", status=None)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.outcome import Outcome
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.telemetry import failure_capture
 from mlx_stack_proxy.telemetry.failure_capture import FILE, OLD_FILE, FailureCapture
 from tests.engine.exchanges import attempt, client_request, exchange
 
 Json = dict[str, Any]
 SECRET = "master-key-0123456789"
-FAILED = UpstreamFailed("server_error", "what?", status=400, client_fault=True)
+FAILED = Failure("refused", "what?", status=400, fault="client")
 
 
 class Capturing:

@@ -14,14 +14,15 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.services import Services
+from mlx_stack_proxy.engine.spent import Spent
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     LoopDetected,
     Rejected,
-    UpstreamFailed,
     Verdict,
     reason_of,
 )
@@ -34,7 +35,6 @@ from mlx_stack_proxy.state.store import Change
 from mlx_stack_proxy.telemetry import accounts
 from mlx_stack_proxy.telemetry.counters import BROKEN_PARTS, counts_of
 from mlx_stack_proxy.telemetry.report import ReportScope
-from mlx_stack_proxy.token_budget.budgets import Spent
 from mlx_stack_proxy.tool_validation.reply_parts import bad_calls
 from tests.engine.exchanges import client_request
 from tests.engine.exchanges import exchange as begun
@@ -51,11 +51,11 @@ ENDS: dict[str, Verdict | None] = {
     "a tool of its own": InvalidToolCall((CallFailure("my prompt", "unknown_tool", "…"),)),
     "doubted": InvalidToolCall((CallFailure("edit", "placeholder", "…", 0, 0),), doubt=True),
     "a loop": LoopDetected("repetition", 3, "…", pattern="ab"),
-    "a server's error": UpstreamFailed("server_error", "CUDA out of memory", status=500),
-    "unreachable": UpstreamFailed("server_error", "refused", unreachable=True),
-    "silent": UpstreamFailed("timeout", "nothing came"),
+    "a server's error": Failure("server_error", "CUDA out of memory", status=500),
+    "unreachable": Failure("unreachable", "refused"),
+    "silent": Failure("timeout", "nothing came"),
     "empty": EmptyResponse(),
-    "no place": UpstreamFailed("tier_busy", "full"),
+    "no place": Failure("tier_busy", "full"),
     "no budget": Rejected(ProxyError(429, "budget_exceeded", "…", extra={"scope": "hour"})),
 }
 UNCALLED = ("no place", "no budget")

@@ -9,10 +9,10 @@ import pytest
 from mlx_stack_proxy.engine.build_request import build
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
+from mlx_stack_proxy.engine.spent import MIN_ROOM
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
 from mlx_stack_proxy.token_budget.stage import TokenBudget
 from mlx_stack_proxy.wire.delta import Usage
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens

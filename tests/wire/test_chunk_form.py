@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.wire import sse
 from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
 from mlx_stack_proxy.wire.chunks import ChunkReader, MalformedChunk
@@ -219,7 +219,7 @@ def test_an_error_is_one_in_whatever_form(error: Json) -> None:
     one = attempt()
     text = one.feed(data(ROLE) + data(A) + data(error))
     assert text == data(ROLE) + data(A)
-    assert isinstance(one.verdict, UpstreamFailed) and not one.verdict.client_fault
+    assert isinstance(one.verdict, Failure) and one.verdict.fault == "server"
     assert one.verdict.message == "an error inside the answer: boom"
 
 

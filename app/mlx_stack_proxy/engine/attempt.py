@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from ..errors import invalid
-from ..token_budget.budgets import spent_by
 from ..wire import sse, thoughts
 from ..wire.chat import ChatRenderer
 from ..wire.chunks import ChunkReader, MalformedChunk
@@ -31,11 +30,12 @@ from .headers import RawHeaders
 from .outcome import Committed, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
+from .spent import spent_by
 from .upstream_answers import failure_inside, repetition_inside
-from .verdicts import Cut, EmptyResponse, Rejected, UpstreamFailed, Verdict
+from .verdicts import Cut, EmptyResponse, Failure, Rejected, Verdict
 
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
-_TOO_LONG = UpstreamFailed(
+_TOO_LONG = Failure(
     "server_error", "upstream sent more than any reply needs", status=200, final=True
 )
 _TOO_MANY = Cut("too_many_calls", "tool_calls")
@@ -178,7 +178,7 @@ class Attempt:
                 if delta is not None:
                     self._take(delta, out)
         except (MalformedChunk, sse.FrameTooLong) as error:
-            self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
+            self.verdict = Failure("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
 
     def take_completion(self, completion: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ class Attempt:
                 self._hold(delta)
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
-            self.verdict = UpstreamFailed("server_error", message, status=200)
+            self.verdict = Failure("server_error", message, status=200)
 
     def end(self) -> bytes:
         """Take the end of upstream's stream; return the bytes that its last event lets out."""
@@ -356,5 +356,5 @@ class Attempt:
             self.verdict = _broken("before the reply began")
 
 
-def _broken(place: str) -> UpstreamFailed:
-    return UpstreamFailed("server_error", f"the stream broke off {place}", status=200)
+def _broken(place: str) -> Failure:
+    return Failure("server_error", f"the stream broke off {place}", status=200)

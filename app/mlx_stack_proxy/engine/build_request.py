@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..settings import Settings, TierSettings
-from ..token_budget.budgets import fitting
 from ..wire import strict_template
 from ..wire.usage import window_of
 from . import correction, hints
@@ -19,14 +18,15 @@ from .exchange import Exchange
 from .litellm_controls import without_controls
 from .outcome import Outcome
 from .request import UpstreamRequest
+from .spent import fitting
 from .steps import Move, Retry
 from .tier_view import TierView
 from .verdicts import (
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     LoopDetected,
     OutputTruncated,
-    UpstreamFailed,
 )
 
 _NOTHING_KNOWN = TierView()
@@ -122,6 +122,6 @@ def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None
         if not isinstance(step, Retry):
             continue
         correct = correct or step.correct
-        if not isinstance(outcome.verdict, UpstreamFailed):
+        if not isinstance(outcome.verdict, Failure):
             return outcome, replace(step, correct=correct)
     return None, None

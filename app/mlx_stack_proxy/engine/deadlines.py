@@ -2,7 +2,7 @@
 
 The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends
 after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
-``timers.py`` checks all limits several times a second. A limit that is reached gives a verdict,
+``limits.py`` checks the limits when one may be due. A limit that is reached gives a verdict,
 which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
 ``exchange.started``.
 """
@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from ..settings import PASS_THROUGH, Settings, TierSettings
 from .exchange import Exchange
-from .verdicts import LeftOpen, UpstreamFailed
+from .verdicts import Failure, LeftOpen
 
 # After the finish_reason only the usage and `[DONE]` are still to come. LiteLLM may take seconds to
 # count a long text. After this time the reply goes out without them.
@@ -104,7 +104,7 @@ class Deadlines:
             self._unanswered += 1
             self._litellm_silent = server
 
-    def hangs(self, now: float) -> UpstreamFailed | None:
+    def hangs(self, now: float) -> Failure | None:
         """Return a timeout if the call is silent beyond its limits though the server answers.
 
         The model most likely hangs. None: the silence is shorter, or a question is unanswered.
@@ -112,9 +112,9 @@ class Deadlines:
         if now < self._hangs_at:
             return None
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
-        return UpstreamFailed("timeout", message, silent=True)
+        return Failure("silent", message)
 
-    def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
+    def check(self, now: float) -> Failure | LeftOpen | None:
         """Return the verdict for the limit that has been reached; None: none has."""
         silent = now >= self._last + self._patience
         over = now >= self.began + self._limits.total_timeout
@@ -124,23 +124,33 @@ class Deadlines:
             message = f"no end of the reply within {self._limits.total_timeout:g} s"
             # A model that still writes at the limit would write as long again, so no retry.
             writes = now < self._last + self._long_silence
-            return UpstreamFailed("timeout", message, final=writes)
+            return Failure("timeout", message, final=writes)
         if self._limits.health_url is not None:
             return self._unanswered_timeout(now)
         if not silent:
             return None
         if self._waiting:
-            return UpstreamFailed("timeout", f"nothing came within {self._first_limit:g} s")
-        return UpstreamFailed("timeout", f"nothing more came for {self._idle_limit:g} s")
+            return Failure("timeout", f"nothing came within {self._first_limit:g} s")
+        return Failure("timeout", f"nothing more came for {self._idle_limit:g} s")
 
-    def _unanswered_timeout(self, now: float) -> UpstreamFailed | None:
+    def due(self) -> float:
+        """Return when :meth:`check`, :meth:`hangs` or :meth:`begin_asking` may have news."""
+        over = self.began + self._limits.total_timeout
+        if self._finished or self._limits.health_url is None:
+            return min(over, self._last + self._patience)
+        if self._unanswered:
+            return over if self._asking else -math.inf
+        ask = math.inf if self._asking else self._sign + self._long_silence
+        return min(over, self._hangs_at, ask)
+
+    def _unanswered_timeout(self, now: float) -> Failure | None:
         if self._unanswered < MAX_UNANSWERED:
             return None
         silent_server = "LiteLLM" if self._litellm_silent else "the server"
-        return UpstreamFailed(
+        return Failure(
             "timeout",
             f"nothing came for {now - self._last:.0f} s, and {silent_server} does not answer",
-            blameless=self._litellm_silent,
+            fault="nobody" if self._litellm_silent else "server",
             final=True,
         )
 
@@ -179,16 +189,16 @@ class Deadlines:
         return min(self._patience, ASK_AFTER_SECONDS)
 
 
-def out_of_patience(exchange: Exchange, now: float) -> UpstreamFailed | None:
+def out_of_patience(exchange: Exchange, now: float) -> Failure | None:
     """Return the timeout of an exchange whose client's patience is over; None: it isn't."""
     due = exchange.request.due
     return None if due is None or now < due else impatient(exchange.request.patience)
 
 
-def impatient(seconds: float | None) -> UpstreamFailed:
+def impatient(seconds: float | None) -> Failure:
     """Return the timeout of a request that gave itself ``seconds``; no tier is to blame."""
     message = f"no end of the reply within {seconds:g} s, the request's own `timeout`"
-    return UpstreamFailed("timeout", message, blameless=True, final=True)
+    return Failure("timeout", message, fault="nobody", final=True)
 
 
 def time_left(exchange: Exchange, settings: Settings, now: float) -> float:

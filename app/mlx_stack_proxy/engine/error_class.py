@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from .verdicts import UpstreamFailed, Verdict
+from .verdicts import Failure, Verdict
 
 MOST_READ: Final = 400  # characters of a message
 MOST_BODY: Final = 64 * 1024  # bytes of a body
@@ -54,7 +54,7 @@ _IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z]+){1,5}")
 
 def error_class(verdict: Verdict | None) -> str:
     """Return what upstream named as the error; "" if it named nothing that is known to be safe."""
-    if not isinstance(verdict, UpstreamFailed) or verdict.reason != "server_error":
+    if not isinstance(verdict, Failure) or verdict.reason != "server_error":
         return ""
     text = verdict.message[:MOST_READ]
     for pattern, words in _KNOWN:

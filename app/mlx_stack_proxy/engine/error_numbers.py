@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ..wire.prompt_size import TOKENS_OF_TEMPLATE
-from .verdicts import UpstreamFailed
+from .verdicts import Failure
 
 _READ = 4_000  # characters of an error that are searched
 _NUMBER = re.compile(r"(?<![\d.])\d{1,8}(?![\d.]\d)")
@@ -15,7 +15,7 @@ _SUMMED = 32  # numbers of which two are added
 _COMMA = re.compile(r"(?<=\d),(?=\d{3})")
 
 
-def prompts_in(failure: UpstreamFailed, estimate: int, output: int) -> list[int]:
+def prompts_in(failure: Failure, estimate: int, output: int) -> list[int]:
     """Return the numbers of an error that can be the prompt's tokens.
 
     A number counts if its sum with the output that was asked for (``output``, in tokens) is there,
@@ -34,7 +34,7 @@ def prompts_in(failure: UpstreamFailed, estimate: int, output: int) -> list[int]
     return sums
 
 
-def totals_in(failure: UpstreamFailed) -> dict[int, int]:
+def totals_in(failure: Failure) -> dict[int, int]:
     """Return the numbers above the window that are the sum of two below it, each with the larger.
 
     What exceeds the window is then the prompt and an output together, whoever chose that output.
@@ -45,7 +45,7 @@ def totals_in(failure: UpstreamFailed) -> dict[int, int]:
     return {number: sums[number] for number in numbers if number > window and number in sums}
 
 
-def numbers_in(failure: UpstreamFailed) -> Sequence[int]:
+def numbers_in(failure: Failure) -> Sequence[int]:
     """Return the whole numbers in an error's text, in its order."""
     text = failure.body[:_READ].decode("utf-8", "replace") or failure.message
     return [int(number) for number in _NUMBER.findall(_COMMA.sub("", text))]

@@ -1,7 +1,7 @@
 """One client request until its final response, as data.
 
 An :class:`Exchange` has a :class:`Request`, one :class:`Outcome` for each attempt that ended, and
-one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the loop (``runner.py``)
+one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the driver (``driver.py``)
 appends, first an outcome and then its step. While an attempt runs, there are as many steps as
 outcomes; while a step is decided, there is one outcome more.
 
@@ -25,11 +25,11 @@ from .request import Controls, Request, Route
 from .session_id import SessionId
 from .steps import DeliverEarlier, Move, Retry, Start, Step
 from .verdicts import (
+    Failure,
     InvalidToolCall,
     LoopDetected,
     OutputTruncated,
     Rejected,
-    UpstreamFailed,
     Verdict,
     is_doubt,
 )
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 # Verdicts that `model_failure` passes over, for they don't say that the model wrote something
 # wrong: a limit cut the reply, upstream failed, we refused the request, or all was well.
-_NOT_THE_MODELS_FAULT = (OutputTruncated, UpstreamFailed, Rejected, type(None))
+_NOT_THE_MODELS_FAULT = (OutputTruncated, Failure, Rejected, type(None))
 
 
 @frozen

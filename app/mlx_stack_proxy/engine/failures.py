@@ -9,11 +9,11 @@ from .exchange import Exchange
 from .steps import PassOn
 from .upstream_answers import MAX_READ, is_overflow, quoted_error, window_in
 from .verdicts import (
+    Failure,
     InvalidToolCall,
     LoopDetected,
     OutputTruncated,
     Rejected,
-    UpstreamFailed,
     Verdict,
     reason_of,
 )
@@ -37,7 +37,7 @@ def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
             ]
         case OutputTruncated():
             fields["limit"] = verdict.limit
-        case UpstreamFailed():
+        case Failure():
             fields |= {"message": verdict.message, "status": verdict.status}
     return fields
 
@@ -49,7 +49,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     tells the client more.
     """
     failure = exchange.model_failure
-    if isinstance(verdict, UpstreamFailed) and isinstance(failure, (LoopDetected, InvalidToolCall)):
+    if isinstance(verdict, Failure) and isinstance(failure, (LoopDetected, InvalidToolCall)):
         verdict = verdict if failure.doubt else failure  # a doubt is no failure to report
     match verdict:
         case LoopDetected():
@@ -58,7 +58,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
             return _validation_error(exchange, verdict)
         case Rejected():
             return verdict.error.with_extra(_attempts(exchange) if exchange.attempts else {})
-        case UpstreamFailed():
+        case Failure():
             return _upstream_error(exchange, verdict)
         case OutputTruncated():
             return _all_failed(exchange, f"cut by the limit on {verdict.limit}")
@@ -115,8 +115,8 @@ def _times(exchange: Exchange) -> str:
     return "tried once" if count == 1 else f"tried {count} times"
 
 
-def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
-    if verdict.reason in ("memory_pressure", "tier_busy"):
+def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
+    if verdict.kind in ("memory_pressure", "tier_busy"):
         # We refused the call for lack of room; no tier has failed.
         return ProxyError(
             503,
@@ -125,7 +125,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
             extra=_attempts(exchange) if exchange.attempts else None,
             retry_after=verdict.retry_after,
         )
-    if verdict.unreachable and _litellm_is_gone(exchange):
+    if verdict.kind == "unreachable" and _litellm_is_gone(exchange):
         return unreachable(verdict.message, _attempts(exchange))
     return _all_failed(exchange, verdict.message, verdict.reason, verdict.retry_after)
 

@@ -54,12 +54,13 @@ from .tries import (
 from .verdicts import (
     Cut,
     EmptyResponse,
+    Failure,
+    Fault,
     InvalidToolCall,
     LeftOpen,
     LoopDetected,
     OutputTruncated,
     Rejected,
-    UpstreamFailed,
 )
 
 
@@ -119,6 +120,14 @@ ROWS: Final[Mapping[str, Row]] = {
     "refused by us": Row((), error),
 }
 
+# The rows of refusals, by whose fault they are.
+_REFUSED: Final[Mapping[Fault, str]] = {
+    "client": "client's fault",
+    "client_or_ours": "client's fault",
+    "server": "server's own limit",
+    "ours": "our words refused",
+}
+
 
 def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float) -> Step:
     """Return the step that follows the exchange's last outcome.
@@ -164,23 +173,21 @@ def kind_of(situation: Situation) -> str:
             return "cut, and next to all lost"
         case EmptyResponse():
             return "our own words" if situation.verdict.parroted else "empty reply"
-        case UpstreamFailed():
-            return _kind_of_upstream(situation.verdict)
+        case Failure():
+            return _kind_of_failure(situation.verdict)
         case Cut() | LeftOpen():
             return "ended early"
 
 
-def _kind_of_upstream(failed: UpstreamFailed) -> str:
-    if failed.reason == "context_overflow":
-        return "prompt too long"
-    if failed.client_fault:
-        return "client's fault"
-    if failed.servers_own:
-        return "server's own limit"
-    if failed.about_ours:
-        return "our words refused"
-    if failed.silent:
-        return "silent, though its server answers"
-    if failed.unreachable:
-        return "no connection"
-    return failed.reason if failed.reason in ROWS else "other"
+def _kind_of_failure(failure: Failure) -> str:
+    match failure.kind:
+        case "context_overflow":
+            return "prompt too long"
+        case "refused":
+            return _REFUSED[failure.fault]
+        case "silent":
+            return "silent, though its server answers"
+        case "unreachable":
+            return "no connection"
+        case kind:
+            return kind if kind in ROWS else "other"

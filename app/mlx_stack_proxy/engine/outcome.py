@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..frozen import frozen
 from ..wire.reply import Reply
-from .verdicts import UpstreamFailed, Verdict
+from .verdicts import Failure, Verdict
 
 # A schema was sent; and whether the reply has its form, or the server refused the request with it.
 Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
@@ -127,12 +127,12 @@ class Outcome:
     @property
     def unreachable(self) -> bool:
         """Whether no connection could be made."""
-        return isinstance(self.verdict, UpstreamFailed) and self.verdict.unreachable
+        return isinstance(self.verdict, Failure) and self.verdict.kind == "unreachable"
 
     @property
     def guided(self) -> Guided:
         """What became of the schema that the attempt sent; "" if it sent none."""
-        refused = isinstance(self.verdict, UpstreamFailed) and self.verdict.status in _REFUSING
+        refused = isinstance(self.verdict, Failure) and self.verdict.status in _REFUSING
         guided = self.remarks.guided
         return "refused" if refused and guided == "asked" else guided
 

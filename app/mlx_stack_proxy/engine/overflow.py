@@ -8,33 +8,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..token_budget.budgets import MIN_ROOM, careful
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..wire.reply import Reply
 from .error_numbers import numbers_in, prompts_in, totals_in
 from .request import Request, UpstreamRequest
-from .verdicts import UpstreamFailed
+from .spent import MIN_ROOM, careful
+from .verdicts import Failure
 
 
-def measured(
-    failure: UpstreamFailed, sent: UpstreamRequest, request: Request, reply: Reply
-) -> UpstreamFailed:
+def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: Reply) -> Failure:
     """Return the failure with its ``room``, or as an overflow if the window was full.
 
     ``reply``: what came of it before the failure.
     """
     window = min(sent.window, sent.learned_window)
-    if failure.reason == "context_overflow":
+    if failure.kind == "context_overflow":
         output = sent.body.get("max_tokens") or sent.body.get("max_completion_tokens") or 0
         room = _room(failure, request.prompt_tokens, output, failure.window or window)
         return replace(failure, room=room)
     if _may_be_overflow(failure) and _tokens(request, reply) >= window:
         message = f"the context window is full: {failure.message}"
-        return replace(failure, reason="context_overflow", message=message, inferred=True)
+        return replace(failure, kind="context_overflow", message=message, inferred=True)
     return failure
 
 
-def _room(failure: UpstreamFailed, estimate: int, output: int, window: int) -> int:
+def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
     """Return the tokens of output that fit; 0: the prompt is too long, or the output unknown."""
     if not output:
         return 0
@@ -61,9 +59,11 @@ def _if_enough(room: int, output: int) -> int:
     return room if min(MIN_ROOM, output // 2) <= room < output else 0
 
 
-def _may_be_overflow(failure: UpstreamFailed) -> bool:
-    blamed = failure.client_fault or failure.servers_own or failure.lacks or failure.final
-    return failure.reason == "server_error" and failure.status is not None and not blamed
+def _may_be_overflow(failure: Failure) -> bool:
+    blamed = failure.kind == "refused" and failure.fault != "ours"
+    if blamed or failure.lacks or failure.final or failure.status is None:
+        return False
+    return failure.reason == "server_error"
 
 
 def _tokens(request: Request, reply: Reply) -> int:

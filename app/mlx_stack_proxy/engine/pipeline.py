@@ -19,7 +19,7 @@ from .exchange import Exchange
 from .gate import TextHold
 from .outcome import Remarks
 from .request import UpstreamRequest
-from .steps import Start
+from .steps import Start, start_on
 from .tier_view import TierView
 from .verdicts import Verdict, severest
 
@@ -120,7 +120,7 @@ def first_tier(
     So escalation proposes a tier, then memory pressure and the budgets may choose another. A stage
     that raises is left out.
     """
-    start = Start(exchange.route.first)
+    start = start_on(exchange.route.first)
     for stage in reversed(stages):
         if _takes_part(stage, exchange):
             try:

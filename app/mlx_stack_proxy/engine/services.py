@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Protocol
 
 from ..escalation.cloud import Cloud
 from ..escalation.recovery import Recovery
@@ -17,21 +14,14 @@ from ..escalation.tier_queue import TierQueues
 from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
 from ..settings import Settings
-from ..state.store import Store
-from ..tasks import Background
 from ..telemetry.failure_capture import FailureCapture
-from ..telemetry.journal import Journal
-from ..telemetry.metrics import Metrics
 from ..telemetry.observers import MakeObserver, Observer
-from ..telemetry.token_rates import TokenRates, Writing
+from ..telemetry.shared import Shared
+from ..telemetry.token_rates import Writing
 from .exchange import Exchange
 from .model_list import ModelList
 from .pipeline import Stage
-from .rate_limit import RateLimit
-from .record import Record
 from .upstream import Upstream
-
-RECENT: Final = 1000  # records that a process keeps in memory, those of plain exchanges too
 
 
 class Traces(Protocol):
@@ -44,18 +34,8 @@ class Traces(Protocol):
     async def close(self) -> None: ...
 
 
-class Notifies(Protocol):
-    """The interface of ``server/notifications.py``."""
-
-    def told(self, event: Mapping[str, Any]) -> None: ...
-
-    def start(self, services: Services) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class RunningExchange(Protocol):
-    """A chat completion that is on its way (:class:`~.runner.Run`)."""
+    """A chat completion that is on its way (:class:`~.driver.Driver`)."""
 
     def end(self) -> None:
         """End the exchange because the process stops, and tell the client."""
@@ -64,52 +44,25 @@ class RunningExchange(Protocol):
         """Return tier label, tokens so far and start time of the running call, if any."""
 
 
-@dataclass(slots=True)
-class Life:
-    """The state of the process itself. Times are by the wall clock."""
-
-    stopping: bool = False
-    running: int = 0  # requests on their way
-    followers: int = 0  # clients that follow the stream of events
-    started: float = field(default_factory=time.time)
-    # What is wrong with the newest configuration, if it can't be used.
-    bad_settings: list[str] = field(default_factory=list)
-    store_fails: bool = False  # its event is kept, and that it works again is to be told
-    restart_due: list[str] = field(default_factory=list)  # changed settings that wait for a restart
-    # When memory pressure reached its present level.
-    pressure_since: float = field(default_factory=time.time)
-
-
-@dataclass(slots=True)
-class Services:
+@dataclass(slots=True, kw_only=True)
+class Services(Shared):
     """The shared services. A reload replaces ``settings``, ``stages`` and ``cloud``.
 
     An exchange takes a copy at its beginning (:meth:`in_force`), and keeps the copy's to its end.
     """
 
-    settings: Settings
     upstream: Upstream
     models: ModelList
     queues: TierQueues
     stages: Sequence[Stage]
-    store: Store
-    journal: Journal
     tier_states: TierStates
     recovery: Recovery
     cloud: Cloud | None
     memory: MemoryProbe
-    metrics: Metrics
-    wall_clock: Callable[[], float] = time.time
-    life: Life = field(default_factory=Life)
-    background: Background = field(default_factory=Background)
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
-    notifier: Notifies | None = None
-    token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
-    rate_limit: RateLimit = field(default_factory=RateLimit)
-    records: deque[Record] = field(default_factory=partial(deque, maxlen=RECENT))  # the newest
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
     _in_force: Services | None = None  # the copy since the last change; None: not made yet
 

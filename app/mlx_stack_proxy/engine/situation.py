@@ -13,10 +13,10 @@ from .steps import Move, Retry
 from .tier_view import TierView
 from .verdicts import (
     EmptyResponse,
+    Failure,
     InvalidToolCall,
     LoopDetected,
     Rejected,
-    UpstreamFailed,
     Verdict,
     reason_of,
 )
@@ -42,7 +42,7 @@ class Situation:
     def reason(self) -> str:
         """Why the attempt failed, in the words of ``escalate_on``."""
         verdict = self.verdict
-        return verdict.reason if isinstance(verdict, UpstreamFailed) else reason_of(verdict) or ""
+        return verdict.reason if isinstance(verdict, Failure) else reason_of(verdict) or ""
 
     @property
     def retried(self) -> int:
@@ -133,14 +133,14 @@ class Situation:
                 return self.verdict.hint
             case Rejected():
                 return self.exchange.hint
-            case UpstreamFailed():
+            case Failure():
                 model_failure = self.exchange.model_failure
                 return model_failure.hint if isinstance(model_failure, LoopDetected) else ""
             case _:
                 return ""
 
     @property
-    def failed(self) -> UpstreamFailed:
+    def failed(self) -> Failure:
         """The verdict. Only for rules in rows where upstream failed."""
-        assert isinstance(self.verdict, UpstreamFailed)
+        assert isinstance(self.verdict, Failure)
         return self.verdict

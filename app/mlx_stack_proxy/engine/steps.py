@@ -1,6 +1,8 @@
-"""The steps that can follow an attempt. ``next_step.py`` decides; ``runner.py`` carries out."""
+"""The steps that can follow an attempt. ``next_step.py`` decides; ``driver.py`` carries out."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from ..errors import ProxyError
 from ..frozen import frozen
@@ -14,6 +16,12 @@ class Start:
     reason: str = ""  # why the tier isn't the route's first; "" if it is, or needs no reason
     stays: bool = False  # the exchange may use no other tier
     guided: bool = False  # send a schema in which the model can write only a valid reply
+
+
+@lru_cache(maxsize=64)
+def start_on(tier: str) -> Start:
+    """Return the plain start on a tier, the same object each time."""
+    return Start(tier)
 
 
 @frozen
@@ -39,7 +47,7 @@ class Retry:
     hint: str = ""  # a sentence to add at the end of the request
     hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
     strict: bool = False  # from now on write messages as a strict chat template takes them
-    after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
+    after: float = 0.0  # seconds to wait; the driver adds up to `tries.JITTER` of them
     guided: bool = False  # as in :class:`Start`
     warmer: bool = False  # raise the temperature more than a retry does anyway
     plain: bool = False  # without any words of ours

@@ -139,8 +139,8 @@ def retry_hung(situation: Situation) -> Retry | None:
     Then the call hung, not the server. For a server that may be dead there is no retry, so that it
     costs the client one timeout, not two.
     """
-    failed = situation.failed
-    if failed.blameless or failed.final or situation.exchange.tier not in situation.view.proven:
+    failed, proven = situation.failed, situation.exchange.tier in situation.view.proven
+    if failed.fault == "nobody" or failed.final or not proven:
         return None
     return retry_once(situation) if situation.in_time(LEAST_SECONDS) else None
 
@@ -160,7 +160,7 @@ def retry_in_tool_result(situation: Situation) -> Retry | None:
     tier = situation.settings.tiers.get(situation.exchange.tier)
     in_tool_result = situation.exchange.hint_in_tool_result
     may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
-    if not (situation.failed.about_ours and may_help and situation.may_retry(free=True)):
+    if not (situation.failed.may_be_ours and may_help and situation.may_retry(free=True)):
         return None
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
 
@@ -309,7 +309,7 @@ def upstreams_answer(situation: Situation) -> PassOn | Fail:
     failed = situation.failed
     text = failed.body.decode("utf-8", "replace") or failed.message
     if failed.status is None or failed.inferred:  # an error within a stream has no status
-        overflow = failed.reason == "context_overflow"
+        overflow = failed.kind == "context_overflow"
         return Fail(refusal(situation.exchange, 400, failed.message, text, overflow=overflow))
     # Some servers report a fault of the request with a 500; the client gets a 400.
     status = failed.status if failed.status < 500 else 400

@@ -8,16 +8,23 @@ llama.cpp, LM Studio, Ollama, Anthropic and Gemini, and of the MLX servers that 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from ..wire import surrogates
-from .verdicts import CallFailure, InvalidToolCall, LoopDetected, UpstreamFailed
+from .verdicts import CallFailure, Failure, Fault, InvalidToolCall, LoopDetected
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
 _RETRYABLE = frozenset({408, 409, 425, 429})
+# Whose fault a refusal is, by whether it may be the client's and whether it may be ours.
+_FAULTS: Mapping[tuple[bool, bool], Fault] = {
+    (True, False): "client",
+    (False, True): "ours",
+    (True, True): "client_or_ours",
+}
 # LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
 _WRONG_KEY = "no_db_connection"
 _UNKNOWN_MODEL = re.compile(
@@ -156,7 +163,7 @@ def failure_of_status(
     our_choice: bool,
     needs: frozenset[str],
     speaks_behind_result: bool = False,
-) -> UpstreamFailed | InvalidToolCall:
+) -> Failure | InvalidToolCall:
     """Return the failure behind an answer of status 300 and above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
@@ -167,12 +174,12 @@ def failure_of_status(
     """
     message = quoted_error(body) or f"status {status}"
     text = body[:MAX_READ].decode("utf-8", "replace")
-    failure = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
+    failure = Failure("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
         window, coded = _fields_of(body)
         return replace(
             failure,
-            reason="context_overflow",
+            kind="context_overflow",
             message=f"the prompt does not fit: {message}",
             window=window or window_in(text),
             in_field="window" if window is not None else "overflow" if coded else "",
@@ -185,7 +192,8 @@ def failure_of_status(
         return replace(failure, message=sentence, final=True)
     if status in (401, 403) or _WRONG_KEY in text:  # LiteLLM's message may quote the key
         sentence = _with(status, "LiteLLM refused the API key")
-        return replace(failure, message=sentence, client_fault=not our_key, final=True)
+        failure = replace(failure, message=sentence, final=True)
+        return failure if our_key else replace(failure, kind="refused", fault="client")
     lower = message.lower()
     place = "images" in needs and _OF_IMAGE_PLACE.search(lower) is not None
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES and not place else ""
@@ -196,10 +204,12 @@ def failure_of_status(
     if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
         client_fault = False
     elif own and not final:
-        return replace(failure, servers_own=True)
-    return replace(
-        failure, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks
-    )
+        return replace(failure, kind="refused")
+    failure = replace(failure, final=final, lacks=lacks)
+    if not (client_fault or about_ours):
+        return failure
+    fault = _FAULTS[client_fault, about_ours]
+    return replace(failure, kind="refused", fault=fault)
 
 
 def _unread_call(text: str) -> InvalidToolCall:
@@ -238,7 +248,7 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
 
 def completion_in(
     body: bytes, *, speaks_behind_result: bool = False, tools: bool = False
-) -> dict[str, Any] | UpstreamFailed | InvalidToolCall:
+) -> dict[str, Any] | Failure | InvalidToolCall:
     """Return the chat completion in a whole answer of status 200, or the failure in it.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
@@ -246,7 +256,7 @@ def completion_in(
     try:
         completion = surrogates.read(body, huge=True)
     except ValueError:
-        return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
+        return Failure("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
         message = f"no chat completion, but: {quoted_error(body)}"
         return failure_inside(message, speaks_behind_result=speaks_behind_result, tools=tools)
@@ -262,7 +272,7 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
 
 def failure_inside(
     error_text: str, *, speaks_behind_result: bool = False, tools: bool = False
-) -> UpstreamFailed | InvalidToolCall:
+) -> Failure | InvalidToolCall:
     """Return the failure behind an error inside an answer of status 200.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
@@ -272,10 +282,10 @@ def failure_inside(
         return _unread_call(error_text)
     if is_overflow(error_text):
         window = window_in(error_text)
-        return UpstreamFailed("context_overflow", f"the prompt does not fit: {line}", window=window)
+        return Failure("context_overflow", f"the prompt does not fit: {line}", window=window)
     about_ours = speaks_behind_result and _OF_TEMPLATE.search(error_text.lower()) is not None
-    message = f"an error inside the answer: {line}"
-    return UpstreamFailed("server_error", message, status=200, about_ours=about_ours)
+    failure = Failure("server_error", f"an error inside the answer: {line}", status=200)
+    return replace(failure, kind="refused", fault="ours") if about_ours else failure
 
 
 def quoted_error(body: bytes) -> str:

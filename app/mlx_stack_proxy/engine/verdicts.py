@@ -25,6 +25,17 @@ FailureReason = Literal[
     "memory_pressure",
     "budget_exceeded",
 ]
+FailureKind = (
+    FailureReason
+    | Literal[
+        "unreachable",  # no connection could be made
+        "silent",  # a guess that the model hangs: nothing came, though the server answers
+        "refused",  # the server refuses the request: for whose fault says which words in it
+    ]
+)
+# Who is to blame for a failure. "nobody": it says nothing about the tier's server. "server": for a
+# refusal, the limits of the server's own template or grammar; another server may take the request.
+Fault = Literal["server", "client", "ours", "client_or_ours", "nobody"]
 
 
 @frozen
@@ -110,33 +121,44 @@ class Rejected:
 
 
 @frozen
-class UpstreamFailed:
+class Failure:
     """The attempt brought no whole reply.
 
-    The engine finds it, or the escalation stage if LiteLLM made up a reply's end.
+    The functions of ``upstream_answers.py`` make it of an answer, ``deadlines.py`` of a limit that
+    is reached, and the escalation stage if LiteLLM made up a reply's end.
     """
 
-    reason: FailureReason
+    kind: FailureKind
     message: str
     status: int | None = None  # upstream's HTTP status; None: no answer, or an error in a stream
-    headers: tuple[tuple[bytes, bytes], ...] = ()  # upstream's
-    body: bytes = b""  # upstream's
-    unreachable: bool = False  # no connection could be made
-    client_fault: bool = False  # upstream refuses the client's request
-    # The limits of the server's template or grammar refuse it; another server may take it.
-    servers_own: bool = False
-    about_ours: bool = False  # upstream may refuse our words, which stood behind a tool's result
-    blameless: bool = False  # the failure says nothing about the tier's server
+    fault: Fault = "server"
     retry_after: float | None = None  # seconds
     final: bool = False  # the tier would fail the same way again: no retry
-    silent: bool = False  # a guess that the model hangs: nothing came, though the server answers
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # upstream's
+    body: bytes = b""  # upstream's
     lacks: str = ""  # the ability (of `tier_view.ABILITIES`) that the tier says it lacks
     window: int | None = None  # the context window in tokens that upstream's error names
     # Tokens of output that an overflow leaves, where only prompt and output together are too large.
     room: int = 0
     # What upstream's error says in a field of its own; its words may quote a client.
     in_field: Literal["window", "overflow", ""] = ""
-    inferred: bool = False  # its words don't say the reason
+    inferred: bool = False  # its words don't say what kind it is
+
+    @property
+    def reason(self) -> FailureReason:
+        """The kind, in the words of metrics and ``escalate_on``."""
+        match self.kind:
+            case "unreachable" | "refused":
+                return "server_error"
+            case "silent":
+                return "timeout"
+            case kind:
+                return kind
+
+    @property
+    def may_be_ours(self) -> bool:
+        """Whether upstream may refuse our words, which stood after a tool's result."""
+        return self.fault in ("ours", "client_or_ours")
 
 
 @frozen
@@ -154,13 +176,13 @@ Verdict = (
     | EmptyResponse
     | Cut
     | Rejected
-    | UpstreamFailed
+    | Failure
     | LeftOpen
 )
 
 _SEVERITY: tuple[type, ...] = (
     Rejected,
-    UpstreamFailed,
+    Failure,
     LoopDetected,
     InvalidToolCall,
     OutputTruncated,
@@ -193,12 +215,8 @@ def reason_of(verdict: Verdict | None) -> str | None:
     match verdict:
         case None | Cut() | LeftOpen():
             return None
-        case UpstreamFailed(reason="server_error") if (
-            verdict.client_fault or verdict.servers_own or verdict.about_ours
-        ):
-            return "client_error"
-        case UpstreamFailed():
-            return verdict.reason
+        case Failure():
+            return "client_error" if verdict.kind == "refused" else verdict.reason
         case LoopDetected():
             return "loop_detected"
         case InvalidToolCall():

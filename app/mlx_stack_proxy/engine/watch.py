@@ -1,14 +1,15 @@
-"""Interrupts an exchange that waits: because the client leaves, or a time limit is reached.
+"""Interrupts an exchange that waits: because its client leaves, or a time limit is reached.
 
-Each exchange has one task that listens for the client's disconnect, and one timer that ticks
-several times a second. Either can cancel the exchange's task; the code that waited catches the
-cancellation and asks :meth:`Watch.interruption` what it means. No chunk costs anything here, and an
-exchange that is over at once costs only the first timer.
+Each exchange has one timer, set to the moment at which something may be due, and from its first
+moment on a task that listens for the client's disconnect. Either can cancel the exchange's task;
+the code that waited catches the cancellation and asks :meth:`Watch.interruption` what it means. No
+chunk costs anything here, and an exchange that is over at once costs only the first timer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from .verdicts import Verdict
 # Seconds. A client that leaves must be noticed within a second; a listener from the first moment on
 # would cost every request.
 BEGIN_SECONDS = 0.1
-TICK_SECONDS = 0.2
+LEAST_SECONDS = 0.2  # between two looks
 
 Receive = Callable[[], Awaitable[Any]]
 
@@ -27,7 +28,7 @@ class ClientLeft(Exception):
 
 
 class Watch:
-    """Watches over the task that makes it.
+    """Watches over the task that makes it. A subclass says by :meth:`look` what is due.
 
     An interruption reaches that task as :class:`asyncio.CancelledError`; catch it and ask
     :meth:`interruption`.
@@ -39,32 +40,41 @@ class Watch:
         self._task = asyncio.current_task()  # the exchange's, which is interrupted
         self._listener: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._tick: Callable[[float], Verdict | None] | None = None
+        self._looks_at = math.inf  # when the timer ends
         self._verdict: Verdict | None = None  # why the task is being interrupted
-        self._stopped = False
+        self._watches = self._stopped = False
         self.client_left = False
 
-    def start(self, tick: Callable[[float], Verdict | None]) -> None:
-        """Begin to watch. ``tick(now)`` does what is due; its verdict interrupts the task."""
-        if not self._stopped:
-            self._tick = tick
-            self._timer = self._loop.call_later(BEGIN_SECONDS, self._begin)
+    def look(self, now: float) -> Verdict | float:
+        """Do what is due; return the verdict that interrupts, or when to look again."""
+        return math.inf
+
+    def start(self) -> None:
+        """Begin to watch, unless :meth:`stop` was called before."""
+        self._watches = not self._stopped
+        if self._watches:
+            self._set_timer(self._loop.time() + BEGIN_SECONDS)
 
     def stop(self) -> None:
         """Stop before the last bytes go out: ASGI reports a finished response as a disconnect."""
-        # Listener, timer and tick refer to the exchange, which refers to this: leave no cycle.
+        # Listener and timer refer to this, and this to them: leave no cycle.
         if self._listener is not None:
             self._listener.cancel()
             self._listener = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._tick = None
-        self._stopped = True
+        self._watches, self._stopped = False, True
+
+    def look_soon(self) -> None:
+        """Look within :data:`LEAST_SECONDS`, because something may be due earlier than it was."""
+        soon = self._loop.time() + LEAST_SECONDS
+        if self._watches and soon < self._looks_at:
+            self._set_timer(soon)
 
     def end(self, verdict: Verdict) -> None:
-        """Interrupt the task with a verdict from outside, if it is still being watched."""
-        if self._tick is not None and self._verdict is None and not self.client_left:
+        """Interrupt the task with a verdict, if it is being watched and has no other yet."""
+        if self._watches and self._verdict is None and not self.client_left:
             self._verdict = verdict
             self._interrupt()
 
@@ -88,9 +98,23 @@ class Watch:
         if self._verdict is not None or self.client_left:
             await asyncio.sleep(0)
 
-    def _begin(self) -> None:
-        self._listener = self._loop.create_task(self._listen())
-        self._on_timer()
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = when
+        self._timer = self._loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._listener is None:
+            self._listener = self._loop.create_task(self._listen())
+        self._timer, self._looks_at = None, math.inf
+        now = self._loop.time()
+        found = self.look(now)
+        if not isinstance(found, (float, int)):
+            self.end(found)
+            found = now
+        if self._watches and found < math.inf:
+            self._set_timer(max(found, now + LEAST_SECONDS))
 
     async def _listen(self) -> None:
         while True:
@@ -99,15 +123,6 @@ class Watch:
                 self.client_left = True
                 self._interrupt()
                 return
-
-    def _on_timer(self) -> None:
-        if self._tick is None:
-            return
-        self._timer = self._loop.call_later(TICK_SECONDS, self._on_timer)
-        verdict = self._tick(self._loop.time())
-        if verdict is not None and self._verdict is None:
-            self._verdict = verdict
-            self._interrupt()
 
     def _interrupt(self) -> None:
         if self._task is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..engine.exchange import Exchange
-from ..engine.steps import Start
+from ..engine.steps import Start, start_on
 from ..engine.tier_view import TierView, able, fits, has_room, may_escalate, window
 from ..settings import Settings
 
@@ -22,14 +22,14 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     """
     tiers = exchange.route.tiers
     if not tiers or not may_escalate(exchange, settings):
-        return Start(exchange.route.first)
+        return start_on(exchange.route.first)
     candidates = tiers
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
     first = candidates[0]
     is_up = first not in view.passed_over and first not in view.closed
     if is_up and fits(first, exchange.request, settings, view):
-        return Start(first)  # the usual case, without a look at the other tiers
+        return start_on(first)  # the usual case, without a look at the other tiers
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
     # From the sticky tier on, no tier that fits is up: take the tiers before it as well.
     if all(tier in view.passed_over or tier in view.closed for tier in fitting):

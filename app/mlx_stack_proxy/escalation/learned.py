@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..engine.error_numbers import prompts_in
 from ..engine.outcome import Guided
 from ..engine.request import Request
-from ..engine.verdicts import UpstreamFailed
+from ..engine.verdicts import Failure
 from ..state.store import ROUNDING
 
 # Another model may be put behind a tier while we run, and an error may have meant something else.
@@ -33,8 +33,13 @@ class LearnedLimits:
         self._refuse: dict[str, float] = {}  # by tier that refused a schema, or didn't obey it
         self._strict: dict[str, float] = {}  # by tier: when it expires
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been learned, not even what is forgotten by now."""
+        return not (self._windows or self._lacks or self._obey or self._refuse or self._strict)
+
     def take(
-        self, tier: str, failure: UpstreamFailed, request: Request, now: float, output: int = 0
+        self, tier: str, failure: Failure, request: Request, now: float, output: int = 0
     ) -> None:
         """Learn from a call that failed; most failures teach nothing.
 
@@ -85,14 +90,14 @@ class LearnedLimits:
         return by_tier
 
 
-def _taught(failure: UpstreamFailed, request: Request, output: int) -> int | None:
+def _taught(failure: Failure, request: Request, output: int) -> int | None:
     """Return the window that an overflow teaches; None: it teaches none.
 
     An error's words may quote this client's, and must not close a tier to others. So a number in
     them counts only if the request doesn't hold it, and if it fits the request: the prompt, of
     which our estimate may be half, or the tokens that the error says were asked for.
     """
-    if failure.reason != "context_overflow":
+    if failure.kind != "context_overflow":
         return None
     window, prompt = failure.window, request.prompt_tokens
     if failure.in_field == "window":

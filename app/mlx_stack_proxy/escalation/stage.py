@@ -13,7 +13,7 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
 from ..engine.pipeline import Conditions, Stage, StageState
 from ..engine.steps import Start
-from ..engine.verdicts import EmptyResponse, UpstreamFailed
+from ..engine.verdicts import EmptyResponse, Failure
 from ..settings import Settings
 from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
@@ -97,7 +97,7 @@ class _State(StageState):
         self._stage = stage
         self._exchange = exchange
 
-    def judge(self, reply: Reply) -> EmptyResponse | UpstreamFailed | None:
+    def judge(self, reply: Reply) -> EmptyResponse | Failure | None:
         made_up = self._stage.record_end(self._exchange.tier, reply)
         # The reply may begin with a stop sequence of the client's, and is then rightly empty.
         if not self._exchange.request.body.get("stop"):
@@ -105,10 +105,10 @@ class _State(StageState):
                 if _is_empty(choice):
                     return EmptyResponse(ended=not made_up and self._has_ended(choice, reply))
         if made_up and not reply.has_calls:
-            return UpstreamFailed("server_error", "the model server died within its reply")
+            return Failure("server_error", "the model server died within its reply")
         return self._cut_prompt(reply)
 
-    def _cut_prompt(self, reply: Reply) -> UpstreamFailed | None:
+    def _cut_prompt(self, reply: Reply) -> Failure | None:
         """Return the overflow of a prompt that the server cut, while the client has no text."""
         request, tier = self._exchange.request, self._exchange.tier
         read = self._stage.cut_prompts.record(tier, request, reply.usage)
@@ -120,7 +120,7 @@ class _State(StageState):
         if reply.flowed:
             return None
         message = f"the server read {read} tokens of a prompt of about {sent}, and cut the rest"
-        return UpstreamFailed(
+        return Failure(
             "context_overflow", message, status=200, window=read, in_field="window", inferred=True
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..engine.outcome import Outcome
 from ..engine.request import Request
 from ..engine.tier_view import TierView
-from ..engine.verdicts import Rejected, UpstreamFailed
+from ..engine.verdicts import Failure, Rejected
 from ..settings import Settings
 from ..state.store import BreakerState, Store
 from ..telemetry import log
@@ -40,6 +40,7 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learned = LearnedLimits()
+        self._all_well = TierView()  # the view while no tier fails or has taught anything
 
     def adapt(self, settings: Settings) -> None:
         """Use other tiers and rules from now on; what is known of a tier stays under its name."""
@@ -55,6 +56,11 @@ class TierStates:
 
     def view(self) -> TierView:
         """Return what is known now, for the ladder's rules."""
+        if not self._breakers.health and self._learned.is_empty:  # the usual case
+            proven = self._breakers.proven()
+            if self._all_well.proven != proven:
+                self._all_well = TierView(proven=proven)
+            return self._all_well
         now = self._clock()
         return TierView(
             self._breakers.passed_over(now),
@@ -90,7 +96,7 @@ class TierStates:
         self._learned.take_guided(tier, guided, self._clock())
         if tier not in self._tiers or isinstance(verdict, Rejected):
             return None  # e.g. this process ends, which says nothing about the tier
-        if not isinstance(verdict, UpstreamFailed):
+        if not isinstance(verdict, Failure):
             return self._succeeded(tier)
         self._learned.take(tier, verdict, request, self._clock(), output)
         refused = guided == "refused"
@@ -133,6 +139,6 @@ class TierStates:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}
 
 
-def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
-    about_the_request = failure.client_fault or failure.servers_own or failure.about_ours
-    return bool(failure.unreachable or about_the_request or failure.blameless or failure.lacks)
+def _says_nothing_of_its_server(failure: Failure) -> bool:
+    elsewhere = failure.kind in ("unreachable", "refused") or failure.fault != "server"
+    return elsewhere or bool(failure.lacks)

@@ -15,13 +15,14 @@ import orjson
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.calls import way_to
+from ..engine.call import Call, send, way_to
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
 from ..engine.services import Services
-from ..engine.upstream import Response, UpstreamError
+from ..engine.spent import Spent, spent_by
+from ..engine.upstream import UpstreamError
 from ..escalation.tier_queue import QueueTimeout
 from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
@@ -29,7 +30,6 @@ from ..settings_cloud import CLOUD_TIER
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts, log
 from ..token_budget import budgets
-from ..token_budget.budgets import Spent
 from ..token_budget.reservation import Reservation
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
@@ -168,40 +168,23 @@ class _Question:
     async def _call(self) -> tuple[str | None, str]:
         attempt = self._attempt
         content = orjson.dumps(attempt.request.body)
-        upstream, path, headers = way_to(self._services, self._exchange, self._headers)
-        # The call id is LiteLLM's own; a cloud that is called directly doesn't get it.
-        call_id = self._exchange.id if upstream is self._services.upstream else None
-        response = await upstream.send("POST", path, headers, content, call_id=call_id)
+        way = way_to(self._services, self._exchange, self._headers)
+        response = await send(self._services, self._exchange, way, content)
         async with aclosing(response):
-            if response.status >= 400:
-                return None, "failed"
             try:
-                await self._read(response)
+                verdict = await Call(attempt, self._exchange).read(response)
             finally:
-                self._count_tokens()
+                if response.status < 400:
+                    self._count_tokens()
         choice = attempt.reply.choices.get(0)
-        if attempt.verdict is not None or choice is None:
+        if verdict is not None or choice is None:
             return None, "failed"
         return choice.text, "answered"
 
     def _count_tokens(self) -> None:
         services, request, reply = self._services, self._exchange.request, self._attempt.reply
         count_cached = services.settings.reliability.token_budget.count_cached_prompt
-        spent = budgets.spent_by(request, reply, count_cached=count_cached)
-        self._billed = budgets.spent_by(request, reply, count_cached=True).total
+        spent = spent_by(request, reply, count_cached=count_cached)
+        self._billed = spent_by(request, reply, count_cached=True).total
         accounts.count_tokens(services, self._exchange.tier, spent)
         self._spent = spent
-
-    async def _read(self, response: Response) -> None:
-        attempt = self._attempt
-        if b"event-stream" not in response.header(b"content-type").lower():
-            completion = orjson.loads(await response.read())
-            if isinstance(completion, dict) and completion.get("choices"):
-                attempt.take_completion(completion)
-            return
-        while not attempt.over:
-            data = await response.next_bytes()
-            if data:
-                attempt.feed(data)
-            else:
-                attempt.end()

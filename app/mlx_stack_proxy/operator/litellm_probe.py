@@ -18,7 +18,7 @@ from ..engine.model_list import ASK_SECONDS, ModelList, names_in
 from ..engine.services import upstream_key
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
-from ..engine.verdicts import UpstreamFailed
+from ..engine.verdicts import Failure
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.cloud import Cloud
 from ..settings import Settings
@@ -160,7 +160,7 @@ class Probe:
     async def _one_token(self, name: str) -> tuple[Mark, str]:
         subject, began = "a one-token completion", time.monotonic()
         completion = completion_in(await self._ask(name, subject, _COUNT, max_tokens=1))
-        if isinstance(completion, UpstreamFailed):
+        if isinstance(completion, Failure):
             raise _Failed(f"{subject}: {completion.message}")
         return "ok", f"answers ({time.monotonic() - began:.1f} s)"
 

@@ -37,7 +37,7 @@ from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry, Start
 from ..engine.tier_view import TierView
 from ..engine.upstream_answers import completion_in
-from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict, reason_of
+from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
 from ..frozen import frozen
 from ..printable import printable
@@ -247,7 +247,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     if not isinstance(reply, dict):
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
     failed = _failure(reply)
-    if failed is not None and failed.about_ours:
+    if failed is not None and failed.may_be_ours:
         return failed  # it depends on our request, which the reply's bytes don't tell
     if (stream := _raw(reply, "stream")) is not None:
         attempt.feed(stream)
@@ -285,17 +285,29 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
     return None
 
 
-def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
+def _failure(reply: dict[str, Any]) -> Failure | None:
     """Return the recorded failure that the reply's bytes don't tell: a timeout, reset or status."""
     recorded = reply.get("failed")
     if recorded is None:
         return None
     try:
-        fields = {**recorded, "unreachable": recorded.get("refused", False)}
-        fields.pop("refused", None)
-        return UpstreamFailed(**fields)
+        return Failure(**_renamed(dict(recorded)))
     except TypeError:
         raise BadRecord("has a `failed` that makes no sense") from None
+
+
+def _renamed(failed: dict[str, Any]) -> dict[str, Any]:
+    """Return a failure as it is recorded now; until 0.2 it had a flag for each kind and fault."""
+    kind = failed.pop("reason", None)
+    if "kind" in failed:
+        return failed
+    clients, ours = failed.pop("client_fault", False), failed.pop("about_ours", False)
+    if failed.pop("refused", False):
+        kind = "unreachable"
+    if kind == "server_error" and (clients or ours):
+        kind = "refused"
+        failed["fault"] = "client_or_ours" if clients and ours else "client" if clients else "ours"
+    return {**failed, "kind": kind}
 
 
 def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
@@ -340,7 +352,7 @@ def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) ->
 def _reason(verdict: Verdict | None) -> str:
     """Say why a reply was not delivered."""
     reason = reason_of(verdict) or ""
-    if isinstance(verdict, UpstreamFailed):
+    if isinstance(verdict, Failure):
         return f"{reason}: {verdict.message}"
     if isinstance(verdict, LoopDetected):
         return f"{reason}: {verdict.detector}, {verdict.repeats}x"

@@ -15,15 +15,15 @@ import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
+from ..engine.driver import Driver
 from ..engine.exchange import Exchange
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.request import Controls, Request, Route
 from ..engine.response_headers import of_pressure
-from ..engine.runner import Run
 from ..engine.services import Services
 from ..engine.upstream import CHAT_HEADERS
-from ..engine.watch import Receive, Watch
+from ..engine.watch import Receive
 from ..errors import invalid
 from ..escalation import tiers
 from ..settings import Settings
@@ -128,19 +128,19 @@ class ChatCompletions:
         del body  # free it: a reply may stream for long, and the parsed request is as large
         exchange = Exchange(chat_request)
         headers, our_key = self._headers(request, dialect)
-        run = Run(
+        driver = Driver(
             services,
             exchange,
             headers=headers,
             our_key=our_key,
             downstream=downstream,
-            watch=Watch(receive),
+            receive=receive,
             arrived=arrived,
         )
         try:
-            await run.run()
+            await driver.run()
         finally:
-            accounts.close(services, exchange, run.outcome, clock() - started)
+            accounts.close(services, exchange, driver.outcome, clock() - started)
 
     async def _read_request(
         self,

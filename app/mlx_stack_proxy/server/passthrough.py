@@ -9,6 +9,7 @@ request has to stay on this machine, and its model must then belong to a local t
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 
 from ..engine import passthrough_body, passthrough_paths, response_headers, session_id
@@ -17,7 +18,7 @@ from ..engine.downstream import Downstream
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.services import Services
 from ..engine.upstream import BadTarget, Response, UpstreamError
-from ..engine.verdicts import UpstreamFailed, Verdict
+from ..engine.verdicts import Failure, Verdict
 from ..engine.watch import ClientLeft, Receive, Watch
 from ..errors import INVALID_REQUEST, ProxyError, invalid, unreachable
 from ..escalation.tiers import cloud_allowed, is_local_model
@@ -66,17 +67,17 @@ class _Forwarding:
     local_only: bool  # whether the body's model has to belong to a local tier
 
 
-@frozen
-class _Deadline:
-    """How long the client waits for the whole reply, if its request says so."""
+class _Patience(Watch):
+    """Ends a request whose client waits no longer for the whole reply."""
 
-    started: float  # on the event loop's clock
-    seconds: float | None  # None: without end
+    started = 0.0  # on the event loop's clock
+    seconds: float | None = None  # that the request gives itself; None: no end
 
-    def tick(self, now: float) -> Verdict | None:
-        if self.seconds is None or now < self.started + self.seconds:
-            return None
-        return impatient(self.seconds)
+    def look(self, now: float) -> Verdict | float:
+        if self.seconds is None:
+            return math.inf
+        due = self.started + self.seconds
+        return due if now < due else impatient(self.seconds)
 
 
 class Passthrough:
@@ -94,12 +95,13 @@ class Passthrough:
         owner = self._access.check_key(request)
         forwarding = self._forwarding(request)
         books = self._books(request, owner)
-        watch = Watch(receive)
+        watch = _Patience(receive)
         response: Response | None = None
         try:
             with HeldBody(self._bodies) as held_body:
-                content, deadline = await self._content(request, forwarding, receive, held_body)
-                watch.start(deadline.tick)
+                watch.started = asyncio.get_running_loop().time()
+                content = await self._content(request, forwarding, receive, held_body, watch)
+                watch.start()
                 await books.admit(content)
                 response = await self._ask(request, forwarding, content, books)
                 del content  # free it: a reply may stream for long
@@ -152,22 +154,27 @@ class Passthrough:
         return _Forwarding(target, headers, judged, local_only)
 
     async def _content(
-        self, request: Incoming, forwarding: _Forwarding, receive: Receive, held_body: HeldBody
-    ) -> tuple[bytes, _Deadline]:
-        """Return the body for LiteLLM, and how long the client waits. Raises as ``read_body()``."""
-        started = asyncio.get_running_loop().time()
+        self,
+        request: Incoming,
+        forwarding: _Forwarding,
+        receive: Receive,
+        held_body: HeldBody,
+        patience: _Patience,
+    ) -> bytes:
+        """Return the body for LiteLLM; note how long the client waits. Raises as ``read_body``."""
         max_bytes = self._services.settings.server.max_body_bytes
         check_length(request, max_bytes)
         content = await read_body(receive, max_bytes, held_body) if _has_body(request) else b""
         if not forwarding.judged:
-            return content, _Deadline(started, None)
+            return content
         if len(content) > LARGE_BODY:
             body = await asyncio.to_thread(passthrough_body.read, request.headers, content)
         else:
             body = passthrough_body.read(request.headers, content)
         if forwarding.local_only:
             self._check_model(body.model)
-        return body.content, _Deadline(started, body.patience)
+        patience.seconds = body.patience
+        return body.content
 
     def _check_model(self, model: str | None) -> None:
         if model is None:
@@ -284,7 +291,7 @@ def _length(request: Incoming, response: Response) -> int | None:
 
 def _end_early(verdict: Verdict, downstream: Downstream) -> None:
     """End a request whose own timeout is over. Raises ``ProxyError`` if nothing has been sent."""
-    assert isinstance(verdict, UpstreamFailed)
+    assert isinstance(verdict, Failure)
     if not downstream.started:
         raise ProxyError(504, "all_tiers_failed", verdict.message) from None
 

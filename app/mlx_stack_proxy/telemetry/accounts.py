@@ -1,7 +1,7 @@
 """Record what happens: metrics, the hours' counters, events, and one log line for each exchange.
 
 The engine, the server and the token budgets call these functions; each takes the shared
-``Services`` and changes nothing of the exchange. Events and the hours' counters go to the journal,
+``Shared`` and changes nothing of the exchange. Events and the hours' counters go to the journal,
 which writes them to the store.
 """
 
@@ -17,16 +17,16 @@ from ..engine import record as records
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
 from ..engine.record import RECOVERED, Record, attempt_of, record_of
-from ..engine.services import Services
+from ..engine.spent import Spent
 from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import Record as KeptRecord
 from ..state.store import StoreError
-from ..token_budget.budgets import Spent
 from . import log
 from .counters import INCIDENTS, amount_of, counts_of
+from .shared import Shared
 
 # Events that belong to no request, each with the hour's counter that it adds 1 to.
 _COUNTED = {
@@ -42,7 +42,7 @@ STORE_POLL_SECONDS = 1.0  # between two looks at a store that fails
 tier_label = records.tier_label
 
 
-def count_end(services: Services, exchange: Exchange, outcome: str) -> Deltas:
+def count_end(services: Shared, exchange: Exchange, outcome: str) -> Deltas:
     """Make an ended exchange's record, and tell of it. Return what the hour's counters get."""
     try:
         seconds = asyncio.get_running_loop().time() - exchange.started
@@ -82,7 +82,7 @@ def _told_of_end(record: Record) -> list[tuple[str, dict[str, Any]]]:
 
 
 def count_attempt(
-    services: Services,
+    services: Shared,
     exchange: Exchange,
     outcome: Outcome,
     spent: Spent | None,
@@ -110,14 +110,14 @@ def count_attempt(
         services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
 
 
-def count_tokens(services: Services, tier: str, spent: Spent) -> None:
+def count_tokens(services: Shared, tier: str, spent: Spent) -> None:
     """Count tokens in the metrics. ``tier``: the label, as ``tier_label`` returns it."""
     metrics = services.metrics
     metrics.tokens.labels(tier, "input").inc(spent.prompt)
     metrics.tokens.labels(tier, "output").inc(spent.output)
 
 
-def note_step(services: Services, exchange: Exchange, step: Step) -> None:
+def note_step(services: Shared, exchange: Exchange, step: Step) -> None:
     """Record the step that follows an attempt; the exchange has it in its list already."""
     match step:
         case Retry():
@@ -128,14 +128,14 @@ def note_step(services: Services, exchange: Exchange, step: Step) -> None:
             _exhausted(services, exchange, step.error)
 
 
-def note_escalated(services: Services, exchange: Exchange, from_tier: str, reason: str) -> None:
+def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason: str) -> None:
     """Record that the exchange has moved from ``from_tier`` to its present tier."""
     services.metrics.escalations.labels(from_tier, exchange.tier, reason).inc()
     detail = {"from": from_tier, "to": exchange.tier, "reason": reason}
     record_events(services, exchange, [("escalated", detail)])
 
 
-def note_hint_refused(services: Services, exchange: Exchange) -> None:
+def note_hint_refused(services: Shared, exchange: Exchange) -> None:
     """Advise the operator, once a minute, that a tier takes hints in a tool result alone."""
     if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
@@ -143,7 +143,7 @@ def note_hint_refused(services: Services, exchange: Exchange) -> None:
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
-def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence[Incident]) -> None:
+def settle_incidents(services: Shared, exchange: Exchange, incidents: Sequence[Incident]) -> None:
     """Count the incidents that stages reported of an attempt, and record their events."""
     if not incidents:
         return
@@ -167,7 +167,7 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
     record_events(services, exchange, events)
 
 
-def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
     """Record that an exchange ends without a reply, unless the client is at fault."""
     if error.type == INVALID_REQUEST:
         return
@@ -177,7 +177,7 @@ def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> Non
 
 
 def record_events(
-    services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
+    services: Shared, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Record an exchange's events, each as (kind, detail), for the post-mortem."""
     requester = (exchange.id, exchange.session.hash, exchange.request.agent)
@@ -190,13 +190,13 @@ def as_data(record: Record) -> dict[str, Any]:
     return {**who, "time": record.time, "tier": record.tier, "detail": record.as_data()}
 
 
-def record_event(services: Services, kind: str, detail: dict[str, Any]) -> None:
+def record_event(services: Shared, kind: str, detail: dict[str, Any]) -> None:
     """Record an event that belongs to no request."""
     record_events_of(services, ("", "", ""), "", [(kind, detail)])
 
 
 def record_events_of(
-    services: Services,
+    services: Shared,
     requester: tuple[str, str, str],
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
@@ -222,18 +222,18 @@ def record_events_of(
             count_alone(services, {counter: 1}, tier)
 
 
-def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
+def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:
     """Add to the present hour's counters that belong to no request; ``tier``: "" for no tier."""
     services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 
-def stage_failed(services: Services, stage: str, error: Exception) -> None:
+def stage_failed(services: Shared, stage: str, error: Exception) -> None:
     """Count and log a bug of ours; the exchange goes on without the part that failed."""
     services.metrics.stage_faults.labels(stage).inc()
     log.fault("stage_fault", error, stage=stage)
 
 
-def store_failed(services: Services, error: StoreError) -> None:
+def store_failed(services: Shared, error: StoreError) -> None:
     """Count a failure of the store; log it once a minute at most, because every request may fail.
 
     If it lasts, keep an event that it began, and one that it is over.
@@ -247,7 +247,7 @@ def store_failed(services: Services, error: StoreError) -> None:
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
-async def _until_it_works(services: Services, since: float) -> None:
+async def _until_it_works(services: Shared, since: float) -> None:
     while services.store.trouble is not None:  # noqa: ASYNC110  # a store has no event to wait for
         await asyncio.sleep(STORE_POLL_SECONDS)
     services.life.store_fails = False
@@ -255,7 +255,7 @@ async def _until_it_works(services: Services, since: float) -> None:
     record_event(services, "store_up", {"seconds": seconds})
 
 
-def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:
+def close(services: Shared, exchange: Exchange, outcome: str, seconds: float) -> None:
     """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
     tier = tier_label(exchange)
     services.metrics.request.labels(tier).observe(seconds)

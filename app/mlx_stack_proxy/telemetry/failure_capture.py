@@ -28,7 +28,7 @@ from ..engine.failures import as_data
 from ..engine.outcome import Outcome
 from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
-from ..engine.verdicts import UpstreamFailed, Verdict
+from ..engine.verdicts import Failure, Verdict
 from ..worker import Worker
 from . import log
 from .observers import Observer
@@ -275,15 +275,14 @@ def _reply(
             reply[f"{name}_base64"] = base64.b64encode(raw).decode()
         if response.cut_off:
             reply["cut_off"] = True
-    if isinstance(verdict, UpstreamFailed):
+    if isinstance(verdict, Failure):
         reply["failed"] = _failure(verdict)
     return reply
 
 
-def _failure(verdict: UpstreamFailed) -> Mapping[str, Any]:
-    names = ("reason", "message", "status", "client_fault", "final", "retry_after")
-    failure = {name: getattr(verdict, name) for name in names} | {"refused": verdict.unreachable}
-    return {**failure, "about_ours": True} if verdict.about_ours else failure
+def _failure(verdict: Failure) -> Mapping[str, Any]:
+    names = ("reason", "kind", "message", "status", "fault", "final", "retry_after")
+    return {name: getattr(verdict, name) for name in names}
 
 
 def _without_keys(line: bytes, keys: Sequence[str]) -> bytes:

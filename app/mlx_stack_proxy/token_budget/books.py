@@ -19,6 +19,7 @@ from typing import Any
 
 from ..engine.exchange import Exchange
 from ..engine.services import Services
+from ..engine.spent import Spent, spent_by
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
@@ -28,12 +29,11 @@ from ..telemetry import accounts
 from ..wire.reply import Reply
 from ..wire.usage import window_of
 from . import budgets
-from .budgets import Spent
 from .reservation import Reservation
 
 
 class Books:
-    """The books of one exchange. The runner opens and closes them; each attempt reserves here."""
+    """The books of one exchange. The driver opens and closes them; each attempt reserves here."""
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
         self._services = services
@@ -194,13 +194,13 @@ class Books:
             return None
         exchange = self._exchange
         tier = exchange.tier
-        self._attempt_spent = budgets.spent_by(
+        self._attempt_spent = spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
         if exchange.route.is_cloud(tier, self._services.settings):
             # The cap also counts calls that the client asked for by name, and cached prompt tokens,
             # which a cloud bills, too.
-            billed = budgets.spent_by(exchange.request, reply, count_cached=True)
+            billed = spent_by(exchange.request, reply, count_cached=True)
             self._cloud_tokens = billed.total
         return self._attempt_spent
 

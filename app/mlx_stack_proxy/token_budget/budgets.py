@@ -1,4 +1,4 @@
-"""Token budgets: which limits hold for an exchange, what an attempt has used, what is refused.
+"""Token budgets: which limits hold for an exchange, what a call may cost, what is refused.
 
 Pure functions. The store keeps the counts (``state/store.py``), ``reservation.py`` waits for room,
 ``books.py`` applies the policy.
@@ -14,15 +14,12 @@ from math import ceil
 from typing import Any, Literal
 
 from ..engine.exchange import Exchange
-from ..engine.request import Request
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
-from ..frozen import frozen
 from ..settings import TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
 from ..wire.blocks import dumped
-from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
-from ..wire.reply import Reply
+from ..wire.prompt_size import TOKENS_OF_TEMPLATE
 
 # Tokens of a picture or a recording, however it comes: OpenAI's high detail takes up to 1,500,
 # Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
@@ -32,26 +29,10 @@ _MEDIA = re.compile(
 )
 # Their bytes in a request: a `data:` URL, or base64.
 _MEDIA_BYTES = re.compile(rb'"(?:url|image_url)":"data:[^"]*"|"data":"[A-Za-z0-9+/]*=*"')
-# Source code may have 2.8 bytes a token where the estimate takes 3.5.
-ESTIMATE_ERROR = 1.25
-MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
 # `retry_after` for a request that only others' reservations kept out: any of them may end soon.
 WAITED_RETRY_SECONDS = 5
 
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
-
-
-@frozen
-class Spent:
-    """Tokens of one upstream call."""
-
-    prompt: int
-    output: int
-    estimated: bool  # upstream counted none of them, or only a part
-
-    @property
-    def total(self) -> int:
-        return self.prompt + self.output
 
 
 def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
@@ -152,28 +133,6 @@ def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int
     return min(client_limit, limit) if client_limit else limit
 
 
-def fitting(limit: int, window: int, request: Request, *, ours: bool) -> int:
-    """Return ``limit`` tokens of output, or fewer if the ``window`` has less room left.
-
-    ``ours``: the client did not set the limit. Then it also leaves room for the error of the
-    prompt's estimate, up to half of what is left: some servers refuse a request whose prompt and
-    limit together are larger than the window.
-    """
-    spare = window - limit
-    if request.is_within(int((spare - TOKENS_OF_TEMPLATE) / ESTIMATE_ERROR) if ours else spare):
-        return limit
-    prompt = request.prompt_tokens
-    room = window - prompt
-    if ours:
-        room = max(window - careful(prompt), room // 2)
-    return min(limit, max(room, MIN_ROOM))
-
-
-def careful(prompt: int) -> int:
-    """Return an estimate of a prompt's tokens that is seldom too low."""
-    return int(prompt * ESTIMATE_ERROR) + TOKENS_OF_TEMPLATE
-
-
 def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
     """Return the most tokens that the prompt in a request can cost.
 
@@ -225,23 +184,6 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
         if limit.most
         and used.get(limit.scope, 0) < threshold * limit.most <= used.get(limit.scope, 0) + tokens
     ]
-
-
-def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
-    """Return what a call has used: upstream's count, or else an estimate of at least one token.
-
-    ``count_cached``: count the prompt tokens that upstream took from its cache, too.
-    """
-    usage = reply.usage
-    if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
-        # Each piece of a reply has at least one token.
-        output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
-        return Spent(max(request.prompt_tokens, 1), output, estimated=True)
-    cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
-    # Pieces that came after the usage: some servers count in the first chunk, or in every chunk.
-    later = reply.pieces - reply.counted
-    output = usage.completion_tokens + later
-    return Spent(usage.prompt_tokens - cached, output, estimated=later > 0)
 
 
 def refusal(

@@ -13,17 +13,17 @@ from typing import Any
 
 import orjson
 
-from ..engine.services import Services
 from ..engine.session_id import SessionId
+from ..engine.spent import Spent
 from ..settings import PASS_THROUGH
 from ..telemetry import accounts
 from ..telemetry.metrics import OTHER
+from ..telemetry.shared import Shared
 from ..wire.delta import count_of
 from ..wire.prompt_size import BYTES_PER_TOKEN
 from ..wire.usage import SLACK, Bounds, window_of
 from ..wire.usage_tail import UsageTail
 from . import budgets
-from .budgets import Spent
 from .reservation import Reservation
 
 LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
@@ -43,7 +43,7 @@ class PassthroughBooks:
 
     def __init__(
         self,
-        services: Services,
+        services: Shared,
         request_id: str,
         session: SessionId,
         key: str,

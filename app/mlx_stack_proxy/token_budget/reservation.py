@@ -14,11 +14,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
 from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
 from ..telemetry import accounts, log
+from ..telemetry.shared import Shared
 from . import budgets
 
 SPARE_SECONDS = 60.0  # a reservation expires this long after its request must have ended
@@ -31,7 +31,7 @@ class Reservation:
     ``session``: the session's hash, ``agent``: the agent's name; both stand in its events.
     """
 
-    def __init__(self, services: Services, request_id: str, session: str, agent: str = "") -> None:
+    def __init__(self, services: Shared, request_id: str, session: str, agent: str = "") -> None:
         self._services = services
         self._id = request_id
         self._session = session

@@ -19,13 +19,14 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
 from ..engine.pipeline import Conditions, Stage, StageState
 from ..engine.request import UpstreamRequest
+from ..engine.spent import fitting
 from ..engine.steps import Start
 from ..engine.tier_view import TierView, fits
 from ..engine.verdicts import Cut, OutputTruncated
 from ..settings import Settings
 from ..wire.delta import Delta, Usage
 from ..wire.reply import ChoiceReply, Reply
-from .budgets import fitting, most_asked
+from .budgets import most_asked
 
 SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
 

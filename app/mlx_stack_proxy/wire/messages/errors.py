@@ -9,20 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import INVALID_REQUEST, OVERFLOW, ProxyError
+from ...errors import IN_DIALECTS, INVALID_REQUEST, OVERFLOW, ProxyError
 from ..dialect import ErrorReply
 from ..transcript import Json
 
 _DEPENDENCY_FAILED: Final = 424
 _OVERLOADED: Final = 529
-# The status for the proxy's own errors, by type; other errors keep their status.
-_STATUS: Final = {
-    "loop_detected": _DEPENDENCY_FAILED,
-    "tool_validation_failed": _DEPENDENCY_FAILED,
-    "all_tiers_failed": _DEPENDENCY_FAILED,
-    "tier_busy": _OVERLOADED,
-    "memory_pressure": _OVERLOADED,
-}
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -38,7 +30,7 @@ _TYPES: Final = {
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     """Write an error as Anthropic's clients expect it."""
-    status = _STATUS.get(error.type, error.status)
+    status = IN_DIALECTS[error.type][0] if error.type in IN_DIALECTS else error.status
     if status == 422 or error.code == OVERFLOW:  # upstream refused the client's request
         status = 400
     headers = error.headers()

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...errors import OVERFLOW, ProxyError
+from ...errors import IN_DIALECTS, OVERFLOW, ProxyError
 from ..dialect import ErrorReply
 
 _UPSTREAM_GONE: Final = "upstream_unavailable"
 _BROKEN: Final = ("all_tiers_failed", 502)
 _BUDGET: Final = "budget_exceeded"
-_LATER: Final = frozenset({_BUDGET, "tier_busy", "memory_pressure"})
 
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
@@ -40,10 +39,8 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
 def status_of(error: ProxyError) -> int:
     if error.code == OVERFLOW:
         return 400
-    if error.type in _LATER:
-        return 429
-    if error.type == _UPSTREAM_GONE:
-        return 503
+    if error.type in IN_DIALECTS:
+        return IN_DIALECTS[error.type][1]
     return 400 if error.status == 422 or error.status >= 500 else error.status
 
 

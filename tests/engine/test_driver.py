@@ -11,11 +11,10 @@ import pytest
 
 from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.downstream import Downstream
+from mlx_stack_proxy.engine.driver import Driver
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.headers import RawHeaders
-from mlx_stack_proxy.engine.runner import Run
 from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError
-from mlx_stack_proxy.engine.watch import Watch
 from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.settings import Settings, UpstreamSettings
 from tests.engine.exchanges import client_request, exchange
@@ -160,13 +159,13 @@ class Running:
     async def _run(self) -> str:
         await self.services.store.open()
         clock = asyncio.get_running_loop().time
-        run = Run(
+        run = Driver(
             self.services,
             self.exchange,
             headers=[],
             our_key=True,
             downstream=Downstream(self.client.send, clock),
-            watch=Watch(self.client.receive),
+            receive=self.client.receive,
             arrived=clock(),
         )
         try:
@@ -188,7 +187,7 @@ class Running:
 @pytest.fixture(autouse=True)
 async def at_once(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "TICK_SECONDS", 0.005)
+    monkeypatch.setattr(watch, "LEAST_SECONDS", 0.005)
     yield
 
 

@@ -1,4 +1,4 @@
-"""The timers of an exchange: signs of life, time limits, and questions to a silent server.
+"""The limits of an exchange: signs of life, time limits, and questions to a silent server.
 
 The test moves the clock; upstream and the client are scripted.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.timers import Timers
-from mlx_stack_proxy.engine.verdicts import LeftOpen, UpstreamFailed
+from mlx_stack_proxy.engine.limits import Limits
+from mlx_stack_proxy.engine.verdicts import Failure, LeftOpen
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, data, usage_chunk
@@ -33,6 +33,10 @@ class Answer:
     def send_sign_of_life(self, now: float) -> None:
         self.last_write = now
         self.signs.append(now)
+
+
+async def never() -> Any:
+    """A client that sends nothing more."""
 
 
 class Timed:
@@ -57,27 +61,29 @@ class Timed:
         async def is_alive(seconds: float) -> bool:
             return True
 
-        def leaves_silent(verdict: UpstreamFailed, now: float) -> bool:
+        def leaves_silent(verdict: Failure, now: float) -> bool:
             self.looks.append(now)
             return leaves
 
         upstream = SimpleNamespace(answers=answers, is_alive=is_alive)
         services: Any = SimpleNamespace(settings=settings, upstream=upstream)
-        decisions: Any = SimpleNamespace(leaves_silent=leaves_silent)
         answer: Any = self.answer
         self.now = 0.0
-        self.timers = Timers(services, self.whole, answer, decisions, lambda: self.now)
-        self.timers.begin(self.attempt, 0.0)
+        self.limits = Limits(never, services, self.whole, answer, leaves_silent)
+        loop: Any = SimpleNamespace(time=lambda: self.now)
+        self.limits._loop = loop
+        self.limits.begin_call(self.attempt, 0.0)
 
     def hear(self, now: float, *payloads: Any) -> None:
         self.attempt.feed(b"".join(map(data, payloads)))
-        self.timers.heard_at = now
+        self.limits.heard(now)
 
     async def tick(self, now: float) -> Any:
+        """The verdict of a look; None: no limit is reached."""
         self.now = now
-        found = self.timers.tick(now)
+        self.due = self.limits.look(now)
         await asyncio.sleep(0)  # a question is asked and answered
-        return found
+        return None if isinstance(self.due, float) else self.due
 
 
 TEXT, FINISH = chunk({"content": "a"}), chunk({}, "stop")
@@ -95,10 +101,10 @@ async def test_signs_of_life_go_out_in_silence() -> None:
 
 async def test_after_the_call_only_the_clients_patience_counts() -> None:
     timed = Timed()
-    timed.timers.end()
+    timed.limits.end_call()
     assert await timed.tick(99.0) is None
     found = await timed.tick(100.0)
-    assert found.blameless and found.final
+    assert found.fault == "nobody" and found.final
 
 
 async def test_a_finished_reply_is_left_open_when_the_clients_patience_ends() -> None:
@@ -121,7 +127,7 @@ async def test_a_slow_client_is_no_silence_of_the_tiers() -> None:
     timed.answer.busy = True
     assert await timed.tick(59.0) is None
     assert timed.answer.signs == []
-    assert (await timed.tick(60.0)).blameless
+    assert (await timed.tick(60.0)).fault == "nobody"
 
 
 async def test_a_silent_tiers_server_is_asked() -> None:
@@ -138,16 +144,16 @@ async def test_a_model_that_hangs_is_left_if_something_better_follows(leaves: bo
     timed = Timed(leaves=leaves, health_url="http://127.0.0.1:9/health", total_timeout=1000)
     found = [await timed.tick(now) for now in (89.0, 90.0, 90.2)]
     assert timed.looks[0] == 90.0, "nine tenths of its client's patience"
-    assert (found[1] is not None and found[1].silent) is leaves
+    assert (found[1] is not None and found[1].kind == "silent") is leaves
     assert (found[2] is None) is not leaves, "asked again: its queue may have room then"
 
 
 async def test_a_second_opinion_has_its_time() -> None:
     timed = Timed()
-    timed.timers.opinion_until = 20.0
+    timed.limits._opinion_until = 20.0
     assert await timed.tick(19.9) is None
-    assert (await timed.tick(20.0)).blameless
-    timed.timers.end()
+    assert (await timed.tick(20.0)).fault == "nobody"
+    timed.limits.end_call()
     assert await timed.tick(21.0) is None
 
 
@@ -207,8 +213,8 @@ async def test_each_piece_of_content_ends_a_silence(delta: Any) -> None:
     timed = Timed()
     for now in range(5, 200, 5):
         timed.hear(now, chunk(delta))
-        assert timed.timers._deadlines is not None
+        assert timed.limits._deadlines is not None
         await timed.tick(now)
-        assert timed.timers._deadlines.check(now + 9.9) is None
-    assert timed.timers._deadlines is not None
-    assert timed.timers._deadlines.check(now + 10.0) is not None
+        assert timed.limits._deadlines.check(now + 9.9) is None
+    assert timed.limits._deadlines is not None
+    assert timed.limits._deadlines.check(now + 10.0) is not None

@@ -1,0 +1,127 @@
+"""One upstream call: where it goes, and how its reply is read into the attempt.
+
+:class:`~.driver.Driver` makes the calls of an exchange, and the loop model's question its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ..escalation.breaker import TierCall
+from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
+from . import response_headers, upstream_answers
+from .answer import Answer
+from .attempt import Attempt
+from .exchange import Exchange
+from .headers import RawHeaders
+from .limits import Limits
+from .services import Services
+from .tier_view import needs
+from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
+from .verdicts import Failure, Verdict
+
+_MAX_ERROR_BODY = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """An attempt's call, from the wait for its turn to its reply's end. Times: the event loop's."""
+
+    attempt: Attempt
+    exchange: Exchange
+    our_key: bool = True  # the API key in the headers is ours, not the client's
+    waited: float = 0.0  # seconds waited for a place on the tier
+    placed: bool = True  # whether the tier gave that place
+    began: float | None = None  # None: no call has been made
+    first_byte: float | None = None  # when the reply began; None: no byte has come
+    tier_call: TierCall | None = None  # the same call, for the tier's breaker
+
+    async def read(
+        self, response: Response, answer: Answer | None = None, limits: Limits | None = None
+    ) -> Verdict | None:
+        """Read the reply into the attempt; return what ended it early, None: its end.
+
+        What may go out at once goes to ``answer``; ``limits`` hear of all that comes. Raises
+        ``UpstreamError``.
+        """
+        if response.status >= 300:
+            return await self._failure(response)
+        attempt = self.attempt
+        attempt.public = response_headers.public(response.headers)
+        if b"event-stream" in response.header(b"content-type").lower():
+            await self._read_stream(response, answer, limits)
+        else:
+            body = await response.read()
+            self.first_byte = asyncio.get_running_loop().time()
+            completion = upstream_answers.completion_in(
+                body,
+                speaks_behind_result=attempt.speaks_behind_result,
+                tools=bool(self.exchange.request.tools),
+            )
+            if not isinstance(completion, dict):
+                return completion
+            attempt.reply.whole = True
+            attempt.take_completion(completion)
+        return attempt.verdict
+
+    async def _read_stream(
+        self, response: Response, answer: Answer | None, limits: Limits | None
+    ) -> None:
+        attempt, clock = self.attempt, asyncio.get_running_loop().time
+        while not attempt.over:
+            data = await response.next_bytes()
+            now = clock()
+            if self.first_byte is None and data:
+                self.first_byte = now
+            out = attempt.feed(data) if data else attempt.end()
+            if out and answer is not None:
+                await answer.send(out)
+                # The wait for a slow client is no silence of the model.
+                now = answer.last_write
+            if limits is not None:
+                limits.heard(now)
+            del data, out  # free their memory while the next piece is awaited
+
+    async def _failure(self, response: Response) -> Verdict:
+        exchange = self.exchange
+        return upstream_answers.failure_of_status(
+            response.status,
+            response.headers,
+            await response.read(_MAX_ERROR_BODY, cut=True),
+            our_key=self.our_key or exchange.tier in exchange.route.direct,
+            our_choice=bool(exchange.route.tiers),
+            needs=needs(exchange.request),
+            speaks_behind_result=self.attempt.speaks_behind_result,
+        )
+
+
+def way_to(
+    services: Services, exchange: Exchange, headers: RawHeaders
+) -> tuple[Upstream, str, RawHeaders]:
+    """Return where a call on the exchange's tier goes, with its path and headers.
+
+    ``headers``: those for LiteLLM; a cloud that is called directly gets none of them. Raises
+    ``UpstreamError`` if there is no key for that cloud.
+    """
+    cloud = services.cloud
+    if cloud is not None and exchange.tier in exchange.route.direct:  # LiteLLM doesn't list it
+        return cloud.upstream, DIRECT_PATH, cloud.headers()
+    return services.upstream, CHAT_PATH, headers
+
+
+async def send(
+    services: Services, exchange: Exchange, way: tuple[Upstream, str, RawHeaders], content: bytes
+) -> Response:
+    """Send a request on a way; return the answer once its headers are there.
+
+    Raises ``UpstreamError``.
+    """
+    upstream, path, headers = way
+    # The call id is LiteLLM's own; a cloud that is called directly doesn't get it.
+    call_id = exchange.id if upstream is services.upstream else None
+    return await upstream.send("POST", path, headers, content, call_id=call_id)
+
+
+def failed(error: UpstreamError) -> Failure:
+    return Failure("unreachable" if error.unreachable else "server_error", error.message)

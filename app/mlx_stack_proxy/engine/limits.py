@@ -1,0 +1,181 @@
+"""The time limits of one exchange, and the signs of life to its client.
+
+:class:`Limits` looks when something may be due (``watch.py``): it interrupts the exchange with the
+verdict of a limit that has been reached, starts a question about a silent server's health, and
+sends a keep-alive if the client has had no bytes for long. The rules are in ``deadlines.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..settings import StreamSettings
+from .answer import Answer
+from .attempt import Attempt
+from .deadlines import Deadlines, opinion_until, out_of_patience, silent_until
+from .exchange import Exchange
+from .services import Services
+from .upstream import HEALTH_SECONDS
+from .verdicts import Failure, LeftOpen, Verdict
+from .watch import LEAST_SECONDS, Receive, Watch
+
+_DEFAULTS = StreamSettings()
+
+
+class Limits(Watch):
+    """Watches over one exchange. The driver reports when each of its calls begins and ends.
+
+    ``leaves_silent``: whether to end the running call with a verdict, because something better
+    follows. Times are in seconds on the event loop's clock.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        services: Services,
+        exchange: Exchange,
+        answer: Answer,
+        leaves_silent: Callable[[Failure, float], bool],
+    ) -> None:
+        super().__init__(receive)
+        self._settings = services.settings
+        self._upstream = services.upstream
+        self._exchange = exchange
+        self._answer = answer
+        self._leaves_silent: Callable[[Failure, float], bool] | None = leaves_silent
+        self._opinion_until = math.inf  # when an attempt that asks for a second opinion is given up
+        self._health_question: asyncio.Task[None] | None = None  # asks if a silent server is alive
+        self._attempt: Attempt | None = None  # the running call's; None: no call runs
+        self._deadlines: Deadlines | None = None  # the running call's
+        self._phase: tuple[bool, bool, bool] = (True, False, True)
+        self._pieces = 0  # of content that the call's reply has
+        self._news = False  # bytes have come of which the deadlines don't know
+        self._heard_at = 0.0  # when the call's newest bytes came
+        self._content_at = 0.0  # when its newest content came
+
+    def stop(self) -> None:
+        super().stop()
+        self.end_call()
+        self._leaves_silent = None  # it refers to the driver, which refers to this
+
+    def await_turn(self, now: float) -> None:
+        """Note that an attempt begins to wait for its call."""
+        self._opinion_until = opinion_until(self._exchange, self._settings, now)
+        if self._opinion_until < math.inf:
+            self.look_soon()
+
+    def begin_call(self, attempt: Attempt, now: float) -> None:
+        """Note that an attempt's upstream call begins."""
+        self._attempt = attempt
+        self._phase, self._pieces = (True, False, True), 0
+        self._news, self._content_at = False, now
+        self._deadlines = Deadlines(
+            self._settings.tiers.get(attempt.request.tier),
+            tools=bool(self._exchange.request.tools),
+            began=now,
+            streams=bool(attempt.request.body.get("stream")),
+            silent_until=silent_until(self._exchange, self._settings),
+        )
+        self.look_soon()
+
+    def heard(self, now: float) -> None:
+        """Note that bytes of the call's reply came; a limit that comes nearer is looked at soon.
+
+        The limits that move away cost a chunk nothing: the next look sees that they have moved.
+        """
+        self._news, self._heard_at = True, now
+        reply = self._attempt.reply  # type: ignore[union-attr]
+        phase = (not reply.choices, reply.finished, reply.usage is None)
+        if reply.pieces != self._pieces or reply.finished is not self._phase[1]:
+            self._pieces, self._content_at = reply.pieces, now
+        if phase != self._phase:
+            self._phase = phase
+            self.look_soon()
+
+    def end_call(self) -> None:
+        """Note that the call, or the wait for its turn, is over."""
+        self._attempt = self._deadlines = None
+        self._opinion_until = math.inf
+        if self._health_question is not None:
+            self._health_question.cancel()
+            self._health_question = None
+
+    def look(self, now: float) -> Verdict | float:
+        self._tell()
+        deadlines, attempt = self._deadlines, self._attempt
+        if impatient := out_of_patience(self._exchange, now):
+            return LeftOpen() if attempt is not None and attempt.finished else impatient
+        if now >= self._opinion_until:
+            return Failure("timeout", "no second opinion in time", fault="nobody")
+        if self._answer.busy:
+            return self._while_busy(now)
+        due = min(self._exchange.request.due or math.inf, self._opinion_until)
+        if deadlines is not None and attempt is not None:
+            if verdict := deadlines.check(now) or self._hang_timeout(deadlines, attempt, now):
+                return verdict
+            if deadlines.begin_asking(now):
+                self._health_question = asyncio.ensure_future(self._ask_health(deadlines))
+            due = min(due, deadlines.due())
+        if now >= (sign := self._next_sign_at()):
+            self._answer.send_sign_of_life(now)
+            sign = self._next_sign_at()
+        return min(due, sign)
+
+    def _tell(self) -> None:
+        """Tell the deadlines of the bytes that came since the last look."""
+        deadlines, attempt = self._deadlines, self._attempt
+        if not self._news or deadlines is None or attempt is None:
+            return
+        self._news = False
+        begun, counted = bool(attempt.reply.choices), attempt.reply.usage is not None
+        state = {"begun": begun, "finished": attempt.finished, "counted": counted}
+        deadlines.heard(self._content_at, **state)
+        deadlines.heard(self._heard_at, **state, said=False)
+
+    def _next_sign_at(self) -> float:
+        """Return when the next sign of life to the client is due; infinity: never."""
+        stream, request = self._settings.stream, self._exchange.request
+        if not stream.keepalive_seconds or not request.stream:
+            return math.inf
+        due = self._answer.last_write + stream.keepalive_seconds
+        first = request.dialect.first_keepalive if request.dialect is not None else None
+        by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
+        if first is None or by_hand or self._answer.downstream.started:
+            return due
+        return max(due, request.started + first)  # the first sign of life fixes the status
+
+    def _hang_timeout(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
+        """Return a hanging model's timeout, if the client has no text and a better step follows."""
+        hung = deadlines.hangs(now)
+        if hung is None or self._leaves_silent is None:
+            return None
+        committed = attempt.committed
+        text_is_out = committed is not None and committed.stays
+        return hung if not text_is_out and self._leaves_silent(hung, now) else None
+
+    def _while_busy(self, now: float) -> Verdict | float:
+        """While the client takes no bytes, count no silence, only the call's total time.
+
+        That limit stays, so that the call doesn't keep its place on the tier for ever.
+        """
+        self._answer.last_write = self._heard_at = self._content_at = now
+        self._news = True
+        self._tell()
+        timeout = self._deadlines.check(now) if self._deadlines is not None else None
+        if isinstance(timeout, Failure):
+            return replace(timeout, fault="nobody")
+        return timeout or now + LEAST_SECONDS
+
+    async def _ask_health(self, deadlines: Deadlines) -> None:
+        """Ask a silent tier's server whether it is alive, then LiteLLM, which may hang itself."""
+        tier, upstream = self._exchange.tier, self._upstream
+        url = self._settings.tiers[tier].health_url
+        assert url is not None
+        server = await upstream.answers(url, HEALTH_SECONDS)
+        direct = tier in self._exchange.route.direct
+        litellm = direct or not server or await upstream.is_alive(HEALTH_SECONDS)
+        deadlines.answered(self._loop.time(), server=server, litellm=litellm)
+        self.look_soon()
