@@ -10,65 +10,21 @@ from pathlib import Path
 from .drawing import Drawing
 
 APP = Path(__file__).resolve().parents[1] / "app" / "mlx_stack_proxy"
-# From top to bottom: nothing imports what stands above it.
-LAYERS = (
-    ("operator", "litellm"),
-    ("main", "server"),
-    (
-        "engine",
-        "wire",
-        "loop_detection",
-        "tool_validation",
-        "token_budget",
-        "memory_pressure",
-        "escalation",
-        "state",
-        "telemetry",
-    ),
-    ("basics",),
-)
-ROOMS = ("loop_detection", "tool_validation", "token_budget", "memory_pressure", "escalation")
-# The same at the grain of modules, from the bottom up: a module imports from its own floor and from
-# those below it, but one room never from another. A module stands where it is named, else where
-# its folder is.
+# From the bottom up: a module imports from its own folder and from those on the floors below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("basics",),
     ("wire",),
-    (  # the engine's plain data, and the way to LiteLLM
-        *(
-            f"engine.{name}"
-            for name in (
-                "request",
-                "outcome",
-                "exchange",
-                "record",
-                "error_class",
-                "session_id",
-                "verdicts",
-                "error_numbers",
-                "steps",
-                "deadlines",
-            )
-        ),
-        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "tier_view")),
-        *(f"engine.{name}" for name in ("upstream", "rate_limit")),
-        "engine.reachability",
-    ),
-    ("state", "telemetry"),
-    ROOMS,
-    (  # the loop, and what of the rooms and of telemetry works with an exchange's services
-        "engine",
-        "loop_detection.ask_loop_model",
-        *(f"token_budget.{name}" for name in ("books", "reservation", "passthrough_books")),
-        *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),
-    ),
+    ("engine",),
+    ("state",),
+    ("telemetry",),
+    ("tool_validation", "token_budget", "memory_pressure", "escalation"),
+    ("loop_detection",),  # it asks tool validation which calls a text holds
+    ("driver",),
     ("main", "server"),
     ("operator", "litellm"),
 )
-# Loop detection counts the calls that a model writes as text, and tool validation reads them.
-BETWEEN_ROOMS = frozenset({("loop_detection.generation", "tool_validation")})
 WIRING = frozenset(["main", "reload", "stages"])
-FOLDERS = frozenset(part for layer in LAYERS for part in layer) - {"main", "basics"}
+FOLDERS = frozenset(part for floor in FLOORS for part in floor) - {"main", "basics"}
 
 
 def part_of(module: str) -> str:
@@ -82,10 +38,9 @@ def part_of(module: str) -> str:
 
 
 def floor_of(module: str) -> int:
-    """The number of the floor on which a module of the package stands."""
-    inside = module.partition(".")[2]
-    floors = {name: number for number, floor in enumerate(FLOORS) for name in floor}
-    return floors.get(inside, floors[part_of(module)])
+    """The number of the floor on which a module of the package stands: its folder's."""
+    part = part_of(module)
+    return next(number for number, floor in enumerate(FLOORS) if part in floor)
 
 
 def edges() -> Iterator[tuple[str, str]]:
@@ -127,45 +82,50 @@ def imported(module: str, path: Path, modules: dict[str, Path]) -> Iterator[str]
 
 
 def drawing() -> Drawing:
-    d = Drawing("Which parts of the package import which", 860, 640)
+    d = Drawing("Which parts of the package import which", 860, 740)
     width, height = 230, 48
     places = {
         "operator": (20, 20, "operator\nup, init, check, service, replay …"),
-        "main": (315, 20, "main.py\nall wiring"),
+        "main": (315, 20, "main.py, stages.py\nall wiring, the five stages"),
         "litellm": (610, 20, "litellm\nthe same inside LiteLLM"),
         "server": (315, 120, "server\nthe HTTP edge"),
-        "engine": (315, 220, "engine\none exchange: attempts, what follows"),
-        "state": (610, 220, "state\nsessions, budgets, events"),
-        "telemetry": (610, 320, "telemetry\nmetrics, events, log, traces"),
-        "loop_detection": (20, 220, "loop_detection\nacross turns, while writing"),
-        "tool_validation": (20, 320, "tool_validation\nformats, repair, schemas"),
-        "token_budget": (20, 420, "token_budget\nlimits, set-asides, the hour"),
-        "escalation": (315, 320, "escalation\ntiers, ladder, breaker, queue"),
-        "memory_pressure": (315, 420, "memory_pressure\nprobe, levels"),
-        "wire": (315, 520, "wire\nbytes and what they mean"),
-        "basics": (610, 570, "settings, errors …\nimported by all"),
+        "driver": (315, 220, "driver\nruns an exchange; what follows"),
+        "loop_detection": (20, 320, "loop_detection\nacross turns, while writing"),
+        "tool_validation": (20, 420, "tool_validation\nformats, repair, schemas"),
+        "token_budget": (315, 320, "token_budget\nlimits, set-asides, the hour"),
+        "escalation": (315, 420, "escalation\ntiers, ladder, breaker, queue"),
+        "memory_pressure": (610, 320, "memory_pressure\nprobe, levels"),
+        "telemetry": (610, 420, "telemetry\nmetrics, events, traces"),
+        "state": (610, 520, "state\nsessions, budgets, events"),
+        "engine": (315, 520, "engine\none exchange as data, an attempt"),
+        "wire": (315, 620, "wire\nbytes and what they mean"),
+        "basics": (610, 620, "settings, errors, log …\nimported by all"),
     }
     rooms = ("loop_detection", "tool_validation", "token_budget", "escalation", "memory_pressure")
     for name, (x, y, text) in places.items():
-        kind = "ours" if name in (*rooms, "wire") else "plain"
+        kind = "ours" if name in (*rooms, "engine", "wire") else "plain"
         d.box((x, y, width, height), text, kind)
     counted = imports()
     arrows = {
         ("operator", "main"): ((250, 44), (315, 44)),
         ("litellm", "main"): ((610, 44), (545, 44)),
         ("main", "server"): ((430, 68), (430, 120)),
-        ("server", "engine"): ((430, 168), (430, 220)),
-        ("engine", "state"): ((545, 244), (610, 244)),
-        ("engine", "loop_detection"): ((315, 244), (250, 244)),
-        ("engine", "escalation"): ((430, 268), (430, 320)),
+        ("server", "driver"): ((430, 168), (430, 220)),
+        ("driver", "loop_detection"): ((315, 252), (135, 252), (135, 320)),
+        ("driver", "token_budget"): ((430, 268), (430, 320)),
+        ("driver", "memory_pressure"): ((545, 252), (725, 252), (725, 320)),
+        ("loop_detection", "tool_validation"): ((135, 368), (135, 420)),
+        ("escalation", "engine"): ((430, 468), (430, 520)),
+        ("telemetry", "state"): ((725, 468), (725, 520)),
+        ("engine", "wire"): ((430, 568), (430, 620)),
     }
     for edge, points in arrows.items():
         if counted[edge]:
             d.arrow(*points)
     d.note(
         20,
-        590,
-        "blue: decisions, which know no asyncio, no HTTP, no clock\nno import goes upwards",
+        690,
+        "blue: decisions, which know no asyncio, no HTTP, no clock\nimports go downwards",
         anchor="start",
     )
     return d

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import structlog
 
-from mlx_stack_proxy import reload
+from mlx_stack_proxy import log, reload
 from mlx_stack_proxy.reload import AT_START, Reloader, SettingsOrigin, differences, with_old
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.telemetry import log
 from tests.support.waiting import until
 
 Said = list[Any]

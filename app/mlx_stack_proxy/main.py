@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from . import stages, state
+from . import log, stages, state
+from .driver.services import Services, Traces, upstream_key
 from .engine.model_list import ModelList
-from .engine.services import Services, Traces, upstream_key
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud, cloud_key
 from .escalation.recovery import Recovery
@@ -32,7 +32,7 @@ from .server.notifications import Notifier
 from .settings import Settings
 from .settings_source import SettingsError
 from .state.store import StoreError
-from .telemetry import accounts, log
+from .telemetry import accounts
 from .telemetry.failure_capture import FailureCapture
 from .telemetry.journal import Journal
 from .telemetry.metrics import Metrics

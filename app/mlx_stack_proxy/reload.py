@@ -19,13 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from . import settings_source, tasks
+from . import log, settings_source, tasks
 from .daemon_threads import DaemonThreads
 from .frozen import frozen
 from .section import keys_of
 from .settings import Settings
 from .settings_source import SettingsError, Sources
-from .telemetry import log
 
 POLL_SECONDS = 2.0
 READ_SECONDS = 10.0

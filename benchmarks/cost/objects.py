@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import orjson
 
+from mlx_stack_proxy import log
 from mlx_stack_proxy.engine.headers import RawHeaders
 from mlx_stack_proxy.engine.upstream import Response, Upstream
 from mlx_stack_proxy.main import build_app, build_services, opened
 from mlx_stack_proxy.settings import UpstreamSettings
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.telemetry import log
 
 PACKAGE: Final = "mlx_stack_proxy"
 WARM: Final = 3  # requests before the one that is counted

@@ -13,7 +13,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from mlx_stack_proxy.engine import response_headers
+from mlx_stack_proxy.driver import response_headers
 from mlx_stack_proxy.engine.pipeline import Conditions
 from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.engine.tier_view import TierView

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulation import virtual_time
 from benchmarks.simulation.world import Agent, Machine, Server, Turn, World, reply_of
-from mlx_stack_proxy.engine.decisions import after_waiting
+from mlx_stack_proxy.driver.decisions import after_waiting
+from mlx_stack_proxy.driver.next_step import next_step
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Outcome as Ended
 from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId

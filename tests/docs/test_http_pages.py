@@ -30,7 +30,7 @@ COMPUTED = {
     ("app/mlx_stack_proxy/errors.py", "status"): set(),  # `invalid`, counted where it is called
     ("app/mlx_stack_proxy/server/operations.py", "error.status_code"): {404, 405},
     ("app/mlx_stack_proxy/server/edge.py", "status"): {400, 426},  # a WebSocket
-    ("app/mlx_stack_proxy/engine/driver.py", "error.status"): {503},  # shutting_down()
+    ("app/mlx_stack_proxy/driver/driver.py", "error.status"): {503},  # shutting_down()
     (
         "app/mlx_stack_proxy/engine/failures.py",
         "verdict.status",
@@ -41,7 +41,7 @@ COMPUTED = {
 TYPES = {
     ("app/mlx_stack_proxy/engine/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
     ("app/mlx_stack_proxy/engine/failures.py", "verdict.type"): set(),
-    ("app/mlx_stack_proxy/engine/driver.py", "error.type"): {"upstream_unavailable"},
+    ("app/mlx_stack_proxy/driver/driver.py", "error.type"): {"upstream_unavailable"},
 }
 
 
@@ -87,7 +87,7 @@ def noted() -> set[str]:
 
 def always_said() -> set[str]:
     """The headers that every exchange has: the keys of the dictionary that all begin with."""
-    for node in ast.walk(TREES["app/mlx_stack_proxy/engine/response_headers.py"]):
+    for node in ast.walk(TREES["app/mlx_stack_proxy/driver/response_headers.py"]):
         if isinstance(node, ast.FunctionDef) and node.name == "values":
             made = [key for one in ast.walk(node) if isinstance(one, ast.Dict) for key in one.keys]
             return {str(key.value).lower() for key in made if isinstance(key, ast.Constant)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from mlx_stack_proxy.driver.next_step import next_step
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Fail, Move, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView

@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import Any
 
-from mlx_stack_proxy.engine.answer import Answer
+from mlx_stack_proxy.driver.answer import Answer
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.steps import Fail, PassOn

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.driver.driver import Driver
 from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.downstream import Downstream
-from mlx_stack_proxy.engine.driver import Driver
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.headers import RawHeaders
 from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.driver.guiding import always_guided, may_guide
+from mlx_stack_proxy.driver.next_step import next_step
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.guiding import always_guided, may_guide
-from mlx_stack_proxy.engine.next_step import next_step
 from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Move, Retry, Step

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.driver.response_headers import MAX_VALUE, encode
 from mlx_stack_proxy.engine.headers import (
     HOP_BY_HOP,
     KEY_HEADERS,
@@ -19,7 +20,6 @@ from mlx_stack_proxy.engine.headers import (
     client_key,
     passed_on,
 )
-from mlx_stack_proxy.engine.response_headers import MAX_VALUE, encode
 
 NAMES = [*sorted(HOP_BY_HOP), b"accept", b"x-own", b"cookie", b"x-mlx-stack-tier"]
 VALUES = [b"", b"close", b"keep-alive", b"X-Own, close", b"accept ,, x-own", b"cookie", b"te"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.limits import Limits
+from mlx_stack_proxy.driver.limits import Limits
 from mlx_stack_proxy.engine.verdicts import Failure, LeftOpen
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import attempt, client_request, exchange

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
-from mlx_stack_proxy.engine.situation import Situation
+from mlx_stack_proxy.driver.next_step import ROWS, kind_of, next_step
+from mlx_stack_proxy.driver.situation import Situation
+from mlx_stack_proxy.driver.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, Failure, OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.stepping import (

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
+from mlx_stack_proxy.driver.decisions import after_waiting
 from mlx_stack_proxy.engine.deadlines import silent_until
-from mlx_stack_proxy.engine.decisions import after_waiting
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy import log
 from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure, Reading
 from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.settings import MemoryPressureSettings, ObservabilitySettings
-from mlx_stack_proxy.telemetry import log
 from tests.support.forced_memory import ForcedMemory
 
 WARNING, CRITICAL, NORMAL = Level.WARNING, Level.CRITICAL, Level.NORMAL

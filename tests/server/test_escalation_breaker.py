@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine import limits
+from mlx_stack_proxy.driver import limits
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.state.store import EventQuery
 from tests.server.asking import ask

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mlx_stack_proxy import tasks
-from mlx_stack_proxy.loop_detection import ask_loop_model
+from mlx_stack_proxy.driver import loop_question as ask_loop_model
 from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.server.asking import MESSAGES, ask, checked_error, text_of
 from tests.server.conftest import StartProxy

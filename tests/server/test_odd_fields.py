@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mlx_stack_proxy.telemetry import log
+from mlx_stack_proxy import log
 from mlx_stack_proxy.wire.fields import MAX_DEPTH
 from tests.server.conftest import StartProxy
 from tests.support.replies import stream, with_role

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy import log
 from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.telemetry import log
 from mlx_stack_proxy.tool_validation import conversation, schemas
 from mlx_stack_proxy.tool_validation.check import check_call
 from tests.server.asking import CHAT, ask, body, checked_error

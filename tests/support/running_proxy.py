@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from mlx_stack_proxy.engine.services import Services
+from mlx_stack_proxy import log
+from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.server.process import Server
 from mlx_stack_proxy.settings_source import from_mapping
-from mlx_stack_proxy.telemetry import log
 from tests.support.forced_memory import ForcedMemory
 
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from mlx_stack_proxy import log
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.telemetry import log
 
 
 class Full:

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
-from mlx_stack_proxy.engine.services import Services
 from mlx_stack_proxy.engine.spent import Spent
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (

@@ -12,10 +12,10 @@ import asyncio
 import contextvars
 from typing import Final
 
+from .. import log
 from ..engine.upstream import HEALTH_SECONDS, Upstream
 from ..settings import Settings
 from ..tasks import Background
-from ..telemetry import log
 from .breaker import HEALTHY
 from .tier_states import TierStates
 

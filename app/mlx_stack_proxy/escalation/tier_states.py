@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .. import log
 from ..engine.outcome import Outcome
 from ..engine.request import Request
 from ..engine.tier_view import TierView
 from ..engine.verdicts import Failure, Rejected
 from ..settings import Settings
 from ..state.store import BreakerState, Store
-from ..telemetry import log
 from ..telemetry.journal import Journal
 from .breaker import HEALTHY, Breakers, TierCall
 from .learned import LearnedLimits

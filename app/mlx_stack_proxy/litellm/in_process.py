@@ -19,10 +19,10 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
+from .. import log
 from ..engine.headers import RawHeaders
 from ..engine.upstream import CALL_ID, Response, Upstream, UpstreamError
 from ..settings import UpstreamSettings
-from ..telemetry import log
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -22,13 +22,12 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy import proxy_server
 
-from .. import main
+from .. import log, main
 from ..engine.downstream import Send
 from ..engine.watch import Receive
 from ..reload import Reloader
 from ..server.edge import is_guarded
 from ..server.incoming import MODEL_OF_PATH, PASSED_ON, in_time
-from ..telemetry import log
 from . import routes
 from .in_process import App, InProcess, Scope, client_scope
 from .settings_origin import OriginInside, origin_next_to

@@ -4,7 +4,7 @@ The detectors catch repetition; a model may see that an agent tries the same in 
 The schedule and the question follow gemini-cli's design: the model is first asked with the task's
 turn ``after_turns``, and then the less often the surer it is that the agent gets on. Its first
 verdict on a task is a suspicion, which one break answers; its second is proof. This module does no
-I/O: ``ask_loop_model.py`` sends :func:`question` once the exchange is over, and :func:`read_answer`
+I/O: ``loop_question.py`` sends :func:`question` once the exchange is over, and :func:`read_answer`
 reads the reply. An unreadable answer means: no loop.
 """
 

@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .. import tasks
+from .. import log, tasks
 from ..settings import MemoryPressureSettings
-from ..telemetry import log
 from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
 from .readers import Reader
 

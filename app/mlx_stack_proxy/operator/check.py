@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from ..driver.services import upstream_key
 from ..engine.model_list import ASK_SECONDS, names_in
-from ..engine.services import upstream_key
 from ..engine.upstream import Upstream, UpstreamError
 from ..escalation.cloud import Cloud, cloud_key
 from ..escalation.tiers import is_listed, may_enter_cloud

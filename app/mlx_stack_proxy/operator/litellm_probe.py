@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import orjson
 
+from ..driver.services import upstream_key
 from ..engine.model_list import ASK_SECONDS, ModelList, names_in
-from ..engine.services import upstream_key
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import Failure

@@ -21,12 +21,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from .. import log
 from ..memory_pressure.probe import MemoryProbe
 from ..memory_pressure.readers import open_reader
 from ..printable import printable
 from ..settings import MemoryPressureSettings, Settings
 from ..settings_source import load
-from ..telemetry import log
 from . import CommandError
 
 SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows

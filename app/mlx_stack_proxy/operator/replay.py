@@ -25,12 +25,12 @@ from typing import Any
 import orjson
 
 from .. import stages
+from ..driver.next_step import next_step
 from ..engine import client_request, correction
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
-from ..engine.next_step import next_step
 from ..engine.outcome import Outcome as Ended
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify

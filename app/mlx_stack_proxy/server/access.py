@@ -16,9 +16,9 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..driver.services import upstream_key
 from ..engine.headers import RAW_KEY_HEADERS, RawHeaders, client_key
 from ..engine.litellm_controls import is_control_header
-from ..engine.services import upstream_key
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..settings import Settings, is_loopback
 from .incoming import Incoming

@@ -13,8 +13,8 @@ import orjson
 from fastapi import APIRouter, Depends, Request, Response
 
 from .. import stages
+from ..driver.services import Services
 from ..engine.outcome import EVENT_KINDS
-from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..setting_types import unknown_name

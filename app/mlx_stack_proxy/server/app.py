@@ -15,7 +15,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from .. import __version__
-from ..engine.services import Services
+from ..driver.services import Services
 from ..wire.table import DIALECTS
 from . import operations
 from .access import Access

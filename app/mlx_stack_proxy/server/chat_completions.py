@@ -13,21 +13,22 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
+from .. import log
+from ..driver.driver import Driver
+from ..driver.response_headers import of_pressure
+from ..driver.services import Services
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.driver import Driver
 from ..engine.exchange import Exchange
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.request import Controls, Request, Route
-from ..engine.response_headers import of_pressure
-from ..engine.services import Services
 from ..engine.upstream import CHAT_HEADERS
 from ..engine.watch import Receive
 from ..errors import invalid
 from ..escalation import tiers
 from ..settings import Settings
-from ..telemetry import accounts, log
+from ..telemetry import accounts
 from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
 from .access import Access, key_label, without_controls

@@ -17,13 +17,13 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect
 
-from ..engine import response_headers
+from .. import log
+from ..driver import response_headers
+from ..driver.services import Services
 from ..engine.downstream import Downstream, Send
 from ..engine.headers import RawHeaders
-from ..engine.services import Services
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
-from ..telemetry import log
 from ..wire.dialect import Dialect, ErrorReply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access

@@ -15,8 +15,8 @@ from typing import Any, Final
 import orjson
 from fastapi.responses import StreamingResponse
 
+from ..driver.services import Services
 from ..engine.downstream import EVENT_STREAM
-from ..engine.services import Services
 from ..errors import ProxyError
 from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..engine.services import Services
+from ..driver.services import Services
 from ..engine.upstream_answers import completion_in
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.store import EventQuery

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..engine.services import Services
+from ..driver.services import Services
 from ..state.hourly import Counts, HourKey
 from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts

@@ -9,10 +9,10 @@ import signal
 import time
 from typing import Final
 
-from .. import __version__
-from ..engine.services import Services
+from .. import __version__, log
+from ..driver.services import Services
 from ..state.store import StoreError
-from ..telemetry import accounts, log
+from ..telemetry import accounts
 from .event_stream import newest_number
 from .operations import readiness
 

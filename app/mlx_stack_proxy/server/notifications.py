@@ -18,13 +18,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from .. import tasks
+from .. import log, tasks
+from ..driver.services import Services
 from ..engine.headers import RawHeaders
-from ..engine.services import Services
 from ..engine.upstream import Upstream, UpstreamError
 from ..settings import NotifySettings, UpstreamSettings
 from ..state.store import Limit, Reserved
-from ..telemetry import log
 from ..telemetry.report import ReportScope
 from .report import report_of
 

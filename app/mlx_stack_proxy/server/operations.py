@@ -8,9 +8,9 @@ import orjson
 from fastapi import FastAPI, Request, Response
 
 from .. import __version__
+from ..driver.services import Services, upstream_key
 from ..engine.headers import RAW_KEY_HEADERS
 from ..engine.model_list import names_in
-from ..engine.services import Services, upstream_key
 from ..engine.upstream import UpstreamError
 from ..errors import INVALID_REQUEST, ProxyError, unreachable
 from ..escalation.tiers import AUTO, is_listed

@@ -12,18 +12,19 @@ import asyncio
 import math
 import re
 
-from ..engine import passthrough_body, passthrough_paths, response_headers, session_id
+from .. import log
+from ..driver import response_headers
+from ..driver.services import Services
+from ..engine import passthrough_body, passthrough_paths, session_id
 from ..engine.deadlines import impatient
 from ..engine.downstream import Downstream
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
-from ..engine.services import Services
 from ..engine.upstream import BadTarget, Response, UpstreamError
 from ..engine.verdicts import Failure, Verdict
 from ..engine.watch import ClientLeft, Receive, Watch
 from ..errors import INVALID_REQUEST, ProxyError, invalid, unreachable
 from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
-from ..telemetry import log
 from ..token_budget.passthrough_books import PassthroughBooks
 from .access import Access, without_controls
 from .control_headers import read_cloud

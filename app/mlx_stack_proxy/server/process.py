@@ -23,12 +23,11 @@ from types import FrameType
 
 import uvicorn
 
-from .. import main, settings_source
+from .. import log, main, settings_source
 from ..daemon_threads import DaemonThreads
-from ..engine.services import Services
+from ..driver.services import Services
 from ..reload import Reloader, SettingsOrigin
 from ..settings import Settings
-from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 

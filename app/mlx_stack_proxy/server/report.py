@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import __version__
-from ..engine.services import Services
+from ..driver.services import Services
 from ..state.hourly import HOUR, hour_of
 from ..state.store import EventQuery
 from ..telemetry import report

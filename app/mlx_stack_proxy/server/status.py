@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from .. import __version__
-from ..engine.services import Services, upstream_key
+from ..driver.services import Services, upstream_key
 from ..engine.tier_view import window
 from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 
-from ..telemetry import log
+from .. import log
 
 VARIABLE = "NOTIFY_SOCKET"
 

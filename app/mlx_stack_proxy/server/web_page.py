@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
-from ..engine.services import Services
+from ..driver.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
 from . import page_cookie
 from .admin import Admin

@@ -19,10 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .. import log
 from ..reload import SettingsOrigin
 from ..settings import Settings
 from ..settings_source import SettingsError
-from ..telemetry import log, log_file
+from ..telemetry import log_file
 from . import systemd_notify
 
 BACKLOG = 2048

@@ -25,8 +25,7 @@ from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from .. import tasks
-from ..telemetry import log
+from .. import log, tasks
 from .store import NotSent, StoreError
 
 CALL_SECONDS = 1.0  # for a call, the wait for a free connection included

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ..telemetry import log
+from .. import log
 from ..worker import Worker
 from . import sqlite_file
 from .database import Database

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..telemetry import log
+from .. import log
 from . import schema
 from .store import StoreError
 

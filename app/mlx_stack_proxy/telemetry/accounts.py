@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from .. import log
 from ..engine import record as records
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
@@ -24,7 +25,6 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import Record as KeptRecord
 from ..state.store import StoreError
-from . import log
 from .counters import INCIDENTS, amount_of, counts_of
 from .shared import Shared
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import orjson
 
+from .. import log
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
@@ -30,7 +31,6 @@ from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import Failure, Verdict
 from ..worker import Worker
-from . import log
 from .observers import Observer
 
 FILE: Final = "failures.jsonl"

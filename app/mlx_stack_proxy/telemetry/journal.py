@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .. import log
 from ..state.hourly import Deltas, HourKey, merge
 from ..state.store import BreakerState, Change, EventQuery, Record, Store, StoreError
-from . import log
 
 MOST_EVENTS = 1000  # the newest ones, in memory
 MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first

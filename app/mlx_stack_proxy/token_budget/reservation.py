@@ -14,10 +14,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import log
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
 from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
-from ..telemetry import accounts, log
+from ..telemetry import accounts
 from ..telemetry.shared import Shared
 from . import budgets
 

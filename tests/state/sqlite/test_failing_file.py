@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 import pytest
 
+from mlx_stack_proxy import log
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.state import sqlite
 from mlx_stack_proxy.state.hourly import HourKey
@@ -29,7 +30,6 @@ from mlx_stack_proxy.state.store import (
     Sticky,
     StoreError,
 )
-from mlx_stack_proxy.telemetry import log
 from tests.state import reading
 from tests.state.conftest import NOW, MakeStore
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from ..engine.attempt import Attempt
+from ..engine.downstream import EVENT_STREAM, Downstream
+from ..engine.exchange import Exchange
+from ..engine.failures import refusal_passed_on
+from ..engine.headers import RawHeaders
+from ..engine.outcome import Remarks
+from ..engine.steps import Fail, PassOn
 from ..errors import ProxyError
 from ..memory_pressure.probe import MemoryProbe
 from ..wire.dialect import ErrorReply
 from ..wire.sse import DONE_FRAME, comment_frame, data_frame
 from . import response_headers
-from .attempt import Attempt
-from .downstream import EVENT_STREAM, Downstream
-from .exchange import Exchange
-from .failures import refusal_passed_on
-from .headers import RawHeaders
-from .outcome import Remarks
-from .steps import Fail, PassOn
 
 _JSON = [(b"content-type", b"application/json")]
 _PASSED = (b"content-type", b"retry-after")

@@ -12,15 +12,20 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..engine.attempt import Attempt
+from ..engine.deadlines import (
+    Deadlines,
+    opinion_until,
+    out_of_patience,
+    silent_until,
+)
+from ..engine.exchange import Exchange
+from ..engine.upstream import HEALTH_SECONDS
+from ..engine.verdicts import Failure, LeftOpen, Verdict
+from ..engine.watch import LEAST_SECONDS, Receive, Watch
 from ..settings import StreamSettings
 from .answer import Answer
-from .attempt import Attempt
-from .deadlines import Deadlines, opinion_until, out_of_patience, silent_until
-from .exchange import Exchange
 from .services import Services
-from .upstream import HEALTH_SECONDS
-from .verdicts import Failure, LeftOpen, Verdict
-from .watch import LEAST_SECONDS, Receive, Watch
 
 _DEFAULTS = StreamSettings()
 

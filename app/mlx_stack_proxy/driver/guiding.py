@@ -6,13 +6,13 @@ may be: by ``tiers.*.guided``, and by what the tier's replies have shown.
 
 from __future__ import annotations
 
+from ..engine.exchange import Exchange
+from ..engine.outcome import Outcome
+from ..engine.tier_view import TierView
+from ..engine.verdicts import InvalidToolCall
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from ..tool_validation.guided import can_be_guided
-from .exchange import Exchange
-from .outcome import Outcome
-from .tier_view import TierView
-from .verdicts import InvalidToolCall
 
 
 @frozen

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ..engine.exchange import Exchange
+from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
+from ..engine.outcome import Remarks
 from ..memory_pressure.pressure import Pressure
-from .exchange import Exchange
-from .headers import HOP_BY_HOP, RawHeaders, passed_on
-from .outcome import Remarks
 
 PREFIX = "X-MLX-Stack-"
 # LiteLLM's cookies and ids are not for the client; our own server says the date.

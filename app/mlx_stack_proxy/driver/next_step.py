@@ -13,12 +13,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ..engine.exchange import Exchange
+from ..engine.steps import Deliver, Step
+from ..engine.tier_view import TierView
+from ..engine.verdicts import (
+    Cut,
+    EmptyResponse,
+    Failure,
+    Fault,
+    InvalidToolCall,
+    LeftOpen,
+    LoopDetected,
+    OutputTruncated,
+    Rejected,
+)
 from ..frozen import frozen
 from ..settings import Settings
-from .exchange import Exchange
 from .situation import Situation
-from .steps import Deliver, Step
-from .tier_view import TierView
 from .tries import (
     deliver,
     deliver_agreed,
@@ -50,17 +61,6 @@ from .tries import (
     retry_with_room,
     tier_elsewhere,
     upstreams_answer,
-)
-from .verdicts import (
-    Cut,
-    EmptyResponse,
-    Failure,
-    Fault,
-    InvalidToolCall,
-    LeftOpen,
-    LoopDetected,
-    OutputTruncated,
-    Rejected,
 )
 
 

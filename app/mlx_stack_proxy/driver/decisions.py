@@ -10,22 +10,33 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from ..engine.attempt import Attempt
+from ..engine.deadlines import out_of_patience, time_left
+from ..engine.exchange import Exchange
+from ..engine.outcome import Outcome
+from ..engine.pipeline import Conditions, first_tier
+from ..engine.steps import (
+    DeliverEarlier,
+    Move,
+    Retry,
+    Start,
+    Step,
+)
+from ..engine.tier_view import TierView
+from ..engine.verdicts import (
+    Failure,
+    InvalidToolCall,
+    Rejected,
+    Verdict,
+)
 from ..escalation import ladder
 from ..escalation.breaker import TierCall
 from ..settings import Settings
 from ..telemetry import accounts
-from ..token_budget.books import Books
-from .attempt import Attempt
-from .deadlines import out_of_patience, time_left
-from .exchange import Exchange
+from .books import Books
 from .guiding import may_guide
 from .next_step import next_step
-from .outcome import Outcome
-from .pipeline import Conditions, first_tier
 from .services import Services
-from .steps import DeliverEarlier, Move, Retry, Start, Step
-from .tier_view import TierView
-from .verdicts import Failure, InvalidToolCall, Rejected, Verdict
 
 
 async def start(services: Services, exchange: Exchange, books: Books) -> Start | Rejected:

@@ -13,14 +13,13 @@ from typing import Final
 
 import orjson
 
+from .. import log
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.call import Call, send, way_to
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
-from ..engine.services import Services
 from ..engine.spent import Spent, spent_by
 from ..engine.upstream import UpstreamError
 from ..escalation.tier_queue import QueueTimeout
@@ -28,9 +27,11 @@ from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
 from ..settings_cloud import CLOUD_TIER
 from ..state.store import Limit, StoreError
-from ..telemetry import accounts, log
+from ..telemetry import accounts
 from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
+from .call import Call, send, way_to
+from .services import Services
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
 # The queue takes turns between clients; all questions together count as one client.

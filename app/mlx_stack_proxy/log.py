@@ -15,8 +15,8 @@ from typing import Any, TextIO
 import orjson
 import structlog
 
-from ..printable import printable
-from ..settings import ObservabilitySettings
+from .printable import printable
+from .settings import ObservabilitySettings
 
 
 class _CurrentStderr:

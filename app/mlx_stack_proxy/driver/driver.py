@@ -13,30 +13,53 @@ import asyncio
 import random
 from functools import partial
 
+from ..engine import overflow
+from ..engine.attempt import Attempt
+from ..engine.build_request import build
+from ..engine.downstream import Downstream
+from ..engine.exchange import Exchange, SessionStart
+from ..engine.failures import error_of
+from ..engine.headers import RawHeaders
+from ..engine.outcome import Outcome
+from ..engine.steps import (
+    Deliver,
+    DeliverEarlier,
+    Fail,
+    LastStep,
+    Move,
+    PassOn,
+    Retry,
+    outcome_of,
+)
+from ..engine.upstream import Response, UpstreamError
+from ..engine.verdicts import (
+    Cut,
+    Failure,
+    LeftOpen,
+    Rejected,
+    Verdict,
+    is_doubt,
+    reason_of,
+)
+from ..engine.watch import ClientLeft, Receive
 from ..errors import shutting_down
 from ..escalation.tier_queue import QueueTimeout
-from ..loop_detection import ask_loop_model
 from ..telemetry import accounts, observers
 from ..telemetry.token_rates import Writing
-from ..token_budget.books import Books
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from . import decisions, overflow
+from . import decisions
+from . import loop_question as ask_loop_model
 from .answer import Answer
-from .attempt import Attempt
-from .build_request import build
-from .call import Call, failed, send, way_to
-from .downstream import Downstream
-from .exchange import Exchange, SessionStart
-from .failures import error_of
-from .headers import RawHeaders
+from .books import Books
+from .call import (
+    Call,
+    failed,
+    send,
+    way_to,
+)
 from .limits import Limits
-from .outcome import Outcome
 from .services import Services
-from .steps import Deliver, DeliverEarlier, Fail, LastStep, Move, PassOn, Retry, outcome_of
 from .tries import JITTER
-from .upstream import Response, UpstreamError
-from .verdicts import Cut, Failure, LeftOpen, Rejected, Verdict, is_doubt, reason_of
-from .watch import ClientLeft, Receive
 
 
 class Driver:

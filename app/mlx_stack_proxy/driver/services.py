@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..engine.exchange import Exchange
+from ..engine.model_list import ModelList
+from ..engine.pipeline import Stage
+from ..engine.upstream import Upstream
 from ..escalation.cloud import Cloud
 from ..escalation.recovery import Recovery
 from ..escalation.tier_queue import TierQueues
@@ -18,10 +22,6 @@ from ..telemetry.failure_capture import FailureCapture
 from ..telemetry.observers import MakeObserver, Observer
 from ..telemetry.shared import Shared
 from ..telemetry.token_rates import Writing
-from .exchange import Exchange
-from .model_list import ModelList
-from .pipeline import Stage
-from .upstream import Upstream
 
 
 class Traces(Protocol):

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..engine import hints
+from ..engine.exchange import LASTING
+from ..engine.failures import error_of, refusal
+from ..engine.steps import (
+    Deliver,
+    DeliverEarlier,
+    Fail,
+    Move,
+    PassOn,
+    Retry,
+    Step,
+)
+from ..engine.verdicts import EmptyResponse, InvalidToolCall, LoopDetected
 from ..escalation import ladder
 from ..wire import strict_template
-from . import hints
-from .exchange import LASTING
-from .failures import error_of, refusal
 from .guiding import may_guide
 from .situation import Situation
-from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
-from .verdicts import (
-    EmptyResponse,
-    InvalidToolCall,
-    LoopDetected,
-)
 
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
 JITTER = 0.25  # the largest share of a back-off that is added to it by chance

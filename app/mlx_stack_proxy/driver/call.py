@@ -8,18 +8,24 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from ..engine import upstream_answers
+from ..engine.attempt import Attempt
+from ..engine.exchange import Exchange
+from ..engine.headers import RawHeaders
+from ..engine.tier_view import needs
+from ..engine.upstream import (
+    CHAT_PATH,
+    Response,
+    Upstream,
+    UpstreamError,
+)
+from ..engine.verdicts import Failure, Verdict
 from ..escalation.breaker import TierCall
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
-from . import response_headers, upstream_answers
+from . import response_headers
 from .answer import Answer
-from .attempt import Attempt
-from .exchange import Exchange
-from .headers import RawHeaders
 from .limits import Limits
 from .services import Services
-from .tier_view import needs
-from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
-from .verdicts import Failure, Verdict
 
 _MAX_ERROR_BODY = 1024 * 1024
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from ..escalation import ladder
-from ..frozen import frozen
-from ..settings import Settings
-from ..wire import thoughts
-from .deadlines import time_left
-from .exchange import Exchange
-from .guiding import always_guided, form_of_retry, may_guide
-from .steps import Move, Retry
-from .tier_view import TierView
-from .verdicts import (
+from ..engine.deadlines import time_left
+from ..engine.exchange import Exchange
+from ..engine.steps import Move, Retry
+from ..engine.tier_view import TierView
+from ..engine.verdicts import (
     EmptyResponse,
     Failure,
     InvalidToolCall,
@@ -20,6 +15,11 @@ from .verdicts import (
     Verdict,
     reason_of,
 )
+from ..escalation import ladder
+from ..frozen import frozen
+from ..settings import Settings
+from ..wire import thoughts
+from .guiding import always_guided, form_of_retry, may_guide
 
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
 # to blame.

@@ -18,18 +18,25 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.exchange import Exchange
-from ..engine.services import Services
 from ..engine.spent import Spent, spent_by
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
 from ..state.hourly import Deltas
-from ..state.store import Change, Limit, SessionState, Settlement, Sticky, StoreError
+from ..state.store import (
+    Change,
+    Limit,
+    SessionState,
+    Settlement,
+    Sticky,
+    StoreError,
+)
 from ..telemetry import accounts
+from ..token_budget import budgets
+from ..token_budget.reservation import Reservation
 from ..wire.reply import Reply
 from ..wire.usage import window_of
-from . import budgets
-from .reservation import Reservation
+from .services import Services
 
 
 class Books:

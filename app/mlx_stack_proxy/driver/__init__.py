@@ -1,0 +1,1 @@
+"""Runs an exchange: attempts, what follows each, time limits, the answer to the client."""
