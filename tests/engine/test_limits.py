@@ -218,3 +218,37 @@ async def test_each_piece_of_content_ends_a_silence(delta: Any) -> None:
         assert timed.limits._deadlines.check(now + 9.9) is None
     assert timed.limits._deadlines is not None
     assert timed.limits._deadlines.check(now + 10.0) is not None
+
+
+async def test_a_look_says_when_the_next_limit_is_due() -> None:
+    assert (await looked_at(Timed(), 1.0)) == 4.0, "a sign of life"
+    timed = Timed(stream=False)
+    assert (await looked_at(timed, 1.0)) == 30.0, "the first content"
+    timed.hear(5.0, TEXT)
+    assert (await looked_at(timed, 6.0)) == 15.0, "further content"
+    timed.hear(7.0, FINISH, usage_chunk())
+    assert (await looked_at(timed, 7.0)) == 8.0, "the end of the stream"
+    timed.limits.end_call()
+    assert (await looked_at(timed, 9.0)) == 100.0, "the client's patience"
+
+
+async def looked_at(timed: Timed, now: float) -> float:
+    assert await timed.tick(now) is None
+    return float(timed.due)
+
+
+async def test_however_seldom_it_is_looked_only_content_puts_the_limit_off() -> None:
+    timed = Timed(stream=False)
+    timed.hear(5.0, TEXT)
+    timed.hear(14.0, ROLE)
+    assert (await looked_at(timed, 14.5)) == 15.0
+    assert "nothing more came" in (await timed.tick(15.0)).message
+
+
+async def test_what_brings_a_limit_nearer_is_looked_at_soon() -> None:
+    timed = Timed()
+    looks: list[str] = []
+    timed.limits.look_soon = lambda: looks.append("soon")  # type: ignore[method-assign]
+    for payloads in ([ROLE], [TEXT], [TEXT], [FINISH], [usage_chunk()]):
+        timed.hear(1.0, *payloads)
+    assert len(looks) == 3, "content, the end, the usage"

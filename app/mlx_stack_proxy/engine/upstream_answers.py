@@ -194,14 +194,25 @@ def failure_of_status(
         sentence = _with(status, "LiteLLM refused the API key")
         failure = replace(failure, message=sentence, final=True)
         return failure if our_key else replace(failure, kind="refused", fault="client")
-    lower = message.lower()
-    place = "images" in needs and _OF_IMAGE_PLACE.search(lower) is not None
-    lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES and not place else ""
-    final = bool(lacks) or _is_about_model(status, lower)
-    about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
+    return _with_fault(failure, message.lower(), needs, our_choice, speaks_behind_result)
+
+
+def _with_fault(
+    failure: Failure,
+    message: str,
+    needs: frozenset[str],
+    our_choice: bool,
+    speaks_behind_result: bool,
+) -> Failure:
+    """Return the failure with whose fault it is, by its status and its words in lower case."""
+    status = failure.status or 0
+    place = "images" in needs and _OF_IMAGE_PLACE.search(message) is not None
+    lacks = _lacking(message, needs) if status in _ABOUT_ABILITIES and not place else ""
+    final = bool(lacks) or _is_about_model(status, message)
+    about_ours = speaks_behind_result and not lacks and _is_about_messages(status, message)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
-    own = status in (*_ABOUT_ABILITIES, 404) and (place or _SERVERS_OWN.search(lower) is not None)
-    if about_ours and _OF_TEMPLATE.search(lower):  # otherwise the client may be to blame
+    own = status in (*_ABOUT_ABILITIES, 404) and (place or _SERVERS_OWN.search(message) is not None)
+    if about_ours and _OF_TEMPLATE.search(message):  # otherwise the client may be to blame
         client_fault = False
     elif own and not final:
         return replace(failure, kind="refused")
