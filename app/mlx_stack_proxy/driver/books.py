@@ -48,7 +48,6 @@ class Books:
         self._rules = services.settings.reliability.token_budget
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
-        self._reservation = self._new_reservation()
         self._cloud_tokens = 0  # what the attempt has used in the cloud
         # The tokens used of each budget, as this exchange last heard of them.
         self._used_by_scope: dict[str, int] = {}
@@ -57,8 +56,6 @@ class Books:
         self._attempt_spent: Spent | None = None
         self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
         self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
-        # Tiers whose own budget is used up: another tier has to take the exchange.
-        self.spent_tiers: frozenset[str] = frozenset()
         # Cloud tiers for which the hour's cap had too few tokens left.
         self.capped_tiers: frozenset[str] = frozenset()
         self.warning = ""  # for `X-MLX-Stack-Budget-Warning`, e.g. "86%"
@@ -67,6 +64,20 @@ class Books:
     def closed_tiers(self) -> frozenset[str]:
         """The tiers that the exchange may not enter now, for want of tokens."""
         return self.spent_tiers | self.capped_tiers
+
+    @property
+    def spent_tiers(self) -> frozenset[str]:
+        """The tiers whose own budget is used up: another tier has to take the exchange."""
+        return budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
+
+    @cached_property
+    def _reservation(self) -> Reservation:
+        """The reservation of the budgets; made once tokens are reserved or settled."""
+        return self._new_reservation()
+
+    @property
+    def _reserves(self) -> bool:
+        return "_reservation" in vars(self)
 
     @cached_property
     def _cloud_reservation(self) -> Reservation:
@@ -91,7 +102,6 @@ class Books:
         self._used_by_scope = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
-        self._note_spent_tiers()
         return state
 
     def _load(self) -> Awaitable[SessionState]:
@@ -101,11 +111,6 @@ class Books:
             for tier in (*exchange.route.tiers, *exchange.route.cheaper):
                 limits += budgets.tier_limits(exchange, tier, self._rules)
         return services.store.load(exchange.session.hash, services.wall_clock(), limits)
-
-    def _note_spent_tiers(self) -> None:
-        if not self._rules.per_tier:
-            return
-        self.spent_tiers = budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
 
     @property
     def downgrades(self) -> bool:
@@ -122,7 +127,7 @@ class Books:
     @property
     def waited(self) -> float:
         """Seconds that this exchange has waited for other exchanges' reservations to end."""
-        return self._reservation.waited
+        return self._reservation.waited if self._reserves else 0.0
 
     async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
         """Reserve the tokens that an attempt may use; return the refusal if they don't fit.
@@ -217,7 +222,8 @@ class Books:
         An attempt that used nothing is booked, too, if a reservation waits to be settled.
         """
         spent, self._attempt_spent = self._attempt_spent, None
-        if not self._limits or (spent is None and not self._reservation.held):
+        held = self._reserves and self._reservation.held
+        if not self._limits or (spent is None and not held):
             return
         limits = self._attempt_limits
         if spent is not None and spent.estimated:
@@ -227,7 +233,6 @@ class Books:
         for limit in limits:
             amounts[limit] = amounts.get(limit, 0) + tokens
             used[limit.scope] = used.get(limit.scope, 0) + tokens
-        self._note_spent_tiers()
 
     async def _settle(self) -> None:
         amounts, self._unsettled = self._unsettled, {}
@@ -236,7 +241,6 @@ class Books:
         self._used_by_scope |= {
             scope: tokens + used[scope] for scope, tokens in tokens_before.items()
         }
-        self._note_spent_tiers()
 
     # At its end
 
