@@ -9,7 +9,7 @@ valid reply if a call has an odd value, or if the text may hold a call that no f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 from ..engine.exchange import Exchange
@@ -75,8 +75,9 @@ class _State(StageState):
         self._stage = stage
         self._exchange = exchange
         self._body = exchange.request.body
+        self._tools = cache(partial(tool_set, exchange.request.tools))
         self._mender = ChoiceMender(
-            tools=lambda: self._tool_set,
+            tools=self._tools,
             offered=bool(exchange.request.tools),
             choice=read_choice(self._body.get("tool_choice")),
             options=stage.options,
@@ -88,9 +89,9 @@ class _State(StageState):
         )
         self._mended: dict[int, Mended] = {}
 
-    @cached_property
+    @property
     def _tool_set(self) -> ToolSet:
-        return tool_set(self._exchange.request.tools)
+        return self._tools()
 
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
