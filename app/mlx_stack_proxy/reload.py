@@ -66,7 +66,7 @@ Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 @frozen
 class SettingsOrigin:
-    """Where the process was told to take its settings from, so that it can read them again."""
+    """Where the process takes its settings from, to read them again."""
 
     path: Path | None  # None: no file was found at the start
     host: str | None = None  # --host, stronger than the file

@@ -62,7 +62,7 @@ class Books:
 
     @property
     def closed_tiers(self) -> frozenset[str]:
-        """The tiers that the exchange may not enter now, for want of tokens."""
+        """The tiers that the exchange may not enter now, for lack of tokens."""
         return self.spent_tiers | self.capped_tiers
 
     @property

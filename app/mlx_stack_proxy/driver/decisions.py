@@ -1,7 +1,7 @@
 """Asks the pure rules with what is known now of the tiers, the queues and the budgets.
 
 The stages choose the tier on which an exchange starts, ``next_step.py`` the step that follows an
-attempt. Neither knows whether the cloud's hourly cap has tokens left, for only setting tokens
+attempt. Neither knows whether the cloud's hourly cap has tokens left, because only setting tokens
 aside shows it. If the cap refuses the tier they chose, they are asked again without that tier.
 """
 

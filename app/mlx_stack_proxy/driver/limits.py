@@ -164,7 +164,7 @@ class Limits(Watch):
     def _while_busy(self, now: float) -> Verdict | float:
         """While the client takes no bytes, count no silence, only the call's total time.
 
-        That limit stays, so that the call doesn't keep its place on the tier for ever.
+        That limit stays, so that the call doesn't keep its place on the tier forever.
         """
         self._answer.last_write = self._heard_at = self._content_at = now
         self._news = True

@@ -82,7 +82,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "bad call": Row((retry_corrected, next_tier), deliver_if_wished),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
-    # The next tier first, for this tier's limit stays the same. At last the client gets the cut
+    # The next tier first, because this tier's limit stays the same. At last the client gets the cut
     # reply, whose finish_reason `length` tells the truth.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),

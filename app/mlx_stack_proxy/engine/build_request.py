@@ -1,7 +1,7 @@
 """Builds the request of an attempt.
 
 It is the client's request without the fields that steer LiteLLM, with the tier's model and
-parameters. A later attempt's request also has what the model must be told: a correction, a hint.
+parameters. A later attempt's request also has what the model must learn: a correction, a hint.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _tell(
 
 
 def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
-    """Return the newest outcome that the model may be told of, and the step that followed it.
+    """Return the newest outcome that the model may learn of, and the step that followed it.
 
     A retry after a server's failure says nothing new: the earlier outcome still counts.
     """

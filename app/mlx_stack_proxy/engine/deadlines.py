@@ -24,8 +24,8 @@ AFTER_USAGE_SECONDS = 1.0  # the same once the usage has come, too: only `[DONE]
 # questions in a row may stay unanswered before the call times out.
 ASK_AFTER_SECONDS = 20.0
 MAX_UNANSWERED = 3
-# A second opinion gets no more than this, for the first reply can be delivered. Judgement: twice
-# the wait for a place in a tier's queue.
+# A second opinion gets no more than this, because the first reply can be delivered. Judgement:
+# twice the wait for a place in a tier's queue.
 OPINION_SECONDS = 120.0
 # The share of an exchange's time that a guess may take: a silent tier whose server answers, or a
 # second opinion. Of the default 540 s this leaves 54 s for the next tier, a little less than the

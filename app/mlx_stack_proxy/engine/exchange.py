@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
 # room again; and a prompt that is too long is seen by its length each time.
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
-# Verdicts that `model_failure` passes over, for they don't say that the model wrote something
+# Verdicts that `model_failure` passes over, because they don't say that the model wrote something
 # wrong: a limit cut the reply, upstream failed, we refused the request, or all was well.
 _NOT_THE_MODELS_FAULT = (OutputTruncated, Failure, Rejected, type(None))
 
@@ -212,7 +212,7 @@ class Exchange:
 
     @property
     def hint_in_tool_result(self) -> bool:
-        """Whether hints go into a tool's result, for the tier may refuse a user message of ours."""
+        """Whether hints go into a tool's result: the tier may refuse a user message of ours."""
         return any(
             isinstance(step, Retry) and step.hint_in_tool_result for step in self._steps_on_tier
         )

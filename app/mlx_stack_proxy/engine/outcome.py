@@ -64,7 +64,7 @@ class Inquiry:
 
 @dataclass(slots=True)
 class Remarks:
-    """What stages and the loop say about one attempt, beside the verdict.
+    """What stages and the loop say about one attempt, besides the verdict.
 
     Notes are response headers (docs/http.md) by their name without the prefix, such as
     ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.

@@ -74,7 +74,7 @@ class StageState:
 
 @frozen
 class Conditions:
-    """What is known when an exchange begins, beside its request."""
+    """What is known when an exchange begins, besides its request."""
 
     view: TierView
     sticky: str | None = None  # the tier to which its session was escalated before

@@ -67,7 +67,7 @@ class Move:
 
 @frozen
 class PassOn:
-    """Send upstream's own answer to the client as it came, for it refuses the client's request.
+    """Send upstream's own answer to the client as it came, because it refuses the client's request.
 
     In a stream that has begun, and in other dialects, an error with the same message goes out.
     """

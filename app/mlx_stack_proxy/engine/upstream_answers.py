@@ -164,12 +164,12 @@ def failure_of_status(
     needs: frozenset[str],
     speaks_behind_result: bool = False,
 ) -> Failure | InvalidToolCall:
-    """Return the failure behind an answer of status 300 and above.
+    """Return the failure that an answer reports, of status 300 and above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
     the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
     request asks for (``tier_view.needs``), one of which the model may lack.
-    ``speaks_behind_result``: our words stood behind a tool result, where a strict chat template
+    ``speaks_behind_result``: our words stood after a tool result, where a strict chat template
     takes none.
     """
     message = quoted_error(body) or f"status {status}"
@@ -284,7 +284,7 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
 def failure_inside(
     error_text: str, *, speaks_behind_result: bool = False, tools: bool = False
 ) -> Failure | InvalidToolCall:
-    """Return the failure behind an error inside an answer of status 200.
+    """Return the failure of an error inside an answer of status 200.
 
     ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """

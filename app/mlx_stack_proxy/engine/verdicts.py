@@ -74,7 +74,7 @@ class InvalidToolCall:
     failures: tuple[CallFailure, ...]
     # The reply may well be right: the model is asked once more, and that reply goes out.
     doubt: bool = False
-    # Ask the next tier, without a hint, for the same tier would make the same mistake again.
+    # Ask the next tier, without a hint, because the same tier would make the same mistake again.
     ask_next: bool = False
     # The reply as an assistant message, for the error's `last_response`.
     response: dict[str, Any] | None = field(default=None, compare=False)

@@ -79,7 +79,7 @@ class Watch:
             self._interrupt()
 
     def interruption(self) -> Verdict:
-        """Return the verdict behind a cancellation that was caught.
+        """Return the verdict that caused a cancellation that was caught.
 
         Raises :class:`ClientLeft` if the client left, and ``CancelledError`` again if the
         cancellation came from elsewhere.

@@ -68,7 +68,7 @@ class Outcome:
     repairs: tuple[str, ...] = ()  # the rules that repaired a call
     formats: tuple[str, ...] = ()  # the formats of calls that were found in the text
     failures: tuple[dict[str, str], ...] = ()  # of each invalid call: tool, kind, error
-    correction: str = ""  # what a retry would have told the model
+    correction: str = ""  # what a retry would have said to the model
     error: str = ""  # why the line is unreadable
     schemas: tuple[str, ...] = ()  # of tools whose schema is invalid: where, and why
     faults: tuple[str, ...] = ()  # exceptions in our stages, which then let the reply through

@@ -2,7 +2,8 @@
 
 The paths of other dialects (``wire/``) come here, too. A dialect translates the request's body into
 a chat completion, and the exchange's reply back into its own form. If the model of such a request
-belongs to no tier, the request passes through untranslated, for its provider may speak the dialect.
+belongs to no tier, the request passes through untranslated, because its provider may speak the
+dialect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The SQLite file behind the store: open, lock, and set aside. All methods block.
+"""The SQLite file of the store: open, lock, and set aside. All methods block.
 
 They raise every failure as a ``StoreError`` with a sentence for people; as a ``FileUnusable`` if no
 retry will make the file usable.

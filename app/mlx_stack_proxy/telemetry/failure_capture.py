@@ -45,7 +45,7 @@ SHORTEST_KEY: Final = 8  # characters; a shorter key ("local") is no secret
 _KEY_FIELD = re.compile(
     r"api_?key|secret|password|authorization|credential|(auth|access)_?token|headers", re.IGNORECASE
 )
-# Fields that are kept as they are, for a replay needs what an agent and its tools have said.
+# Fields that are kept as they are, because a replay needs what an agent and its tools have said.
 _SAID = frozenset({"messages", "tools", "functions", "response_format"})
 _LOOKS_LIKE_A_KEY = re.compile(
     rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"

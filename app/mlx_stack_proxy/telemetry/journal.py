@@ -103,7 +103,7 @@ class Journal:
             self._records = []
             try:
                 await self._write_down(change)
-            except Exception as error:  # uncaught, it would leave `written` waiting for ever
+            except Exception as error:  # uncaught, it would leave `written` waiting forever
                 log.fault("journal_fault", error)
             finally:
                 self._current_write = None

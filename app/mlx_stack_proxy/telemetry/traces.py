@@ -84,7 +84,7 @@ def _provider() -> TracerProvider:
 class _Trace(Observer):
     """The spans of one exchange.
 
-    The exchange's own span is made with its first call, for the call's headers name its parent.
+    The exchange's own span is made with its first call, because the call's headers name its parent.
     """
 
     name = Traces.name

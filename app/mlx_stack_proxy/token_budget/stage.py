@@ -7,8 +7,8 @@ enforced here.
 mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
 write until its window is full. If upstream ignores the limit, the stage counts the pieces of the
 reply as they come, each for a token, cuts the reply and shortens its text. The limits for tool
-calls are sent only with ``apply: enforce``, for they may cut a call in the midst; otherwise loop
-detection's own limits are stricter beyond them.
+calls are sent only with ``apply: enforce``, because they may cut a call in the middle; otherwise
+loop detection's own limits are stricter beyond them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _State(StageState):
         self._shortened = False  # the reply was cut, or made shorter
 
     def watch(self, reply: Reply, delta: Delta) -> Cut | None:
-        """Cut a reply that goes on beyond the limit that upstream was told."""
+        """Cut a reply that goes on beyond the limit that was sent upstream."""
         limit = self._sent_limit
         if reply.pieces <= limit or not limit:
             return None

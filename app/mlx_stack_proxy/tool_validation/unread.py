@@ -1,9 +1,9 @@
 """Recognize texts that hold a call which no format reads.
 
 ``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
-closing sign. ``unread_call`` is a doubt, for the text may only show an example. It looks behind the
-reasoning, outside quotes and inline code, for a tool's name near a mark that opens or closes calls,
-and for JSON or Python that calls a tool with all that it requires.
+closing sign. ``unread_call`` is a doubt, because the text may only show an example. It looks behind
+the reasoning, outside quotes and inline code, for a tool's name near a mark that opens or closes
+calls, and for JSON or Python that calls a tool with all that it requires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tools import ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
 MAX_TRIED: Final = 8  # marks, and places of code, that are examined
-NEARBY: Final = 120  # characters before or behind a mark in which the tool's name must stand
+NEARBY: Final = 120  # characters before or after a mark in which the tool's name must stand
 
 CLOSE: Final = 40  # characters before an object in which the tool's name may stand
 
@@ -70,7 +70,7 @@ def unread_beside(text: str, tools: ToolSet) -> str | None:
 
 
 def _nameless(text: str) -> str | None:
-    """Return the word before a mark behind which an object stands, or the mark itself."""
+    """Return the word before a mark after which an object stands, or the mark itself."""
     for mark in itertools.islice(TRIGGER.finditer(text), MAX_TRIED):
         start, end = mark.span()
         opens = begins_calls(mark[0]) and _JSON.match(text, skip_space(text, end))
@@ -118,7 +118,7 @@ def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
 
 
 def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
-    """Return the tool that Python code, JSON with its name, or JSON behind its name calls.
+    """Return the tool that Python code, JSON with its name, or JSON after its name calls.
 
     JSON that has a tool's name and arguments, and nothing else, is a call even if these are wrong.
     """
@@ -143,7 +143,7 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
 
 
 def _behind_name(src: Source, index: int) -> list[Call]:
-    """Return the call whose arguments begin at ``index``, behind a tool's name."""
+    """Return the call whose arguments begin at ``index``, after a tool's name."""
     words = _NAME.findall(src.text, max(0, index - CLOSE), index)
     name = next((word for word in reversed(words) if word in src.tools), None)
     reading = json_members(src, index) if name else None

@@ -62,7 +62,7 @@ class Call:
 class Block:
     """A stretch of text that a reader has read."""
 
-    end: int  # the index behind it
+    end: int  # the index after it
     calls: tuple[Call, ...]  # if there are none, the scanner skips the stretch
     text: str = ""  # prose inside the stretch, which stays in the reply's content
     cleaned: bool = False  # the stretch is replaced by `text`, though it holds no calls
@@ -71,7 +71,7 @@ class Block:
 class Source:
     """The text of a reply and the tools of its request; searches take linear time in total.
 
-    ``floor``: the index behind the last reasoning or call; no decision looks before it.
+    ``floor``: the index after the last reasoning or call; no decision looks before it.
     """
 
     __slots__ = ("_searches", "budget", "floor", "text", "tools")
@@ -113,12 +113,12 @@ class Source:
 
 
 def behind_tail(text: str, pos: int) -> int:
-    """Return the index behind the marks that a server left after a call that ends at ``pos``."""
+    """Return the index after the marks that a server left after a call that ends at ``pos``."""
     return behind(_TAIL.match(text, pos), pos)
 
 
 def behind_turn_ends(text: str, pos: int) -> int:
-    """Return the index behind the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
+    """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
     return behind(_ENDS.match(text, pos), pos)
 
 
@@ -140,8 +140,8 @@ class Where(enum.Enum):
 
 
 Reader = Callable[[Source, int], Block | None]  # gets the index of the opener
-One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index behind them
-Follow = Callable[[str, int, ToolSet], bool]  # gets the text, and the index behind the opener
+One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index after them
+Follow = Callable[[str, int, ToolSet], bool]  # gets the text, and the index after the opener
 
 
 @frozen
@@ -152,7 +152,7 @@ class Format:
     openers: tuple[str, ...]  # a call begins with one of these
     read: Reader  # returns None if no call stands there; may raise any exception
     where: Where = Where.MARK
-    # Whether a call may begin, judged by the text so far behind the opener. False is final: it
+    # Whether a call may begin, judged by the text so far after the opener. False is final: it
     # must hold for every longer text, too.
     follow: Follow | None = None
     cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
@@ -167,7 +167,7 @@ def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
 
 
 def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
-    """Make a reader for calls behind ``begin``, each followed by ``end``, all followed by ``last``.
+    """Make a reader for calls after ``begin``, each followed by ``end``, all followed by ``last``.
 
     The three are patterns; each may be missing in a text. ``read_one`` reads a single call.
     """
@@ -187,7 +187,7 @@ def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> R
 
 
 def behind(match: re.Match[str] | None, pos: int) -> int:
-    """Return the index behind a match at ``pos``; ``pos`` if there is no match."""
+    """Return the index after a match at ``pos``; ``pos`` if there is no match."""
     return match.end() if match else pos
 
 
@@ -222,13 +222,13 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
-    """Read the JSON object at ``pos``: its members and the index behind it; None if none."""
+    """Read the JSON object at ``pos``: its members and the index after it; None if none."""
     reading = json_value(src, pos, mark)
     return reading if reading is not None and isinstance(reading[0], dict) else None
 
 
 def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
-    """Read the JSON value at ``pos``: the value and the index behind it; None if it can't be read.
+    """Read the JSON value at ``pos``: the value and the index after it; None if it can't be read.
 
     The reading is lenient (see ``wire.lenient_json``; ``mark`` is Gemma's quotation mark), but not
     about brackets, which the check of arguments judges, nor about a key with two values.

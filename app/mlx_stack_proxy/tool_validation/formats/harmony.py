@@ -93,8 +93,8 @@ def read(src: Source, start: int) -> Block | None:
     return Block(last, (), "".join(f"{text}\n\n" for text in texts[:-1]), cleaned=True)
 
 
-# A reply may begin in the middle of its header, for the prompt ends with the speaker's role; and
-# some servers remove the tokens.
+# A reply may begin in the middle of its header, because the prompt ends with the speaker's role;
+# and some servers remove the tokens.
 _BARE = ("to=functions.", "commentary to=functions.")
 _GLUED = "assistantcommentary to=functions."
 _read_bare = in_marks(

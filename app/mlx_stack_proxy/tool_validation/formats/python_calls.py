@@ -1,7 +1,7 @@
 """Read calls written as Python: ``name(key="value")``, alone or in a list.
 
 They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 write them, in a
-```` ```tool_code ```` fence or behind ``tool_code =``.
+```` ```tool_code ```` fence or after ``tool_code =``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BETWEEN = re.compile(r"[\s,;]*")
 
 
 def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
-    """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index behind.
+    """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
 
     None if there is none, or if a list is not closed or holds anything but calls with literal
     arguments.
@@ -57,7 +57,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
 
 
 def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
-    """Read the call at ``pos`` and the index behind it; None if there is none."""
+    """Read the call at ``pos`` and the index after it; None if there is none."""
     name = NAME.match(src.text, pos)
     opening = skip_space(src.text, name.end()) if name else pos
     if name is None or not src.text.startswith("(", opening):
@@ -190,14 +190,14 @@ WHOLE = Format("bare_call", (), _read_whole, Where.JSON, _follow_whole)
 # Code that only calls tools
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
-# Code that may stand before a call: comments, `x =`, `print(`; and behind it: `)`, `print(x)`.
+# Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
 _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 
 
 def _read_code(src: Source, start: int) -> Block | None:
-    """Read the calls of a fence that holds only calls, or those behind ``tool_code``."""
+    """Read the calls of a fence that holds only calls, or those after ``tool_code``."""
     text = src.text
     end = behind(_OPENING.match(text, start), start)
     calls: list[Call] = []

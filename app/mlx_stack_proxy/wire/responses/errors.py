@@ -2,8 +2,8 @@
 
 Codex sends a request thirty times if the status is 500 or above, and six times for most others, but
 once for 400, and for 429 without ``Retry-After``. So an error that would come again has 400, and
-one that may pass in a while 429. Only an unreachable upstream has 503, for another try may help.
-The body is OpenAI's error object, as in chat completions (docs/errors.md).
+one that may pass in a while 429. Only an unreachable upstream has 503, because another try may
+help. The body is OpenAI's error object, as in chat completions (docs/errors.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     headers.append((b"x-should-retry", b"true" if passing else b"false"))
     body = error.body()
     if error.type == _BUDGET:
-        # For a 429, Codex (0.169) shows only this header, behind "You've hit your usage limit."
+        # For a 429, Codex (0.169) shows only this header, after "You've hit your usage limit."
         headers.append((b"x-codex-promo-message", error.message.encode("ascii", "replace")))
         body["error"] |= {"type": "usage_limit_reached", "code": _BUDGET}
     return ErrorReply(status, headers, body)
