@@ -32,6 +32,24 @@ class ChatRenderer:
     the earlier one.
     """
 
+    __slots__ = (
+        "_anew",
+        "_changes",
+        "_continues",
+        "_done",
+        "_has_role",
+        "_identity",
+        "_include_usage",
+        "_legacy",
+        "_more",
+        "_refusal_out",
+        "_streams",
+        "_tape",
+        "_thoughts_out",
+        "_top",
+        "flowed",
+    )
+
     def __init__(
         self,
         top: Callable[[], Json],

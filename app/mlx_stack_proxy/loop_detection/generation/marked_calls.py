@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -218,13 +218,13 @@ class MarkedCalls:
 class MarkHold:
     """Holds text back while it may be a surplus call, so that none of it is sent."""
 
-    def __init__(self, marked: Callable[[], MarkedCalls | None]) -> None:
-        self._marked = marked
+    def __init__(self) -> None:
+        self.marked: MarkedCalls | None = None  # of the (only) choice, once it has text
         self._held = ""
 
     def feed(self, delta: str) -> str:
         """Take the next delta, which ``MarkedCalls`` has seen; return the text that may flow."""
-        marked = self._marked()
+        marked = self.marked
         if marked is None or not (marked.held or self._held):
             return delta
         text = self._held + delta

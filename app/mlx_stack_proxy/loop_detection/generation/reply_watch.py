@@ -73,6 +73,7 @@ class ReplyWatch:
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
         self._marked: dict[int, MarkedCalls] = {}
+        self._mark_hold = MarkHold()
         self._calls: dict[int, NativeCalls] = {}
         self._arguments: dict[int, Flow] = {}
         self._finished: set[int] = set()
@@ -105,7 +106,7 @@ class ReplyWatch:
 
     def text_hold(self) -> MarkHold:
         """Return what holds text back that may be one call too many."""
-        return MarkHold(lambda: next(iter(self._marked.values()), None))
+        return self._mark_hold
 
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
@@ -147,9 +148,9 @@ class ReplyWatch:
             limit, self._rules.exempt_tools, self._tools
         )
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
-        flow.marked = self._marked[choice] = MarkedCalls(
-            limit, self._rules.exempt_tools, formats=not self._tools()
-        )
+        marked = MarkedCalls(limit, self._rules.exempt_tools, formats=not self._tools())
+        flow.marked = self._marked[choice] = marked
+        self._mark_hold.marked = self._mark_hold.marked or marked
         return flow
 
     def _new_reasoning(self, choice: int) -> Flow:
