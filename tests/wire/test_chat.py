@@ -295,6 +295,15 @@ def test_reasoning_of_a_second_attempt_is_left_out() -> None:
     ]
 
 
+def test_so_is_that_of_a_reply_that_was_mended() -> None:
+    one = Written(identity={"id": "first", "created": 1}).hold(
+        chunk({"role": "assistant", "reasoning_content": "Hm.", "reasoning_details": [{}]}),
+        chunk({"content": "Yes"}, "stop"),
+    )
+    deltas = [payload["choices"][0]["delta"] for payload in one.mend("Yes.")]
+    assert deltas == [{"content": "Yes."}, {}]
+
+
 def test_an_earlier_attempt_goes_on_in_the_stream_of_another() -> None:
     one = Written().hold(chunk({"role": "assistant", "content": "a"}), chunk({}, "stop"))
     one.renderer.go_on_from({"id": TOP["id"], "created": TOP["created"]})

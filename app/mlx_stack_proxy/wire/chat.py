@@ -194,12 +194,15 @@ class ChatRenderer:
 
     def _deltas(self, choice: ChoiceReply, others: Json) -> list[Json]:
         """Return the deltas of a choice, without its finish. ``others``: its further fields."""
-        first: Json = {} if self._has_role or self._continues else {"role": "assistant"}
-        if not self._continues and (thought := choice.reasoning[self._thoughts_out :]):
+        first: Json = {} if self._has_role else {"role": "assistant"}
+        if thought := choice.reasoning[self._thoughts_out :]:
             first |= dict.fromkeys(choice.thought_fields, thought)
         if refusal := choice.refusal[self._refusal_out :]:
             first["refusal"] = refusal
-        deltas: list[Json] = [{**first, **others}]
+        first |= others
+        if self._continues:
+            first = _without_again(first)
+        deltas: list[Json] = [first]
         if text := choice.text[self.flowed :]:
             deltas.append({"content": text})
         for position, call in enumerate(choice.tool_calls):
@@ -233,11 +236,15 @@ def _as_message(index: int, choice: ChoiceReply, fields: Json, mended: bool) -> 
     return {**end, **fields}
 
 
+def _without_again(delta: Json) -> Json:
+    return {key: value for key, value in delta.items() if key not in _NOT_AGAIN}
+
+
 def _not_again(choices: list[Json]) -> list[Json]:
     """Return a chunk's choices without what the client has from another attempt."""
     kept = []
     for choice in choices:
-        delta = {key: value for key, value in choice["delta"].items() if key not in _NOT_AGAIN}
+        delta = _without_again(choice["delta"])
         if choice.get("finish_reason") or any(delta.values()):
             kept.append({**choice, "delta": delta})
     return kept

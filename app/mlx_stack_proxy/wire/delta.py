@@ -86,6 +86,9 @@ class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
     delta: Said
     finish_reason: FinishReason | None = None
     logprobs: None = None
+    stop_reason: None = None  # vLLM's, as the next; SGLang's `matched_stop`
+    token_ids: None = None
+    matched_stop: None = None
 
 
 class Counts(Struct, forbid_unknown_fields=True, gc=False):
