@@ -28,9 +28,13 @@ FILLED = 300 * 1024 * 1024  # bytes of the file that the other process writes an
 
 
 class CommitsOnLoop(SqliteStore):
-    def _in_thread(self, work: Callable[[], None], jobs: list[Any]) -> None:
+    async def open(self) -> None:
+        await super().open()
+        self._transactions._in_thread = self._in_place  # type: ignore[method-assign]
+
+    def _in_place(self, work: Callable[[], None], jobs: list[Any]) -> None:
         work()
-        self._end(jobs)
+        self._transactions._end(jobs)
 
 
 def fill_disk(folder: str) -> None:
@@ -51,7 +55,7 @@ async def write(store: SqliteStore, number: int) -> None:
 async def measure(label: str, store: SqliteStore) -> None:
     """Print one row."""
     held: list[float] = []
-    transact = store._transact
+    transact = store._transactions._transact
 
     def timed() -> None:
         started = time.perf_counter()
@@ -61,7 +65,7 @@ async def measure(label: str, store: SqliteStore) -> None:
     await store.open()
     for number in range(SESSIONS):
         await write(store, number)
-    store._transact = timed  # type: ignore[method-assign]
+    store._transactions._transact = timed  # type: ignore[method-assign]
     waited, cpu = [], []
     for number in range(WRITES):
         started = time.process_time(), time.perf_counter()

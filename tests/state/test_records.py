@@ -66,7 +66,7 @@ async def test_records_are_bounded_by_number_and_by_bytes(
     for number in range(9):
         await store.write(Change(records=[record(number)]), NOW)
     if isinstance(store, SqliteStore):
-        await store._keep_house()
+        await store._transactions._keep_house()
     found = [found.id for found in await store.records(limit=99)]
     assert found == ["req-8", "req-7", "req-6", "req-5"]
     await store.close()

@@ -19,7 +19,7 @@ import pytest
 
 from mlx_stack_proxy import log
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.state import sqlite
+from mlx_stack_proxy.state import transactions
 from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -81,7 +81,7 @@ async def test_a_file_that_breaks_while_in_use_is_set_aside(
     """What of it can be read is kept, and what comes then is counted."""
     for number in range(5):
         await commit(store, f"s{number}", ONE_TURN, NOW)
-    connection = store._known().connection
+    connection = store._transactions._known().connection
     pages = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (broken,))
     ((page,),) = pages.fetchall() or ((1,),)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -250,7 +250,7 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     await fails(settle(store, "t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
     # Who comes while it fails is told at once, and counted all the same.
     await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
-    await until(lambda: store._spare is None)
+    await until(lambda: store._transactions._spare is None)
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
@@ -345,10 +345,10 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sessions are read as they were then; what is counted is in the file once it works again."""
-    monkeypatch.setattr(sqlite, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(transactions, "STALL_SECONDS", 0.02)
     await settle(store, "t", dict.fromkeys([SESSION], 5), NOW)
     goes_on = threading.Event()
-    in_thread = store._in_thread
+    in_thread = store._transactions._in_thread
 
     def slow(work: Callable[[], None], jobs: list[Any]) -> None:
         def wait_and_work() -> None:
@@ -357,7 +357,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
 
         in_thread(wait_and_work, jobs)
 
-    monkeypatch.setattr(store, "_in_thread", slow)
+    monkeypatch.setattr(store._transactions, "_in_thread", slow)
     waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))
     await until(lambda: store.trouble is not None)
     await fails(waiting, "the disk takes over")
