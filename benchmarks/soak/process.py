@@ -20,11 +20,15 @@ from tests.support.redis_server import RedisServer
 MB = 1024 * 1024
 CAPTURED_KB = 2_048
 CAPTURED = "captured failures (kB)"
-# What is bounded by number is filled as far as the load fills it: 300 sessions with a purse each,
-# and those that a call is running for. SQLite uses pages again, but gives none back: its file is as
-# large as 300 sessions and 1,000 events ever were, with what comes between two clearances, and as
-# its log was before it was swept: three times what counts and 1,000 entries, of some 130 bytes.
-STATE_KB = 1_280
+SESSIONS = 300
+EVENTS = 1_000  # of records there are as many at most
+# SQLite uses pages again but returns few, so the file is as large as its rows ever were, with those
+# that come between two clearances (30 s). Bytes a row takes with its indexes, measured on 2,000 of
+# each: a session 125; a purse 76, and 1,000 purses outlive their sessions; an event 600. A record
+# has a body of about 1 kB. Empty tables take 64 kB.
+STATE_KB = (
+    64 + (125 * SESSIONS + 76 * (SESSIONS + 1_000) + 600 * 2 * EVENTS + 1_500 * 2 * EVENTS) // 1024
+)
 STATE = "state file (kB)"
 # The log is as long as what was written between two times that it was moved into the file; after
 # 16 MB, and the transaction that comes to that, it is moved at once.
@@ -62,7 +66,7 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
             },
             "tool_validation": {"max_retries": 1},
             "loop_detection": {
-                "max_sessions": 300,
+                "max_sessions": SESSIONS,
                 "judge": {"enabled": True, "after_turns": 8},
             },
             "token_budget": {
@@ -83,7 +87,7 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
         "observability": {
             "log_level": "warning",
             "log_format": "json",
-            "events_max": 1_000,
+            "events_max": EVENTS,
             "capture_failures": True,
             "capture_path": str(folder / "failures"),
             "capture_max_bytes": CAPTURED_KB * 1024,

@@ -10,6 +10,7 @@ from .sqlite import SqliteStore
 from .store import Sizes, Store
 
 _DAY = 86_400.0
+MOST_RECORDS = 10_000
 MOST_EVENTS_IN_MEMORY = 10_000  # with `state.backend: memory`, whatever `events_max` says
 
 
@@ -26,6 +27,7 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
         events_ttl=settings.observability.events_retention_days * _DAY,
         max_events=most_events,
+        max_records=min(most_events, MOST_RECORDS),
     )
     if state.backend != "redis":
         return SqliteStore(state.path if state.backend == "sqlite" else None, sizes, clock)
