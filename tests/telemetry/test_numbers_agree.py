@@ -55,8 +55,18 @@ ENDS: dict[str, Verdict | None] = {
     "unreachable": Failure("unreachable", "refused"),
     "silent": Failure("timeout", "nothing came"),
     "empty": EmptyResponse(),
+    "too long": Failure("overflow", "it does not fit", status=400),
     "no place": Failure("tier_busy", "full"),
     "no budget": Rejected(ProxyError(429, "budget_exceeded", "…", extra={"scope": "hour"})),
+}
+# Above which share docs/observability.md has each advice given.
+SHARES = {
+    "tool_often_wrong": 0.2,
+    "calls_as_text": 0.5,
+    "tier_mostly_left": 0.5,
+    "queue_always_full": 0.5,
+    "limit_that_cuts": 0.05,
+    "window_too_small": 0.05,
 }
 UNCALLED = ("no place", "no budget")
 ATTEMPT = st.tuples(
@@ -98,6 +108,7 @@ def outcome_of_attempt(end: str, tier: str, tokens: int, *, repaired: bool) -> O
         called=called,
         seconds=1.5 if called else 0.0,
         placed=end != "no place",
+        waited=7.0 if end in ("no place", "silent") else 0.0,
         tokens_in=tokens if called else 0,
         tokens_out=2 * tokens if called else 0,
         remarks=remarks,
@@ -165,9 +176,9 @@ def metrics_of(services: Services) -> Counter[str]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(EXCHANGE, min_size=1, max_size=12))
-def test_all_numbers_agree(exchanges: list[dict[str, Any]]) -> None:
-    asyncio.run(agree(exchanges))
+@given(st.lists(EXCHANGE, min_size=1, max_size=12), st.integers(1, 10))
+def test_all_numbers_agree(exchanges: list[dict[str, Any]], times: int) -> None:
+    asyncio.run(agree(exchanges * times))  # advice needs ten of a kind
 
 
 async def agree(exchanges: list[dict[str, Any]]) -> None:
@@ -228,5 +239,8 @@ def compare_parts(report: Any, totals: Counter[str]) -> None:
     for counter in ("invalid_calls", "doubted_calls"):
         for tool in ("edit", "other"):
             assert totals[f"{counter}:{tool}"] <= totals[f"calls:{tool}"]
+    for item in report["advice"]:
+        part, whole = map(int, re.findall(r"\d+", item["says"].replace(",", ""))[:2])
+        assert SHARES[item["rule"]] * whole < part <= whole, item
     assert totals["invalid_calls"] <= totals["calls"]
     assert totals["left"] <= totals["visits"]

@@ -88,7 +88,7 @@ def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
 
 
 def queue_always_full(tier: Tier, settings: Settings) -> Advice | None:
-    calls, queued = tier["attempts"], tier["queued"]
+    calls, queued = tier["attempts"] + tier["queue_timeouts"], tier["queued"]
     if calls < ENOUGH or queued / calls <= MOSTLY or tier["queue_seconds"] < LONG_SECONDS * queued:
         return None
     average = tier["queue_seconds"] / queued
