@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.driver.services import Services
@@ -175,7 +175,16 @@ def metrics_of(services: Services) -> Counter[str]:
     return found
 
 
+def ends(*names: str) -> dict[str, Any]:
+    attempts = [(name, "fast", 1) for name in names]
+    rest = {"agent": "codex", "end": "judged", "passed_over": False, "repaired": False}
+    return {**rest, "attempts": attempts}
+
+
 @settings(max_examples=60, deadline=None)
+@example([ends("silent", "no place")], 10)  # one of two that waited got no place
+@example([ends("two faults in one call", "right")], 10)
+@example([ends("too long", "right")], 10)
 @given(st.lists(EXCHANGE, min_size=1, max_size=12), st.integers(1, 10))
 def test_all_numbers_agree(exchanges: list[dict[str, Any]], times: int) -> None:
     asyncio.run(agree(exchanges * times))  # advice needs ten of a kind
