@@ -37,8 +37,8 @@ def test_a_call_that_could_not_be_delivered() -> None:
     begun = time.strftime("%H:%M", time.localtime(NOW - 60))
     assert said == (
         f"At {begun} codex asked for auto with 12 messages and 2 tools (edit, read_file). "
-        "fast wrote a tool call that can't be delivered (edit: missing_required path, 2 s). "
-        "Asked again, fast wrote a tool call that can't be delivered "
+        "Tier fast wrote a tool call that can't be delivered (edit: missing_required path, 2 s). "
+        "Asked again, it wrote a tool call that can't be delivered "
         "(edit: missing_required path, 2 s). "
         "Then standard wrote a tool call that can't be delivered "
         "(edit: missing_required path, 3 s in the queue, 2 s). "

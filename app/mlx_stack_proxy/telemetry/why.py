@@ -87,14 +87,16 @@ def _asked(event: Data, record: Data) -> str:
 
 def _attempts(record: Data) -> Iterator[str]:
     attempts: Sequence[Data] = record.get("attempts", [])
-    again = ""
+    subject = ""
     for number, attempt in enumerate(attempts):
         if MOST_NAMED <= number < len(attempts) - 1:
             if number == MOST_NAMED:
                 yield f"{_some(len(attempts) - 1 - MOST_NAMED, 'attempt')} more went wrong, too"
             continue
-        yield f"{again}{attempt['tier']} {_did(attempt)}"
-        again = {"retry": "Asked again, ", "move": "Then "}.get(attempt.get("then", ""), "")
+        yield f"{subject or 'Tier ' + attempt['tier']} {_did(attempt)}"
+        again = attempt.get("then") == "retry"
+        following = attempts[number + 1]["tier"] if number + 1 < len(attempts) else ""
+        subject = "Asked again, it" if again else f"Then {following}"
 
 
 def _did(attempt: Data) -> str:
@@ -119,16 +121,17 @@ def _did(attempt: Data) -> str:
 
 
 def _got(record: Data) -> str:
-    took = f"after {span(record.get('seconds', 0))}"
+    seconds = record.get("seconds", 0)
+    took = f", after {span(seconds)}" if seconds >= LEAST_SECONDS else ""
     outcome = record["outcome"]
     if outcome == "ok":
-        return f"{_GOT.get(record.get('way', ''), 'The client got the reply')}, {took}"
+        return f"{_GOT.get(record.get('way', ''), 'The client got the reply')}{took}"
     if outcome == "client_left":
-        return f"The client left before its reply was whole, {took}"
+        return f"The client left before its reply was whole{took}"
     cause = record.get("refused_for", "")
     scope = f" of the {record['budget']}" if record.get("budget") else ""
     because = f": {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
-    return f"The client got status {record.get('status', '?')} ({outcome}{because}), {took}"
+    return f"The client got status {record.get('status', '?')} ({outcome}{because}){took}"
 
 
 def _to_do(event: Data, record: Data) -> str:

@@ -37,7 +37,11 @@ const TOLD = {
     return ["warn", "Loop: model told", loop(d)];
   },
   loop_break: (d) => ["bad", "Loop broken", loop(d)],
-  tool_call_invalid: (d) => ["warn", "Invalid call", d.error || `${tool(d)}${word(d.failure)}`],
+  tool_call_invalid: (d) => [
+    "warn",
+    d.doubt ? "Doubted call" : "Invalid call",
+    [`${tool(d)}${word(d.failure)}`, ...(d.fields ?? [])].join(" "),
+  ],
   tool_call_repaired: (d) =>
     d.format
       ? ["good", "Call found in text", `${tool(d)}${word(d.format)}`]
