@@ -55,7 +55,7 @@ ENDS: dict[str, Verdict | None] = {
     "unreachable": Failure("unreachable", "refused"),
     "silent": Failure("timeout", "nothing came"),
     "empty": EmptyResponse(),
-    "too long": Failure("overflow", "it does not fit", status=400),
+    "too long": Failure("context_overflow", "it does not fit", status=400),
     "no place": Failure("tier_busy", "full"),
     "no budget": Rejected(ProxyError(429, "budget_exceeded", "…", extra={"scope": "hour"})),
 }
