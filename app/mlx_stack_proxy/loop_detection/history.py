@@ -75,7 +75,7 @@ class History:
         replies = (*self.replies, digest) if digest is not None else ()
         return History((*self.turns, turn), NOTHING_YET, self.place, self.task_start, replies)
 
-    def behind(self, turns: tuple[Turn, ...]) -> History:
+    def after(self, turns: tuple[Turn, ...]) -> History:
         """Return this history after the session's last turns, for a client without transcripts.
 
         A request with another input than the one before starts a new task.
@@ -130,7 +130,7 @@ class _Reading:
         self._task_start = 0
         self._has_acted = False  # whether calls were made in the task at hand
         # Whether the last input that held tool results held words of the user's, too.
-        self._user_beside_results: bool | None = None
+        self._user_with_results: bool | None = None
         self._output: Output | None = None  # the last assistant message; None: none came yet
         self._input_messages: list[InputMessage] = []  # the messages since
         self._brought: set[tuple[str, int]] = set()  # what calls have brought in the task at hand
@@ -177,7 +177,7 @@ class _Reading:
             self._opening_content = ""
         inputs = self._first_inputs(seen)
         if any(inputs.results):
-            self._user_beside_results = inputs.user
+            self._user_with_results = inputs.user
         if inputs.starts_task:
             self._task_start = len(self._turns)
             self._brought.clear()
@@ -195,7 +195,7 @@ class _Reading:
             self._has_acted = any(turn.calls for turn in turns[self._task_start :])
             task = turns[self._task_start :]
             self._brought = {brought for turn in task for brought in turn.inputs.brought}
-            self._user_beside_results = False
+            self._user_with_results = False
 
     def _first_inputs(self, seen: Seen) -> Inputs:
         """Return the inputs as they first came, because a client may clear results later on."""
@@ -207,7 +207,7 @@ class _Reading:
         inputs = inputs_of(self._output, self._input_messages, self._brought)
         if all(message.call_id is not None for message in self._input_messages):
             return inputs
-        interjected = any(inputs.results) and self._user_beside_results is False
+        interjected = any(inputs.results) and self._user_with_results is False
         starts_task = self._begins_task(inputs.shape)
         return replace(inputs, user=True, starts_task=starts_task, interjected=interjected)
 

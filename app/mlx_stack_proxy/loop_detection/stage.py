@@ -80,7 +80,7 @@ class LoopDetection(Stage):
             remembered.has_transcript = True
         if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
             return history
-        return history.behind(turns)
+        return history.after(turns)
 
     def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
         """Return the loop that the loop model has found in the task at hand."""

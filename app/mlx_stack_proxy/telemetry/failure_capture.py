@@ -87,7 +87,7 @@ class FailureCapture:
             worker.stop()
 
     def of(self, exchange: Exchange) -> Observer:
-        return _Tape(self, exchange)
+        return _ExchangeRecorder(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
         """Have the thread write an exchange's records. ``owner``: the client's own key."""
@@ -138,7 +138,7 @@ def _make_private(folder: int) -> None:
         os.fchmod(folder, 0o700)
 
 
-class _Tape(Observer):
+class _ExchangeRecorder(Observer):
     """Records one exchange: a record for each of its attempts."""
 
     name = FailureCapture.name

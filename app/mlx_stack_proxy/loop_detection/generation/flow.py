@@ -135,10 +135,10 @@ class Flow:
         if periods.due > upto:
             self.due = min(self.due, periods.due)
         return (
-            excess if self._calls is None else self._beside_calls(text, excess, upto, periods.laps)
+            excess if self._calls is None else self._among_calls(text, excess, upto, periods.laps)
         )
 
-    def _beside_calls(
+    def _among_calls(
         self, text: str, excess: Excess | None, upto: int, laps: int
     ) -> Excess | RepeatedCall | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.

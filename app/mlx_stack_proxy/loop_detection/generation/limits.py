@@ -35,7 +35,7 @@ class About:
 
 
 @frozen
-class Enough:
+class Threshold:
     """The least repetition that is too long."""
 
     laps: int
@@ -67,28 +67,28 @@ class RepeatedCall:
 
 LEAST_LAPS: Final = 3
 # The settings' limits hold in each row, too.
-TABLE: Final[dict[Place, Enough]] = {
-    "text": Enough(0, 0),
-    "word": Enough(80, 240, most=440),  # one word alone
-    "values": Enough(80, 240, most=2000),  # one word and commas: NULL, NULL, NULL
-    "line": Enough(10, 440, most=500),  # letters and digits alone; a statement, as of SQL
-    "signs": Enough(3, 800),  # mostly signs or digits
-    "code": Enough(3, 2000),  # code in a fence, and signs of few kinds: rulers, rows of zeros
-    "arguments": Enough(3, 8000),  # of a call
+TABLE: Final[dict[Place, Threshold]] = {
+    "text": Threshold(0, 0),
+    "word": Threshold(80, 240, most=440),  # one word alone
+    "values": Threshold(80, 240, most=2000),  # one word and commas: NULL, NULL, NULL
+    "line": Threshold(10, 440, most=500),  # letters and digits alone; a statement, as of SQL
+    "signs": Threshold(3, 800),  # mostly signs or digits
+    "code": Threshold(3, 2000),  # code in a fence, and signs of few kinds: rulers, rows of zeros
+    "arguments": Threshold(3, 8000),  # of a call
 }
-LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
+LATE: Final = Threshold(3, 200)  # of a text beyond the tool-call limit
 # A lap of more than 1,000 characters is hardly meant three times.
-LONG: Final = Enough(3, 0)
+LONG: Final = Threshold(3, 0)
 LONG_PERIOD: Final = 1000
 # gemini-cli's rule: the same 50 characters ten times, 75 apart on average. In periodic text, these
 # are nine laps and 49 characters; in other text, at most two different pieces stand between them.
-PHRASE: Final = Enough(9, 49)
+PHRASE: Final = Threshold(9, 49)
 PHRASE_OF: Final = 400  # the ``min_chars`` for which PHRASE holds; others scale it
 PHRASE_LENGTH, PHRASE_DISTANCE, PHRASE_KINDS = 50, 75, 2
 PHRASE_A_LAP: Final = 2.5  # ten times for the default ``min_laps`` of 4; others scale it
 # Sentences that differ in one word only: how many of them, and of how many words each.
-SENTENCES: Final = Enough(4, 1000)
-LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
+SENTENCES: Final = Threshold(4, 1000)
+LATE_SENTENCES: Final = Threshold(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
 # A lap counts as signs if it has one word alone, or a smaller share of letters and prose marks.
 LETTERS: Final = 0.85
@@ -110,7 +110,7 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
     return max(text, enough, LEAST_LAPS * period if row.laps else 0)
 
 
-def said(rules: GenerationSettings, *, late: bool) -> int:
+def sentence_loop_min_chars(rules: GenerationSettings, *, late: bool) -> int:
     """Return from how many characters on sentences that differ in one word are too long."""
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 

@@ -26,7 +26,7 @@ from .limits import (
     Excess,
     is_signs,
     phrase_times,
-    said,
+    sentence_loop_min_chars,
 )
 
 _PROBE = 12  # last characters of the text, which have to occur in every lap
@@ -79,7 +79,7 @@ class Sentences:
 
     def look(self, text: str, end: int) -> Excess | None:
         """Return what the rule finds at the end of ``text[:end]``."""
-        enough = said(self._about.rules, late=end > self._about.late)
+        enough = sentence_loop_min_chars(self._about.rules, late=end > self._about.late)
         window_start = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], window_start, end) < SENTENCES.laps:
             return None
