@@ -150,6 +150,27 @@ def test_calls_wait_until_the_reply_is_judged() -> None:
     assert one.rest() == b"".join(map(data, parts[1:])) + DONE
 
 
+@pytest.mark.parametrize(
+    ("delta", "reason"),
+    [
+        ({"content": "Hi."}, "stop"),
+        (
+            {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]},
+            "tool_calls",
+        ),
+    ],
+)
+def test_a_usage_and_done_end_a_reply_without_its_finish(
+    delta: dict[str, Any], reason: str
+) -> None:
+    one = attempt()
+    out = b"".join(map(one.feed, (data(chunk(delta)), data(usage_chunk()), DONE)))
+    assert one.done and one.settle() is None
+    frames = [json.loads(frame[6:]) for frame in (out + one.rest()).split(b"\n\n")[:-2]]
+    finishes = [choice["finish_reason"] for frame in frames for choice in frame["choices"]]
+    assert [finish for finish in finishes if finish] == [reason]
+
+
 # Stages
 
 

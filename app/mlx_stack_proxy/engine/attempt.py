@@ -255,6 +255,8 @@ class Attempt:
     def _take(self, delta: Delta, out: list[bytes]) -> None:
         """Take in a frame; add the bytes that may go out now to ``out``."""
         if delta.done:
+            if self.reply.usage is not None:  # then the server itself said that this is the end
+                self.reply.finish_all()
             self._end_of_stream()
             self._renderer.end(delta.raw)
             return

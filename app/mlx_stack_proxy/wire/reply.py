@@ -329,6 +329,13 @@ class Reply:
             kinds |= FINISH
         return kinds
 
+    def finish_all(self) -> None:
+        """Finish the choices that lack a finish_reason, as their contents say; write them anew."""
+        for index in list(self._unfinished):
+            choice = self.choices[index]
+            self._finish(index, choice, "tool_calls" if choice.tool_calls else "stop")
+            self.mended.add(index)
+
     def _finish(self, index: int, choice: ChoiceReply, reason: str) -> None:
         """Take in a finish. A choice that finishes twice is written anew, with one finish.
 
