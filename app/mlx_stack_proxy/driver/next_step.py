@@ -36,7 +36,7 @@ from .tries import (
     deliver_call_of_text,
     deliver_confirmed,
     deliver_earlier,
-    deliver_if_wished,
+    deliver_last_if_configured,
     error,
     larger_tier,
     leave_for_first_failure,
@@ -69,7 +69,7 @@ class Row:
     """What follows one kind of failure."""
 
     rules: tuple[Callable[[Situation], Step | None], ...]  # the first step counts
-    at_last: Callable[[Situation], Step]  # gives the step if no rule does
+    fallback: Callable[[Situation], Step]  # gives the step if no rule does
 
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -79,7 +79,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "doubted repetition": Row((next_tier_at_a_guess,), deliver),
     "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
-    "bad call": Row((retry_corrected, next_tier), deliver_if_wished),
+    "bad call": Row((retry_corrected, next_tier), deliver_last_if_configured),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
     # The next tier first, because this tier's limit stays the same. At last the client gets the cut
@@ -142,7 +142,7 @@ def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float
     for rule in row.rules:
         if step := rule(situation):
             return step
-    return row.at_last(situation)
+    return row.fallback(situation)
 
 
 def kind_of(situation: Situation) -> str:

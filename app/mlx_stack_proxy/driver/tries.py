@@ -298,11 +298,12 @@ def deliver_earlier(situation: Situation) -> DeliverEarlier:
     return DeliverEarlier(situation.exchange.doubted)
 
 
-def deliver_if_wished(situation: Situation) -> Step:
+def deliver_last_if_configured(situation: Situation) -> Step:
     reply = situation.exchange.outcomes[-1].reply
-    wished = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
-    wished = wished and (reply is None or reply.finished)  # a server may have kept it to itself
-    return Deliver() if wished else error(situation)
+    configured = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
+    if configured and (reply is None or reply.finished):  # else the server kept it to itself
+        return Deliver()
+    return error(situation)
 
 
 def error(situation: Situation) -> Fail:

@@ -156,7 +156,7 @@ class Exchange:
     def is_sticky(self) -> bool:
         """Whether the session's next turns should start on the current tier.
 
-        True if a tier was left for a reason in :data:`LASTING`. A doubt is no such reason, for the
+        True if a tier was left for a reason in :data:`LASTING`. A doubt is no such reason: the
         reply may have been right.
         """
         return any(

@@ -21,10 +21,12 @@ class MemoryPressure(Stage):
     def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
         if not conditions.memory_is_short:
             return start
-        return relieved(exchange, self._settings, conditions.view, start) or start
+        return start_off_machine(exchange, self._settings, conditions.view, start) or start
 
 
-def relieved(exchange: Exchange, settings: Settings, view: TierView, chosen: Start) -> Start | None:
+def start_off_machine(
+    exchange: Exchange, settings: Settings, view: TierView, chosen: Start
+) -> Start | None:
     """Return the start that relieves this machine of a complex request while memory is short.
 
     It is on the first tier after ``chosen``'s that is not on this machine. None: the request isn't
