@@ -125,3 +125,16 @@ async def test_it_looks_only_when_something_may_be_due() -> None:
     one.stop()
     one.look_soon()
     assert one._timer is None
+
+
+async def test_a_look_that_fails_is_followed_by_another() -> None:
+    one = started(Client())
+
+    def failing(now: float) -> float:
+        raise ValueError
+
+    one.look = failing  # type: ignore[method-assign]
+    with pytest.raises(ValueError):
+        one._on_timer()
+    assert one._timer is not None
+    one.stop()

@@ -109,12 +109,17 @@ class Watch:
             self._listener = self._loop.create_task(self._listen())
         self._timer, self._looks_at = None, math.inf
         now = self._loop.time()
-        found = self.look(now)
-        if not isinstance(found, (float, int)):
-            self.end(found)
-            found = now
-        if self._watches and found < math.inf:
-            self._set_timer(max(found, now + LEAST_SECONDS))
+        due = now  # if the look fails, the next one follows soon
+        try:
+            found = self.look(now)
+            if isinstance(found, (float, int)):
+                due = found
+            else:
+                self.end(found)
+        finally:
+            due = max(due, now + LEAST_SECONDS)
+            if self._watches and due < self._looks_at:
+                self._set_timer(due)
 
     async def _listen(self) -> None:
         while True:
