@@ -32,7 +32,7 @@ from benchmarks.measure.report_cases import (
     WANTED,
     Wanted,
 )
-from mlx_stack_proxy.wire.thoughts import behind_thoughts
+from mlx_stack_proxy.wire.thoughts import after_thoughts
 from tests.faults.clients import Outcome, read
 from tests.faults.spoken import SPOKEN
 from tests.support.replies import (
@@ -193,7 +193,7 @@ def fault_of(case: Case, outcome: Outcome, asked: int, always: bool) -> str:
         right = wanted.error or (always and wanted.only_again)
         return "" if right else f"{outcome.status} {outcome.error}"
     found = tuple((name, json.loads(text)) for name, text in outcome.calls)
-    text = behind_thoughts(outcome.text).strip()  # clients fold them
+    text = after_thoughts(outcome.text).strip()  # clients fold them
     if asked > 1 and not always and (found == wanted.calls if wanted.calls else AGAIN in text):
         return "" if not wanted.calls or not text else f"with the call also {text[:80]!r}"
     if wanted.only_again:

@@ -13,7 +13,7 @@ import orjson
 
 from ..wire.call import call_fields
 from ..wire.reply import ChoiceReply, Reply, ToolCall, is_object
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import after_thoughts
 from . import hints
 from .verdicts import CallFailure, InvalidToolCall
 
@@ -124,7 +124,7 @@ def _distinct_ids(calls: list[ToolCall]) -> list[str]:
 
 def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
     """Return a reply's text as the assistant's own turn; nothing for none, or a long one."""
-    answer = behind_thoughts(choice.text).strip()
+    answer = after_thoughts(choice.text).strip()
     if not answer or len(answer) > MAX_REPEATED:
         return []
     return [{"role": "assistant", "content": answer}]

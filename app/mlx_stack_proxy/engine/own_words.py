@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..wire.delta import text_of
 from ..wire.reply import Reply
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import after_thoughts
 from .gate import Gate, TextHold
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
@@ -57,7 +57,7 @@ def are_all(reply: Reply, words: str) -> bool:
     (choice,) = reply.choices.values()
     if choice.tool_calls or choice.refusal or choice.has_other or choice.finish_reason != "stop":
         return False
-    found = _WORD.findall(behind_thoughts(choice.text).casefold())
+    found = _WORD.findall(after_thoughts(choice.text).casefold())
     return len(found) >= LEAST and f" {' '.join(found)} " in _spaced(words)
 
 

@@ -22,7 +22,7 @@ from ..engine.verdicts import Failure
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.cloud import Cloud
 from ..settings import Settings
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import after_thoughts
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
 
 Mark = Literal["ok", "note", "FAIL"]
@@ -192,7 +192,7 @@ class Probe:
         completion = completion_in(answer)
         message = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (message.get("message") or {}).get("content") or ""
-        if not _is_the_code(behind_thoughts(text)):
+        if not _is_the_code(after_thoughts(text)):
             return "ok", "ignores a JSON schema, so no retry is guided"
         thinks = tier.reasoning and tier.guided == "auto"
         advice = f"; set tiers.{name}.guided: retry" if thinks else ""

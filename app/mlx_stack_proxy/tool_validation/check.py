@@ -21,7 +21,7 @@ import orjson
 from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.json_text import MAX_CHARS, Unreadable, parse, write
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import after_thoughts
 from . import explain
 from .names import MAX_NAME
 from .repair.shape import Mender
@@ -95,7 +95,7 @@ def check_response_format(
     if (checked := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
         return checked
     check = _Check(FORMAT, None, schema, options)
-    answer = behind_thoughts(text) if options.repair else text
+    answer = after_thoughts(text) if options.repair else text
     if answer is not text:
         check.rules.append("leading_text")
     return check.checked(FORMAT, text, check.mended(answer))
@@ -108,7 +108,7 @@ def is_wanted(text: str, response_format: object, options: Options) -> bool:
     json_schema = response_format.get("json_schema")
     if not isinstance(json_schema, dict) or not json_schema.get("schema"):
         return False
-    answer, options = behind_thoughts(text), replace(options, repair=False)
+    answer, options = after_thoughts(text), replace(options, repair=False)
     return not check_response_format(answer, response_format, options).failures
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from ..engine.request import Request
 from ..wire.fields import FRAME
-from ..wire.thoughts import behind_thoughts
+from ..wire.thoughts import after_thoughts
 from .tool_choice import ToolChoice, read_choice
 from .tools import ToolSet
 
@@ -71,7 +71,7 @@ def response_format(
 
 def is_obeyed(text: str) -> bool:
     """Whether a reply's text has the form that was demanded, whole or cut."""
-    text = behind_thoughts(text).strip()
+    text = after_thoughts(text).strip()
     members = _members(text)
     if members is None:
         return _BEGUN_ANSWER.match(text) is not None
@@ -80,7 +80,7 @@ def is_obeyed(text: str) -> bool:
 
 def answer_in(text: str) -> str | None:
     """Return the text of ``{"answer": "…"}``, which may be cut; None if ``text`` is no answer."""
-    text = behind_thoughts(text).strip()
+    text = after_thoughts(text).strip()
     members = _members(text)
     if members is not None:
         answer = members.get(ANSWER) if len(members) == 1 else None

@@ -10,7 +10,7 @@ from typing import Any
 from ..engine.outcome import Guided
 from ..engine.verdicts import CallFailure
 from ..wire.reply import MAX_CALLS, ChoiceReply, ToolCall
-from ..wire.thoughts import behind_thoughts, inside_thoughts
+from ..wire.thoughts import after_thoughts, inside_thoughts
 from . import explain, guided
 from .check import Checked, Options, check_call, check_response_format, is_wanted
 from .formats.json_calls import DOUBLED
@@ -194,7 +194,7 @@ class ChoiceMender:
 
     def _is_lost_call(self, mended: Mended) -> bool:
         """Whether a choice without calls is nothing but the claim of one, or one that is broken."""
-        if mended.speaks_of_calls and not behind_thoughts(mended.text).strip():
+        if mended.speaks_of_calls and not after_thoughts(mended.text).strip():
             return True
         return self.rescues and broken_call(mended.text, self.tools())
 

@@ -106,7 +106,7 @@ def _newest(text: str) -> str:
 
 
 def _holds(text: str, id: str) -> bool:
-    """Whether ``text`` holds ``id`` with no letter or digit right before or behind it."""
+    """Whether ``text`` holds ``id`` with no letter or digit right before or after it."""
     return stands(
         id,
         text,

@@ -25,7 +25,7 @@ NOTHING: Final = ToolChoice()  # demands nothing
 
 
 CLAIMED: Final = CallFailure(
-    "", "lost_call", "the reply ended as a call does, but there was none behind its text"
+    "", "lost_call", "the reply ended as a call does, but there was none after its text"
 )
 LOST: Final = CallFailure(
     "",

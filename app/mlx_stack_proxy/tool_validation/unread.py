@@ -12,7 +12,7 @@ import itertools
 import re
 from typing import Final
 
-from ..wire.thoughts import REASONING_ENDS, behind_thoughts
+from ..wire.thoughts import REASONING_ENDS, after_thoughts
 from .formats import python_calls
 from .formats.base import CLOSING_TAG, Call, Source, dumps, json_members, json_object, skip_space
 from .formats.context import closer_at
@@ -48,7 +48,7 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
     """Return the name of the tool whose call ``text`` may hold; None if it holds none."""
     if not tools or len(text) > MAX_TEXT:
         return None
-    answer = behind_thoughts(text)
+    answer = after_thoughts(text)
     whole = answer.strip()
     return (
         _marked(answer, tools)
@@ -65,7 +65,7 @@ def unread_beside(text: str, tools: ToolSet) -> str | None:
     """
     if not tools or len(text) > MAX_TEXT:
         return None
-    answer = behind_thoughts(text)
+    answer = after_thoughts(text)
     return _marked(answer, tools) or _as_code(answer, tools, _JSON) or _nameless(answer)
 
 
@@ -82,7 +82,7 @@ def _nameless(text: str) -> str | None:
 
 def broken_call(text: str, tools: ToolSet) -> bool:
     """Whether a whole reply is a call that can't be read, from its mark to a closing sign."""
-    answer = behind_thoughts(text).strip()
+    answer = after_thoughts(text).strip()
     mark = TRIGGER.match(answer)
     marked = mark is not None and begins_calls(mark[0])
     ends = answer.endswith((">", "]", "}"))

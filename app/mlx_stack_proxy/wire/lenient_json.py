@@ -250,7 +250,7 @@ class Reader:
         number = NUMBER.match(self.text, self.position)
         end = number.end() if number else self.position
         if number and end == len(self.text):
-            raise Unreadable("truncated", "break off in or behind a number")
+            raise Unreadable("truncated", "break off in or after a number")
         if number is None or not _AFTER_NUMBER.match(self.text, end):
             number = _ODD_NUMBER.match(self.text, self.position)
             end = number.end() if number else self.position

@@ -35,7 +35,7 @@ _SPACE = re.compile(r"\s*")
 _ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that might end a string
 
 
-def behind_thoughts(text: str) -> str:
+def after_thoughts(text: str) -> str:
     """Return the text after the reasoning that it begins with; the whole text if it has none.
 
     Return "" if the reasoning has no end. If the prompt opened the reasoning, only its end is in
@@ -54,7 +54,7 @@ def behind_thoughts(text: str) -> str:
 
 def are_all(text: str) -> bool:
     """Whether a text is nothing but reasoning, with or without its end."""
-    return text.startswith(_BEGINS) and not behind_thoughts(text)
+    return text.startswith(_BEGINS) and not after_thoughts(text)
 
 
 def joint(text: str) -> str:

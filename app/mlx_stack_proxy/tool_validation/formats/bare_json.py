@@ -19,7 +19,7 @@ from .base import (
     Source,
     Where,
     begins_reply,
-    behind,
+    end_or,
     json_members,
     skip_space,
 )
@@ -96,7 +96,7 @@ def read(src: Source, start: int) -> Block | None:
         if reading is None:
             break
         calls += reading[0]
-        end = behind(_CLOSER.match(src.text, reading[1]), reading[1])
+        end = end_or(_CLOSER.match(src.text, reading[1]), reading[1])
     marked = src.text.startswith(FENCES, start)
     if not calls or not (marked or _is_whole(src, start, end)):
         return None
@@ -117,7 +117,7 @@ def _read_in_tools(src: Source, start: int) -> Block | None:
             return None
         calls += _shape(src.tools, reading[0])
         end = reading[1]
-    end = behind(_TOOLS_END.match(src.text, end), end)
+    end = end_or(_TOOLS_END.match(src.text, end), end)
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 

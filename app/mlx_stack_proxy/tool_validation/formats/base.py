@@ -38,7 +38,7 @@ TURN_ENDS = (
     "<|user|>", "<|observation|>", "<seed:eos>", "[e~[", "[|endofturn|]", "<|role_end|>",
     "<|assistant_end|>", "<|endofresponse|>",
 )  # fmt: skip
-# These, and closing tags, which some servers leave behind calls.
+# These, and closing tags, which some servers leave after calls.
 _TAIL = re.compile(
     rf"(?:\s*+(?:{CLOSING_TAG}|</function_calls?>|<s>|<\|(?:calls?|stop)\|>|<start_function_response>"
     rf"|<\|END_ACTION\|>|{'|'.join(map(re.escape, TURN_ENDS))}))*+"
@@ -114,12 +114,12 @@ class Source:
 
 def behind_tail(text: str, pos: int) -> int:
     """Return the index after the marks that a server left after a call that ends at ``pos``."""
-    return behind(_TAIL.match(text, pos), pos)
+    return end_or(_TAIL.match(text, pos), pos)
 
 
 def behind_turn_ends(text: str, pos: int) -> int:
     """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
-    return behind(_ENDS.match(text, pos), pos)
+    return end_or(_ENDS.match(text, pos), pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
@@ -175,18 +175,18 @@ def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> R
 
     def read(src: Source, start: int) -> Block | None:
         calls: list[Call] = []
-        index = behind(opening.match(src.text, start), start)
+        index = end_or(opening.match(src.text, start), start)
         while len(calls) < MAX_CALLS and (reading := read_one(src, index)) is not None:
             calls += reading[0]
-            index = behind(call_end.match(src.text, reading[1]), reading[1])
+            index = end_or(call_end.match(src.text, reading[1]), reading[1])
         return (
-            Block(behind(block_end.match(src.text, index), index), tuple(calls)) if calls else None
+            Block(end_or(block_end.match(src.text, index), index), tuple(calls)) if calls else None
         )
 
     return read
 
 
-def behind(match: re.Match[str] | None, pos: int) -> int:
+def end_or(match: re.Match[str] | None, pos: int) -> int:
     """Return the index after a match at ``pos``; ``pos`` if there is no match."""
     return match.end() if match else pos
 
@@ -199,7 +199,7 @@ _SPACE = re.compile(r"\s*")
 
 def skip_space(text: str, pos: int) -> int:
     """Return the index of the first character from ``pos`` on that is not whitespace."""
-    return behind(_SPACE.match(text, pos), pos)
+    return end_or(_SPACE.match(text, pos), pos)
 
 
 def dumps(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Call, Source, behind, dumps, json_members, json_object, skip_space
+from .base import MAX_CALLS, Call, Source, dumps, end_or, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -141,13 +141,13 @@ def read_calls(
         end = reading[1]
     if not calls:
         return None
-    return calls, behind(_REST.match(text, end), end)
+    return calls, end_or(_REST.match(text, end), end)
 
 
 def _read_object(
     src: Source, pos: int, stop: tuple[str, ...], shape: Shape
 ) -> tuple[list[Call], int] | None:
-    pos = behind(_SURPLUS.match(src.text, pos), pos)
+    pos = end_or(_SURPLUS.match(src.text, pos), pos)
     reading = json_members(src, pos)
     if reading is not None:
         calls = shape(reading[0])
@@ -194,7 +194,7 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     index = skip_space(text, fence.end()) if fence else index
     reading = json_members(src, index, mark) if text.startswith("{", index) else None
     if reading is not None:
-        end = behind((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
+        end = end_or((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
         return _object(text[index : reading[1]], reading[0]), end
     end = src.find_first(stop, index)
     raw = text[index:end].strip().removesuffix("```").rstrip()

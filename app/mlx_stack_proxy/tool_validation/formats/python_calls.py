@@ -22,8 +22,8 @@ from .base import (
     Source,
     Where,
     begins_reply,
-    behind,
     dumps,
+    end_or,
     json_members,
     json_object,
     skip_space,
@@ -48,7 +48,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     while len(calls) < MAX_CALLS and (call := read_call(src, index)) is not None:
         calls.append(call[0])
         end = call[1]
-        index = behind(_BETWEEN.match(text, end), end)
+        index = end_or(_BETWEEN.match(text, end), end)
     if listed:
         if not text.startswith("]", index):
             return None
@@ -158,7 +158,7 @@ def _read_whole(src: Source, start: int) -> Block | None:
         if reading is None or arguments is None or not src.tools.takes(reading[0].name, arguments):
             return None
         calls.append(reading[0])
-        end = behind(_NEXT.match(src.text, reading[1]), reading[1])
+        end = end_or(_NEXT.match(src.text, reading[1]), reading[1])
         if end == reading[1] or src.is_whole_reply(start, end):
             break
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
@@ -199,10 +199,10 @@ _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 def _read_code(src: Source, start: int) -> Block | None:
     """Read the calls of a fence that holds only calls, or those after ``tool_code``."""
     text = src.text
-    end = behind(_OPENING.match(text, start), start)
+    end = end_or(_OPENING.match(text, start), start)
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        reading = read_calls(src, behind(_STATEMENT.match(text, end), end))
+        reading = read_calls(src, end_or(_STATEMENT.match(text, end), end))
         printed = _PRINTED.match(text, reading[1]) if reading else None
         if reading is None or printed is None:
             break

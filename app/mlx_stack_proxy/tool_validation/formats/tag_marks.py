@@ -23,9 +23,9 @@ from .base import (
     Reader,
     Source,
     Where,
-    behind,
     behind_tail,
     dumps,
+    end_or,
     in_marks,
     json_object,
     one_of,
@@ -167,7 +167,7 @@ def _read_message(src: Source, start: int) -> Block | None:
 
 def _follow_receiver(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a message may begin after ``to=``: a receiver, then the token."""
-    return one_of(text, behind(_RECEIVER_NAME.match(text, pos), pos), ("<|message|>",))
+    return one_of(text, end_or(_RECEIVER_NAME.match(text, pos), pos), ("<|message|>",))
 
 
 def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
