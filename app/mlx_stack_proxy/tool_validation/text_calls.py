@@ -27,7 +27,7 @@ from .formats.base import (
     json_object,
 )
 from .formats.scanner import Candidate, Scanner
-from .formats.table import SPECIAL, TRIGGER, begins_calls
+from .formats.table import SIGN, SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
@@ -127,11 +127,12 @@ class Holdback:
     up ``rescue(text).content``, and the calls are the same.
     """
 
-    __slots__ = ("_held", "_nothing_flowed", "_off", "_scanner", "_waits")
+    __slots__ = ("_held", "_nothing_flowed", "_off", "_scanner", "_special", "_waits")
 
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
         self._off = False
+        self._special = SPECIAL if tools else SIGN
         self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
         self._waits = False  # all text waits for the end of the reply
         self._held: list[str] = []  # deltas waiting for the end, not yet in the scanner's text
@@ -144,7 +145,7 @@ class Holdback:
             self._held.append(delta)
             return ""
         scanner = self._scanner
-        if not self._nothing_flowed and scanner.idle and SPECIAL.search(delta) is None:
+        if not self._nothing_flowed and scanner.idle and self._special.search(delta) is None:
             # The usual case, plain prose: no mark can begin in this delta.
             scanner.extend(delta)
             scanner.pos = len(scanner.text)

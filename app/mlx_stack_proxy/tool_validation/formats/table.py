@@ -77,12 +77,26 @@ def _one_of(words: Iterable[str], extra: str = "") -> str:
 
 TRIGGER: Final = re.compile(_one_of(WORDS, _TAG))
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
-# A quick test for plain prose: text that `SPECIAL` doesn't match holds none of the words and does
-# not end in the beginning of a word. A word that begins with a letter shows by its first four.
-_LETTERS: Final = "".join({word[0] for word in WORDS if word[0].isalpha()})
-_STEMS: Final = sorted({word[:4] for word in WORDS if word[0].isalpha()})
+# Two quick tests for plain prose: text that they don't match holds none of the words and does not
+# end in the beginning of one. A word that begins with a letter shows by its first four, and one
+# that counts at the start of a line only where a line may start. `SIGN` is enough where no tool is
+# offered: what is taken out of texts begins with a sign.
 _SIGNS: Final = re.escape("".join({word[0] for word in WORDS if not word[0].isalpha()}))
-SPECIAL: Final = re.compile(rf"[{_SIGNS}]|{'|'.join(_STEMS)}|[{_LETTERS}].{{0,2}}\Z")
+SIGN: Final = re.compile(f"[{_SIGNS}]")
+
+
+def _begun(words: Iterable[str]) -> str:
+    """Return a pattern for the first four letters of these words, or fewer at the text's end."""
+    begun = {word[:size] for word in words for size in range(1, 5)}
+    stems = (re.escape(one) + r"\Z" * (len(one) < 4) for one in sorted(begun))
+    return f"(?:{'|'.join(stems)})"
+
+
+_LINE_WORDS: Final = {word for word in WORDS if word[0].isalpha() and word[0] in LINE_STARTS}
+_OTHERS: Final = {word for word in WORDS if word[0].isalpha()} - _LINE_WORDS
+SPECIAL: Final = re.compile(
+    rf"[{_SIGNS}]|{_begun(_OTHERS)}|(?:\A|[\n>\]▷])\s*+{_begun(_LINE_WORDS)}"
+)
 
 
 @lru_cache(maxsize=256)
