@@ -36,7 +36,7 @@ STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
 _SESSION: Final = "session, turns, tier, first_seen, last_seen, sticky, replies FROM sessions"
 _PUT_SESSION: Final = (
-    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
     "turns = excluded.turns, tier = excluded.tier, first_seen = excluded.first_seen, "
     "last_seen = excluded.last_seen, sticky = excluded.sticky, replies = excluded.replies"
 )
