@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,10 @@ from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
+
+
+def size_of_log(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
 
 
 async def get(proxy: RunningProxy, path: str, **query: Any) -> Any:
@@ -63,4 +70,44 @@ async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
     report = await get(proxy, "report")
     assert report["store"] == "ok"
     assert [outage["what"] for outage in report["outages"]] == ["store"]
+    assert "The store could not be used from" in said(report)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int], None]]:
+    """Files may not grow beyond so many bytes, in this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    tmp_path: Path,
+    full_disk: Callable[[int], None],
+) -> None:
+    path = tmp_path / "state.db"
+    proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    full_disk(size_of_log(path))
+
+    async def fails() -> bool:
+        await ask(proxy, AGENT)
+        return proxy.services.store.trouble is not None
+
+    await until(fails)
+    report = await get(proxy, "report")
+    assert report["store"] != "ok" and said(report).startswith("The store fails now:")
+    asked = len(upstream.calls)
+    assert report["totals"]["requests"] == asked
+    full_disk(resource.RLIM_INFINITY)
+
+    async def is_over() -> Any:
+        return (await get(proxy, "events", kind="store_up"))["events"]
+
+    await until(is_over)
+    report = await get(proxy, "report")
+    assert report["store"] == "ok" and report["totals"]["requests"] == asked
     assert "The store could not be used from" in said(report)

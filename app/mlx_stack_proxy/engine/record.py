@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from ..frozen import frozen
@@ -123,7 +124,8 @@ class Record:
     stream: bool
     size: int  # bytes of the request
     messages: int
-    tools: Collection[str]  # the names of those that were offered
+    tools: tuple[str, ...]  # the names of those that were offered, `MOST_TOOLS` at most
+    tools_offered: int
     refused_for: str  # why no reply was even tried, or waited for, to its end; "": it was
     budget: str  # the scope of the budget that refused it; "": none did
     attempts: tuple[AttemptRecord, ...]
@@ -149,8 +151,8 @@ class Record:
             "stream": self.stream,
             "size": self.size,
             "messages": self.messages,
-            "tools": [tool[:MOST_NAME] for tool in sorted(self.tools)[:MOST_TOOLS]],
-            "tools_offered": len(self.tools),
+            "tools": [tool[:MOST_NAME] for tool in sorted(self.tools)],
+            "tools_offered": self.tools_offered,
             "refused_for": self.refused_for,
             "budget": self.budget,
             "attempts_made": sum(attempt.called for attempt in self.attempts),
@@ -162,6 +164,7 @@ class Record:
 def record_of(exchange: Exchange, outcome: str, now: float, seconds: float) -> Record:
     """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took."""
     request = exchange.request
+    offered = request.offered()
     delivered = outcome == "ok"
     last = exchange.steps[-1] if exchange.steps else None
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
@@ -184,7 +187,8 @@ def record_of(exchange: Exchange, outcome: str, now: float, seconds: float) -> R
         stream=request.stream,
         size=request.size,
         messages=len(request.body.get("messages") or ()),
-        tools=request.offered(),
+        tools=tuple(islice(offered, MOST_TOOLS)),
+        tools_offered=len(offered),
         refused_for=_refused_for(outcome, attempts),
         budget=_budget(last),
         attempts=attempts,
@@ -288,7 +292,12 @@ def _status(step: Step | None, outcome: str) -> int | None:
 
 
 def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
-    """Return an attempt's incidents. A loop that was broken before is marked ``again``."""
+    """Return an attempt's incidents. A loop that was broken before is marked ``again``.
+
+    A reply's tool is named only if it was offered, because any other name is a model's text. A
+    loop's stands in the client's own history.
+    """
+    offered = exchange.request.offered()
     broken = {
         _name(incident)
         for outcome in exchange.outcomes[:index]
@@ -297,8 +306,10 @@ def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     incidents = []
     for incident in exchange.outcomes[index].remarks.incidents:
         again = incident.kind == "loop_break" and _name(incident) in broken
-        mark = {**incident.detail, "again": True} if again else incident.detail
-        incidents.append(replace(incident, detail=mark))
+        detail = {**incident.detail, "again": True} if again else incident.detail
+        if not incident.kind.startswith("loop_") and detail.get("tool") not in offered:
+            detail = {name: value for name, value in detail.items() if name != "tool"}
+        incidents.append(replace(incident, detail=detail))
         broken.add(_name(incident))
     return tuple(incidents)
 

@@ -148,7 +148,6 @@ def settle_incidents(services: Shared, exchange: Exchange, incidents: Sequence[I
     if not incidents:
         return
     tier = tier_label(exchange)
-    tools = exchange.request.offered()  # any other tool name is a model's own text
     events = []
     for incident in attempt_of(exchange, len(exchange.outcomes) - 1).incidents:
         row = INCIDENTS[incident.kind]
@@ -158,11 +157,10 @@ def settle_incidents(services: Shared, exchange: Exchange, incidents: Sequence[I
         if not row.event:
             continue
         detail = dict(zip(row.labels, incident.labels, strict=True))
-        detail |= incident.detail if row.whole else {}
-        if (tool := incident.detail.get("tool")) in tools:
+        if row.whole:
+            detail |= incident.detail
+        elif tool := incident.detail.get("tool"):
             detail["tool"] = tool
-        elif row.metric != "loops":
-            detail.pop("tool", None)
         events.append((row.event, detail))
     record_events(services, exchange, events)
 

@@ -8,11 +8,11 @@ for exactly one of ``PARTS``. The counters' names and meanings are in docs/http.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ..engine.outcome import Incident
-from ..engine.record import BROKEN, AttemptRecord, Record, tool_label
+from ..engine.record import BROKEN, OTHER, AttemptRecord, Record
 from ..frozen import frozen
 from ..state.hourly import HOUR, Counts
 
@@ -106,7 +106,7 @@ def counts_of(record: Record) -> dict[str, Counts]:
             row["queue_seconds"] += attempt.waited
             row["queue_timeouts"] += not attempt.placed
         for incident in attempt.incidents:
-            _add_incident(row, incident, record.tools)
+            _add_incident(row, incident)
     if record.passed_over:
         row = rows[record.first_tier]
         row["passed_over"] += 1
@@ -130,7 +130,7 @@ def _add_call(row: Row, attempt: AttemptRecord) -> None:
         row[f"calls:{tool}"] += number
 
 
-def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> None:
+def _add_incident(row: Row, incident: Incident) -> None:
     hour = INCIDENTS[incident.kind].hour
     counter = hour.get(incident.labels[-1] if incident.labels else "") or hour.get("")
     if counter == "invalid_calls" and incident.detail.get("doubt"):
@@ -140,7 +140,7 @@ def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> Non
     if counter == "repairs":
         row[f"repairs:{incident.labels[-1]}"] += 1
     if counter in ("invalid_calls", "doubted_calls"):
-        row[f"{counter}:{tool_label(incident.detail.get('tool'), offered)}"] += 1
+        row[f"{counter}:{incident.detail.get('tool', OTHER)}"] += 1
 
 
 def _add_outcome(row: Row, record: Record) -> None:
