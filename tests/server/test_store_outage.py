@@ -12,7 +12,7 @@ import pytest
 from tests.server.asking import ask
 from tests.server.calling import BAD, RULES, TOOLS, calling
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, NO_LOOPS
+from tests.server.counting import AGENT, NO_LOOPS, hard
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -71,6 +71,18 @@ async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
     assert report["store"] == "ok"
     assert [outage["what"] for outage in report["outages"]] == ["store"]
     assert "The store could not be used from" in said(report)
+
+
+async def test_a_request_that_is_refused_meanwhile_counts_once(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    proxy = await start_proxy(
+        {**hard(per_hour=10_000), "state.backend": "redis", "state.redis_url": redis.url}
+    )
+    redis.kill()
+    assert (await ask(proxy, AGENT)).status_code == 429
+    report = await get(proxy, "report")
+    assert report["store"] != "ok" and report["parts"] == {"refused": 1}
 
 
 @pytest.fixture

@@ -222,7 +222,9 @@ def record_events_of(
 
 def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:
     """Add to the present hour's counters that belong to no request; ``tier``: "" for no tier."""
-    services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
+    deltas = {HourKey(hour_of(services.wall_clock()), "", tier): counts}
+    services.journal.remember(deltas)
+    services.journal.count(deltas)
 
 
 def stage_failed(services: Shared, stage: str, error: Exception) -> None:

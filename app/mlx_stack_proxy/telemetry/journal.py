@@ -56,13 +56,12 @@ class Journal:
         """Add to the hours' counters."""
         if deltas:
             merge(self._counts, deltas)
-            self.remember(deltas)
             self._write_soon()
 
     # For the time in which the store can't be read
 
     def remember(self, deltas: Deltas) -> None:
-        """Remember counters that somebody else writes to the store."""
+        """Remember counters, whoever writes them to the store."""
         merge(self.counted, deltas)
         if len(self.counted) > MOST_ROWS:
             oldest = min(key.hour for key in self.counted)

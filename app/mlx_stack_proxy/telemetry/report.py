@@ -37,8 +37,8 @@ class ReportScope:
     since: float  # seconds since 1970
     until: float  # seconds since 1970
     agent: str | None = None  # only this agent's exchanges; None: all agents'
-    # What the store says while it fails: then rows and events are those in this process's memory.
-    trouble: str | None = None
+    trouble: str | None = None  # what is wrong with the store
+    remembered: bool = False  # rows or events are only those in this process's memory
 
 
 def build(
@@ -61,6 +61,7 @@ def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequenc
         "until": scope.until,
         "agent": scope.agent,
         "store": scope.trouble or "ok",
+        "remembered": scope.remembered,
         "agents": sorted({key.agent for key in rows if key.agent}),
         **sums(of_agents),
         "parts": parts_of(_sum(of_agents.values())),

@@ -55,10 +55,10 @@ def said(report: Report) -> list[dict[str, Any]]:
 def _store(report: Report) -> list[str]:
     if report.get("store", "ok") == "ok":
         return []
-    return [
-        f"The store fails now: {report['store']}.",
-        "What follows is only what this process has in memory.",
-    ]
+    lines = [f"The store fails now: {report['store']}."]
+    if report["remembered"]:
+        lines.append("What follows is only what this process has in memory.")
+    return lines
 
 
 def _requests(report: Report) -> list[str]:
