@@ -55,7 +55,7 @@ def test_replies_with_one_reading(text: str, wanted: Any, due: str, rules: Any) 
     ("text", "wanted", "error"),
     [
         ("", OBJECT, "the reply's contents are empty"),
-        ('{"answer": 5', ANSWER, "the reply's contents break off in or behind a number"),
+        ('{"answer": 5', ANSWER, "the reply's contents break off in or after a number"),
         ("[1]", OBJECT, "the JSON in the reply came as an array of 1 elements: "),
         ("{}", ANSWER, 'missing required field "answer" in the reply'),
         ('{"answer": "x"}', ANSWER,
