@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy import log
+from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.tool_validation import conversation, schemas
@@ -26,7 +27,7 @@ from mlx_stack_proxy.tool_validation.check import check_call
 from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
-from tests.support.replies import litellm_error, stream, text_stream, with_role
+from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
@@ -385,6 +386,30 @@ async def test_a_long_reply_is_judged_off_the_event_loop(
     calls = answer.json()["choices"][0]["message"]["tool_calls"]
     assert [one["function"] for one in calls] == [function]
     assert len(threads) == 1, "it is checked once"
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["a frame", "an object"])
+async def test_a_long_text_in_one_piece_is_watched_off_the_event_loop(
+    streams: bool,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = await start_proxy({})
+    threads: set[int] = set()
+    look = Flow.look
+
+    def noted(self: Flow, text: str) -> Any:
+        threads.add(threading.get_ident())
+        return look(self, text)
+
+    monkeypatch.setattr(Flow, "look", noted)
+    text = "".join(f"- item {number} is fine and costs {7 * number}\n" for number in range(2_500))
+    upstream.will(text_stream(text) if streams else Reply.json(completion({"content": text})))
+    answer = await ask(proxy)
+    assert answer.json()["choices"][0]["message"]["content"] == text
+    assert threads
     assert threading.get_ident() not in threads
 
 

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from ..engine import upstream_answers
 from ..engine.attempt import Attempt
@@ -27,6 +30,7 @@ from .answer import Answer
 from .limits import Limits
 from .services import Services
 
+Result = TypeVar("Result")
 _MAX_ERROR_BODY = 1024 * 1024
 
 
@@ -68,7 +72,8 @@ class Call:
             if not isinstance(completion, dict):
                 return completion
             attempt.reply.whole = True
-            attempt.take_completion(completion)
+            take = partial(attempt.take_completion, completion)
+            await in_thread(take) if attempt.is_slow_to_feed(body) else take()
         return attempt.verdict
 
     async def _read_stream(
@@ -80,7 +85,13 @@ class Call:
             now = clock()
             if self.first_byte is None and data:
                 self.first_byte = now
-            out = attempt.feed(data) if data else attempt.end()
+            take = partial(attempt.feed, data) if data else attempt.end
+            if attempt.is_slow_to_feed(data):
+                if limits is not None:
+                    limits.heard(now)
+                out = await in_thread(take)
+            else:
+                out = take()
             if out and answer is not None:
                 await answer.send(out)
                 # The wait for a slow client is no silence of the model.
@@ -127,6 +138,24 @@ async def send(
     # The call id is LiteLLM's own; a cloud that is called directly doesn't get it.
     call_id = exchange.id if upstream is services.upstream else None
     return await upstream.send("POST", path, headers, content, call_id=call_id)
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run work on an attempt in a thread.
+
+    A cancellation arrives at the caller's next wait: the work ends first, and its result counts.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled = False
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and (task := asyncio.current_task()) is not None:
+        task.uncancel()
+        task.cancel()
+    return running.result()
 
 
 def failed(error: UpstreamError) -> Failure:

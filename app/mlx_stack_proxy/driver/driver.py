@@ -54,6 +54,7 @@ from .books import Books
 from .call import (
     Call,
     failed,
+    in_thread,
     send,
     way_to,
 )
@@ -377,5 +378,5 @@ class Driver:
 async def _judged(attempt: Attempt) -> Verdict | None:
     """Let the stages mend and judge the reply; in a thread if that would hold the event loop."""
     if attempt.is_slow():
-        return await asyncio.to_thread(attempt.settle)
+        return await in_thread(attempt.settle)
     return attempt.settle()

@@ -34,6 +34,7 @@ from .spent import spent_by
 from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, EmptyResponse, Failure, Rejected, Verdict
 
+LONG_READ = 32 * 1024  # bytes; to watch as much text may take 10 ms
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
 _TOO_LONG = Failure(
     "server_error", "upstream sent more than any reply needs", status=200, final=True
@@ -163,6 +164,10 @@ class Attempt:
         """
         content, self._content = self._content, b""
         return content
+
+    def is_slow_to_feed(self, data: bytes) -> bool:
+        """Whether a thread should call :meth:`feed`: one event may hold a text of any length."""
+        return len(data) + self._frames.waiting > LONG_READ
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of upstream's event stream; return the bytes that may go out now."""

@@ -34,17 +34,20 @@ class Growing:
     Whoever watches it keeps an offset, not a copy.
     """
 
-    __slots__ = ("_pieces", "_text", "count", "size")
+    __slots__ = ("_pieces", "_text", "bytes", "count", "size")
 
     def __init__(self, text: str = "") -> None:
         self._text = text
         self._pieces: list[str] = []
         self.size = len(text)  # characters
+        self.bytes = utf8_size(text)
         self.count = 0  # pieces that came
 
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
-        self.size += len(piece)
+        size = len(piece)
+        self.size += size
+        self.bytes += size if piece.isascii() else utf8_size(piece)
         self.count += 1
 
     def text(self) -> str:
@@ -245,9 +248,8 @@ class Reply:
         """UTF-8 bytes that the model wrote, also those that stages took out."""
         size = 0
         for choice in self.choices.values():
-            calls = "".join([call.name + call.arguments for call in choice.tool_calls])
-            text = choice.text + choice.reasoning + choice.refusal + calls
-            size += len(text.encode("utf-8", "surrogatepass"))
+            size += choice.written.bytes + choice.thought.bytes + utf8_size(choice.refusal)
+            size += sum([utf8_size(call.name) + call.written.bytes for call in choice.tool_calls])
         return max(size, self.generated)
 
     @property
@@ -349,6 +351,11 @@ class Reply:
         choice.finished_at = self.pieces
         self._unfinished.discard(index)
         self.finished = not self._unfinished
+
+
+def utf8_size(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; a lone surrogate counts as three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def is_object(arguments: str) -> bool:

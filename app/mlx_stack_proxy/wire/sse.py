@@ -61,6 +61,11 @@ class FrameReader:
         self._buffer += data
         return self._cut()
 
+    @property
+    def waiting(self) -> int:
+        """The bytes of an event that has not ended."""
+        return len(self._buffer)
+
     def finish(self) -> Frame | None:
         """Return the frame that the stream's end left without its blank line; None if none."""
         raw = bytes(self._buffer)
