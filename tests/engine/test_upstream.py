@@ -232,8 +232,10 @@ async def test_one_that_is_closed_before_its_end_is_ended(
 OK = Reply.json({"ok": True})
 
 
-async def ask(edge: Upstream, content: bytes | None = b"{}", method: str = "POST") -> int:
-    response = await edge.send(method, CHAT_PATH, CHAT_HEADERS, content)
+async def ask(
+    edge: Upstream, content: bytes | None = b"{}", method: str = "POST", repeatable: bool = False
+) -> int:
+    response = await edge.send(method, CHAT_PATH, CHAT_HEADERS, content, repeatable=repeatable)
     while await response.next_bytes():
         pass
     await response.aclose()
@@ -310,6 +312,18 @@ async def test_what_was_written_is_not_sent_again(
     with pytest.raises(UpstreamError):
         await ask(edge, content)
     assert len(upstream.calls) == 2
+
+
+async def test_what_is_repeatable_is_sent_once_more_and_no_more(
+    upstream: ScriptedServer, edge: Upstream
+) -> None:
+    upstream.will(OK, Reply.raw(CLOSE), OK, Reply.raw(CLOSE), Reply.raw(CLOSE))
+    await ask(edge)
+    assert await ask(edge, repeatable=True) == 200
+    assert len(upstream.calls) == 3
+    with pytest.raises(UpstreamError):
+        await ask(edge, repeatable=True)
+    assert len(upstream.calls) == 5
 
 
 async def test_what_has_no_body_may_be_asked_again_by_get(

@@ -15,7 +15,7 @@ from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import CLOSE, RESET, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
@@ -33,6 +33,16 @@ async def test_any_method(method: str, upstream: ScriptedServer, proxy: RunningP
     assert response.headers["x-mlx-stack-mode"] == "passthrough"
     assert (upstream.calls[0].method, upstream.calls[0].target) == (method, target)
     assert bytes(upstream.calls[0].body) == (content or b"")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/v1/embeddings", 200), ("/v1/rerank", 502)])
+async def test_embeddings_survive_a_connection_that_closes_instead_of_an_answer(
+    path: str, status: int, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(OK, Reply.raw(CLOSE), OK)
+    body = {"model": "m", "input": "x"}
+    assert (await proxy.client.post(path, json=body)).status_code == 200
+    assert (await proxy.client.post(path, json=body)).status_code == status
 
 
 async def test_answers_without_a_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:

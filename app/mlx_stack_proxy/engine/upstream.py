@@ -7,7 +7,8 @@ request on it. Four rules keep that from the client:
 - We don't reuse a connection that the server has closed, or written to, while it was idle.
 - We send a request once more if it could not be written to its end: no server can have acted on it.
 - We don't resend a request that was written to its end, because the server may have acted on it.
-  (For idempotent methods aiohttp resends once, as RFC 9110, 9.2.2 allows.)
+  RFC 9110, 9.2.2 allows that once where doing it twice changes nothing: aiohttp does so for
+  idempotent methods, and we for embeddings (``repeatable``).
 
 Redirects are not followed; cookies and the environment's proxies are not used. aiohttp's errors
 become :class:`UpstreamError` here.
@@ -193,11 +194,13 @@ class Upstream:
         content: bytes | None = None,
         *,
         call_id: str | None = None,
+        repeatable: bool = False,
     ) -> Response:
         """Send a request; return the answer as soon as its headers are there.
 
-        ``target``: path and query. ``call_id``: the call's id in LiteLLM's logs. Raises
-        :class:`UpstreamError`, :class:`BadTarget`.
+        ``target``: path and query. ``call_id``: the call's id in LiteLLM's logs. ``repeatable``:
+        it does no harm if the server acts on it twice. Raises :class:`UpstreamError`,
+        :class:`BadTarget`.
         """
         if not _TARGET.fullmatch(target):
             raise BadTarget("the path is too long, or has characters that no URL has")
@@ -206,7 +209,8 @@ class Upstream:
         if call_id is not None:
             header_map[CALL_ID] = call_id
         try:
-            response = Response(await self._send_request(method, url, header_map, content))
+            sent = self._send_request(method, url, header_map, content, repeatable)
+            response = Response(await sent)
         except (aiohttp.ClientError, OSError) as error:
             # In a variable, the error and this frame would refer to each other: test_garbage.py.
             raise self._failure(error) from error
@@ -234,9 +238,14 @@ class Upstream:
         return failure
 
     async def _send_request(
-        self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | None
+        self,
+        method: str,
+        url: URL,
+        headers: CIMultiDict[str],
+        content: bytes | None,
+        repeatable: bool,
     ) -> aiohttp.ClientResponse:
-        """Send a request, and once more if it can't have arrived whole."""
+        """Send a request, and once more if it can't have arrived whole, or is repeatable."""
         request = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
         upload = aiohttp.UploadTracker()
         try:
@@ -244,7 +253,7 @@ class Upstream:
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if _is_written(upload):
+            if _is_written(upload) and not repeatable:
                 raise
         return await request(data=content or None)
 

@@ -193,7 +193,12 @@ class Passthrough:
         books.request_sent(len(content))
         try:
             return await self._services.upstream.send(
-                request.method, forwarding.target, forwarding.headers, content, call_id=request.id
+                request.method,
+                forwarding.target,
+                forwarding.headers,
+                content,
+                call_id=request.id,
+                repeatable=request.path.endswith("/embeddings"),
             )
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None
