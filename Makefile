@@ -44,7 +44,7 @@ else
 endif
 
 # The rooms alone: no process but Redis, no server but on loopback within the test.
-ROOMS := $(addprefix tests/,wire engine loop_detection tool_validation token_budget memory_pressure \
+ROOMS := $(addprefix tests/,wire engine driver loop_detection tool_validation token_budget memory_pressure \
 	escalation state telemetry)
 test-fast: $(DEV)  ## the rules and the stores, without the whole proxy and the real stack; a minute
 	$(BIN)/pytest -n auto --dist loadfile $(ROOMS) $(ARGS)

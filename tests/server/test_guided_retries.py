@@ -1,6 +1,6 @@
 """A bad call is asked again with a schema for the reply, and what comes goes out in any dialect.
 
-Which form a retry has: tests/engine/test_guiding.py; what the schema says:
+Which form a retry has: tests/driver/test_guiding.py; what the schema says:
 tests/tool_validation/test_guided.py.
 """
 

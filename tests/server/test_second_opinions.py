@@ -1,6 +1,6 @@
 """Before a call or an id goes out that is likely wrong, the next tier is asked, once.
 
-When it is asked, and which reply goes out: tests/engine/test_next_step.py.
+When it is asked, and which reply goes out: tests/driver/test_next_step.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A bad call is tried again, and the client sees only what was good in the end.
 
-When it is tried again, and what follows at last: tests/engine/test_next_step_table.py.
+When it is tried again, and what follows at last: tests/driver/test_next_step_table.py.
 What a retry says: tests/engine/test_correction.py.
 """
 

@@ -13,7 +13,7 @@ from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, Pa
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, Failure, OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.engine.stepping import (
+from tests.driver.stepping import (
     AGAIN,
     BACK_OFF,
     BUSY,
@@ -42,7 +42,7 @@ from tests.engine.stepping import (
     Story,
     told,
 )
-from tests.engine.stepping import TRUNCATED as THINKING
+from tests.driver.stepping import TRUNCATED as THINKING
 
 SETTINGS = from_mapping({"reliability": {"escalation": {"max_retries_before_escalate": 1}}})
 HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))

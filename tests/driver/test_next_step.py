@@ -15,7 +15,7 @@ from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Failure, Rejected, Verdict
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.engine.stepping import (
+from tests.driver.stepping import (
     AGAIN,
     BACK_OFF,
     BUSY,

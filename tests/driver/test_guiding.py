@@ -19,8 +19,8 @@ from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
+from tests.driver.stepping import CORRECTED, DOUBTED_LOOP, EMPTY, INVALID, INVALID_REASON, LOOP
 from tests.engine.exchanges import client_request, exchange
-from tests.engine.stepping import CORRECTED, DOUBTED_LOOP, EMPTY, INVALID, INVALID_REASON, LOOP
 from tests.tool_validation.calls import SEARCH
 
 OBEYS, REFUSES = TierView(guided={"fast": True}), TierView(guided={"fast": False})

@@ -16,7 +16,7 @@ from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Failure, Verdict
 from mlx_stack_proxy.settings import EscalationReason
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.engine.stepping import (
+from tests.driver.stepping import (
     BACK_OFF,
     BUSY,
     CHAIN,
