@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.outcome import RECORD
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
@@ -295,22 +294,6 @@ async def test_events_are_found(store: Store, query: EventQuery, places: list[in
     await add_events(store, EVENTS[:3])
     await add_events(store, EVENTS[3:])
     assert [found for _, found in await store.events(query)] == [EVENTS[at] for at in places]
-
-
-async def test_records_are_found_by_those_who_ask_for_them(store: Store) -> None:
-    record = {**event(RECORD, "a", NOW + 1), "request_id": "one", "agent": "me"}
-    await add_events(store, [EVENTS[0], record, EVENTS[2]])
-    for query in (
-        EventQuery(),
-        EventQuery(after=0),
-        EventQuery(session="a"),
-        EventQuery(agent="me"),
-    ):
-        assert RECORD not in [found["kind"] for _, found in await store.events(query)]
-    assert await store.count_events(EventQuery()) == 2
-    assert (await store.events(EventQuery()))[-1][0] == 3  # it has a number, as any other
-    for query in (EventQuery(kind=RECORD), EventQuery(kind=RECORD, request_id="one", limit=1)):
-        assert [found for _, found in await store.events(query)] == [record]
 
 
 async def test_events_of_a_session_by_the_beginning_of_its_hash(store: Store) -> None:

@@ -14,8 +14,6 @@ from .verdicts import Failure, Verdict
 Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
 # Statuses with which servers refuse a request for what it asks of them.
 _REFUSING = frozenset({400, 415, 422, 500, 501})
-# The event that keeps an exchange's record: who asks for all kinds does not get it.
-RECORD = "exchange"
 # The kinds of events that are stored; docs/observability.md says when each comes and what it tells.
 EVENT_KINDS = (
     "loop_warning",

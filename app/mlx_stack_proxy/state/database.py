@@ -57,7 +57,6 @@ _CONDITIONS: Final = {
     "before": "number < :before",
     "since": "time >= :since",
     "kind": "kind = :kind",
-    "hidden": "kind <> :hidden",
     "session": "session >= :session AND session < :session || char(1114111)",
     "request_id": "CASE WHEN json_valid(body) THEN json_extract(body, '$.request_id') END "
     "= :request_id",

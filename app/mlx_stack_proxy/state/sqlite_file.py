@@ -25,6 +25,7 @@ from .store import StoreError
 
 # The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
 LOG_PAGES = 4_000
+COPIED_PAGES = 200  # between two of these steps other threads can use a copy's source
 LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -57,6 +58,43 @@ def in_memory() -> sqlite3.Connection:
     connection = connect(":memory:")
     schema.prepare(connection)
     return connection
+
+
+def stand_in(connection: sqlite3.Connection, error: StoreError) -> sqlite3.Connection:
+    """Close a connection and return one to a copy in memory, of what can be read."""
+    memory = in_memory()
+    with contextlib.suppress(sqlite3.Error):
+        connection.rollback()
+    try:
+        if isinstance(error, FileUnusable):
+            raise sqlite3.DatabaseError
+        copy(connection, memory)
+    except sqlite3.Error:
+        memory = in_memory()
+        _salvage(connection, memory)
+    with contextlib.suppress(sqlite3.Error):
+        connection.close()
+    return memory
+
+
+def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy the rows that can be read of a broken file."""
+    names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    for (table,) in target.execute(names).fetchall():
+        with contextlib.suppress(sqlite3.Error):
+            for row in source.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                marks = ", ".join("?" * len(row))
+                target.execute(f"REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
+
+
+def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Replace the target's content by the source's, as a whole."""
+
+    def check(status: int, remaining: int, total: int) -> None:
+        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # else it would wait for ever
+            raise sqlite3.OperationalError("database is locked")
+
+    source.backup(target, pages=COPIED_PAGES, progress=check)
 
 
 class StateFile:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
-from ..engine.outcome import RECORD
 from ..frozen import frozen
 from .hourly import Counts, Deltas, HourKey
 
@@ -153,7 +152,7 @@ class Reserved:
 class EventQuery:
     """Which events to return; a field that is None sets no condition."""
 
-    kind: str | None = None  # None: all kinds but `RECORD`
+    kind: str | None = None
     session: str | None = None  # the hash, or its beginning
     request_id: str | None = None
     agent: str | None = None
@@ -162,17 +161,11 @@ class EventQuery:
     since: float = 0.0  # seconds since the epoch
     limit: int = 100
 
-    @property
-    def hidden(self) -> str | None:
-        """The kind that is left out because nobody asks for it by name; None: none is."""
-        return RECORD if self.kind is None else None
-
     def asks_for(self, event: Mapping[str, Any]) -> bool:
         """Whether an event matches by its content; its number is not looked at."""
         return (
             event["time"] >= self.since
             and (self.kind is None or event["kind"] == self.kind)
-            and event["kind"] != self.hidden
             and (self.session is None or event["session"].startswith(self.session))
             and (self.request_id is None or event.get("request_id") == self.request_id)
             and (self.agent is None or event.get("agent") == self.agent)

@@ -25,7 +25,7 @@ from ..worker import Worker
 from . import sqlite_file
 from .database import Database
 from .reservations import Reservations
-from .sqlite_file import FileUnusable, StateFile, refusal
+from .sqlite_file import StateFile, refusal
 from .store import NotSent, Sizes, StoreError
 
 RETRY_SECONDS = 1.0  # after the file began to fail; each further pause is twice as long
@@ -34,7 +34,6 @@ STALL_SECONDS = 5.0  # a commit that takes longer is reported as trouble until i
 CLOSE_SECONDS = 10.0  # how long `close` waits for the disk
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
-COPIED_PAGES = 200  # between two of these steps other threads can use a copy's source
 MOST_JOBS = 50  # in a transaction, so that the event loop is not held for long
 MOST_WAITING = 10_000  # jobs that wait for a disk that hangs, the newest
 
@@ -310,7 +309,9 @@ class Transactions:
             connections = await self._writer.do(partial(file.open, self._error))
             if self._db is not None:
                 self._busy = True
-                await self._writer.do(partial(_copy, self._db.connection, connections[0]))
+                await self._writer.do(
+                    partial(sqlite_file.copy, self._db.connection, connections[0])
+                )
         except (StoreError, sqlite3.Error) as error:
             await self._writer.do(partial(_close, connections))
             self._error = refusal(self._where, "can't be written", error)
@@ -341,7 +342,9 @@ class Transactions:
         self._fail_waiters(self._jobs)
         self._busy = True
         again = [job for job in jobs if not job.slow and not (job.reads and job.waiter.done())]
-        copied = self._writer.do(partial(_stand_in, self._known().connection, self._error))
+        copied = self._writer.do(
+            partial(sqlite_file.stand_in, self._known().connection, self._error)
+        )
         copied.add_done_callback(partial(self._go_on_in_memory, again))
 
     def _go_on_in_memory(
@@ -379,42 +382,6 @@ class Transactions:
 
 def _raise(error: Exception, db: Database) -> None:
     raise error
-
-
-def _stand_in(connection: sqlite3.Connection, error: StoreError) -> sqlite3.Connection:
-    """Close a connection and return one to a copy in memory, of what can be read."""
-    memory = sqlite_file.in_memory()
-    with contextlib.suppress(sqlite3.Error):
-        connection.rollback()
-    try:
-        if isinstance(error, FileUnusable):
-            raise sqlite3.DatabaseError
-        _copy(connection, memory)
-    except sqlite3.Error:
-        memory = sqlite_file.in_memory()
-        _salvage(connection, memory)
-    _close([connection])
-    return memory
-
-
-def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy the rows that can be read of a broken file."""
-    names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    for (table,) in target.execute(names).fetchall():
-        with contextlib.suppress(sqlite3.Error):
-            for row in source.execute(f"SELECT * FROM {table}"):  # noqa: S608
-                marks = ", ".join("?" * len(row))
-                target.execute(f"REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
-
-
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Replace the target's content by the source's, as a whole."""
-
-    def check(status: int, remaining: int, total: int) -> None:
-        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # else it would wait for ever
-            raise sqlite3.OperationalError("database is locked")
-
-    source.backup(target, pages=COPIED_PAGES, progress=check)
 
 
 def _close(opened: Iterable[Database | sqlite3.Connection | None]) -> None:
