@@ -136,7 +136,7 @@ class Attempt:
 
     @property
     def speaks_behind_result(self) -> bool:
-        """Whether the request sent has a user message of ours behind a tool result."""
+        """Whether the request sent has a user message of ours after a tool result."""
         asked = self._client_request.body["messages"]
         return own_words.stand_behind_result(self.request.body["messages"], asked)
 
@@ -340,7 +340,7 @@ class Attempt:
     def _join_to_text(self) -> None:
         """Let the text follow that which the client has of an earlier attempt, after the joint.
 
-        Beside tool calls the text is left out.
+        With tool calls the text is left out.
         """
         if not self._text_was_out:
             return

@@ -26,7 +26,7 @@ class SessionMemory:
     turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw the session; None: not known yet
     # By detector and turn of the run: `History.place` when the hint was given; and runs broken.
-    told: Recent[tuple[str, int], int] = field(default_factory=Recent)
+    hinted: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By turn of the run: the run's length when it was broken.
     broken: Recent[int, int] = field(default_factory=Recent)
     # By detector and turn of the run: how many calls there were when a second tier was asked.
@@ -60,17 +60,17 @@ class SessionMemory:
         again.
         """
         run = [(finding.detector, place) for place in finding.run]
-        history_place = self.told.find_and_refresh(run)
+        history_place = self.hinted.find_and_refresh(run)
         if history_place is None:
-            self.told[run[-1]] = history.place
+            self.hinted[run[-1]] = history.place
         return history_place is None, history_place in (None, history.place)
 
     def note_break(self, finding: Finding) -> bool:
         """Note that a run is broken. Return whether it was broken before."""
         run = [(f"broken {finding.detector}", place) for place in finding.run]
-        known = self.told.find_and_refresh(run) is not None
+        known = self.hinted.find_and_refresh(run) is not None
         for key in run[-2:]:  # the broken reply, and the turn before it, which the client has
-            self.told[key] = finding.length
+            self.hinted[key] = finding.length
         return known
 
     def note_run(self, finding: Finding) -> bool:

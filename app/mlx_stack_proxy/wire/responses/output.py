@@ -23,7 +23,7 @@ class Growing:
     event: str  # begins the names of its events
     field: str  # the text's field in the content part, and in the event that ends the text
     part: Mapping[str, Any]  # the item's content part, without the text
-    beside: Mapping[str, Any]  # further fields of the item's events
+    extra_fields: Mapping[str, Any]  # further fields of the item's events
 
     def item(self, id: str, parts: list[Item], status: str) -> Item:
         if self is REASONING:
@@ -49,7 +49,7 @@ class Called:
     item: Item
     event: str  # as in :class:`Growing`
     field: str  # as in :class:`Growing`
-    beside: Mapping[str, Any]  # further fields of the event that ends its text
+    extra_fields: Mapping[str, Any]  # further fields of the event that ends its text
 
     @property
     def opened(self) -> Item:

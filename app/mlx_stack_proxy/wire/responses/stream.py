@@ -88,7 +88,9 @@ class ResponseStream:
     def _grow(self, kind: Growing, text: str) -> bytes:
         out = b"" if self._open is kind else self._close() + self._open_item(kind)
         self._pieces.append(text)
-        return out + self._event(f"{kind.event}.delta", self._place(), delta=text, **kind.beside)
+        return out + self._event(
+            f"{kind.event}.delta", self._place(), delta=text, **kind.extra_fields
+        )
 
     def _open_item(self, kind: Growing) -> bytes:
         self._open = kind
@@ -105,7 +107,7 @@ class ResponseStream:
             return b""
         self._open, self._pieces = None, []
         part, place = kind.part_of(text), self._place()
-        fields = {kind.field: text, **kind.beside}
+        fields = {kind.field: text, **kind.extra_fields}
         out = self._event(f"{kind.event}.done", place, **fields)
         out += self._event("response.content_part.done", place, part=part)
         return out + self._done(kind.item(self._item_id, [part], self._item_status()))
@@ -129,7 +131,7 @@ class ResponseStream:
         out = self._item("added", shaped_call.opened)
         if text:
             out += self._event(f"{shaped_call.event}.delta", place, delta=text)
-        fields = {shaped_call.field: text, **shaped_call.beside}
+        fields = {shaped_call.field: text, **shaped_call.extra_fields}
         return (
             out
             + self._event(f"{shaped_call.event}.done", place, **fields)
