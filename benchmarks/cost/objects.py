@@ -78,6 +78,7 @@ class Answering(Upstream):
         content: bytes | None = None,
         *,
         call_id: str | None = None,
+        repeatable: bool = False,
     ) -> Response:
         return Answered(self.at_first)
 

@@ -103,6 +103,7 @@ class Scripted(Upstream):
         content: bytes | None = None,
         *,
         call_id: str | None = None,
+        repeatable: bool = False,
     ) -> Response:
         model = json.loads(content or b"")["model"]
         self.asked.append(model)

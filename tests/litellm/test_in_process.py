@@ -26,7 +26,8 @@ async def send(app: Callable[..., Awaitable[None]], content: Any = b"{}") -> Res
     client_scope.set(CLIENT)
     upstream = InProcess(UpstreamSettings(), app)
     headers = [(b"authorization", b"Bearer sk-1")]
-    return await upstream.send("POST", "/v1/chat%20x?a=b", headers, content, call_id="req_1")
+    target = "/v1/chat%20x?a=b"
+    return await upstream.send("POST", target, headers, content, call_id="req_1", repeatable=True)
 
 
 async def test_the_app_gets_the_request_on_the_clients_connection() -> None:

@@ -49,6 +49,7 @@ class InProcess(Upstream):
         content: bytes | None = None,
         *,
         call_id: str | None = None,
+        repeatable: bool = False,
     ) -> Response:
         scope = _scope(method, target, _headers(headers, content, call_id))
         call = _Call(self._app, scope, content)
