@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode.add_argument(
         "--settings", action="store_true", help="only print every setting and where it comes from"
     )
-    mode.add_argument("--no-probe", action="store_true", help="ask no model anything")
-    mode.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
+    mode.add_argument("--no-probe", action="store_true", help="ask no model")
+    mode.add_argument("--cloud", action="store_true", help="also ask cloud tiers")
     parser.set_defaults(run=run)
 
 

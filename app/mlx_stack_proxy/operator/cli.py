@@ -35,18 +35,24 @@ class Command:
 # In the order of --help.
 COMMANDS = (
     Command("serve", "run the proxy", "serve"),
-    Command("init", "write a first config.yaml, from what is here", "init.command", config=False),
+    Command(
+        "init", "write a first config.yaml from what LiteLLM lists", "init.command", config=False
+    ),
     Command("check", "check the configuration, LiteLLM and the tiers", "check"),
-    Command("launch", "start Claude Code, Codex or another client on it", "agents.launch"),
-    Command("agents", "what Claude Code, Codex and others need to ask it", "agents.command"),
-    Command("config", "about the configuration file", "cli", False, "_add_schema"),
+    Command(
+        "launch", "start Claude Code, Codex or another client through the proxy", "agents.launch"
+    ),
+    Command(
+        "agents", "print what Claude Code, Codex and others need to use the proxy", "agents.command"
+    ),
+    Command("config", "print the JSON Schema of the configuration", "cli", False, "_add_schema"),
     Command("replay", "run recorded exchanges through the stages", "replay"),
-    Command("pressure", "how short this machine's memory is", "pressure"),
-    Command("status", "a running proxy and its tiers, on one screen", "remote.status"),
-    Command("report", "what happened in the last hours, in a few sentences", "remote.report"),
-    Command("why", "what became of one request, in a paragraph", "remote.why"),
-    Command("sessions", "a running proxy's sessions, by last use", "remote.sessions"),
-    Command("events", "what a running proxy did, oldest first", "remote.events"),
+    Command("pressure", "show this machine's memory pressure", "pressure"),
+    Command("status", "show a running proxy and its tiers on one screen", "remote.status"),
+    Command("report", "summarise the last hours in a few sentences", "remote.report"),
+    Command("why", "explain one request in a paragraph", "remote.why"),
+    Command("sessions", "list a running proxy's sessions", "remote.sessions"),
+    Command("events", "list what a running proxy did", "remote.events"),
     Command(
         "service",
         "run the proxy as a service (launchd on macOS, systemd on Linux)",
@@ -56,10 +62,10 @@ COMMANDS = (
     Command(
         "up", "start model servers, LiteLLM and the proxy on this machine", "local_stack.up", False
     ),
-    Command("demo", "what the proxy does for a weak model, side by side", "demo.command"),
     Command(
-        "completion", "print what makes a shell complete commands", "cli", False, "_add_completion"
+        "demo", "ask a weak model directly and through the proxy, side by side", "demo.command"
     ),
+    Command("completion", "print a shell's completion script", "cli", False, "_add_completion"),
 )
 
 

@@ -18,7 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="overrides server.host")
     parser.add_argument("--port", type=int, help="overrides server.port")
     parser.add_argument(
-        "--env-file", metavar="FILE", type=Path, help="more of the environment; mode 0600"
+        "--env-file",
+        metavar="FILE",
+        type=Path,
+        help="a file with further environment variables; mode 0600",
     )
     parser.add_argument(
         "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
@@ -28,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CODE",
         type=int,
         default=argparse.SUPPRESS,
-        help="the exit code where the configuration can't be used; default: 2",
+        help="exit code if the configuration can't be used; default: 2",
     )
     parser.set_defaults(run=run)
 

@@ -45,15 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml where that is there)",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the file to standard output, write nothing"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="print the file, write nothing")
     parser.add_argument(
         "--inside",
         action="store_true",
         help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
     )
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.set_defaults(run=run)
 
 

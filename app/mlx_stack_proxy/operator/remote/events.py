@@ -35,8 +35,10 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     )
     amount = events.add_mutually_exclusive_group()
     amount.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
-    amount.add_argument("--all", action="store_true", help="all that the proxy has kept")
-    events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+    amount.add_argument("--all", action="store_true", help="all stored events")
+    events.add_argument(
+        "--follow", "-f", action="store_true", help="follow new events until Ctrl-C"
+    )
     set_remote_command(events, run)
 
 

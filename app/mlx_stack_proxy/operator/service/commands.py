@@ -46,17 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     install = _add(actions, "install", _install, "set it up and start it, now and at each start")
     install.add_argument("--config", metavar="FILE", help="default: as for `serve`")
-    removal = "stop it and take it out; configuration and data stay"
+    removal = "stop and remove it; configuration and data stay"
     uninstall = _add(actions, "uninstall", _uninstall, removal)
-    restart = _add(actions, "restart", _restart, "end it in order and start it anew")
+    restart = _add(actions, "restart", _restart, "stop it cleanly and start it again")
     for subparser in (install, uninstall, restart):
         subparser.add_argument(
             "--dry-run", action="store_true", help="only print what would be done"
         )
-    _add(actions, "status", _status, "what the system says of it")
-    logs = _add(actions, "logs", _logs, "what it wrote last")
+    _add(actions, "status", _status, "show its state")
+    logs = _add(actions, "logs", _logs, "show its log")
     logs.add_argument("--lines", "-n", type=int, default=100)
-    logs.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+    logs.add_argument("--follow", "-f", action="store_true", help="follow new events until Ctrl-C")
 
 
 def _add(
