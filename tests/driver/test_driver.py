@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from mlx_stack_proxy.driver.driver import Driver
 from mlx_stack_proxy.engine import deadlines, watch
+from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.headers import RawHeaders
 from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError
+from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.settings import Settings, UpstreamSettings
 from tests.engine.exchanges import client_request, exchange
@@ -312,3 +315,31 @@ async def test_a_place_in_the_queue_is_waited_for(wait: str) -> None:
         return
     expected = ("all_tiers_failed", ["standard"]) if wait == "is too long" else ("tier_busy", [])
     assert (outcome, one.upstream.asked) == expected
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("reply", "outcome"), [(GOOD, "ok"), (BAD_CALL, "upstream_unavailable")], ids=["good", "bad"]
+)
+async def test_a_limit_reached_while_a_thread_judges_takes_no_good_reply(
+    reply: list[Any], outcome: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judging, go_on = threading.Event(), threading.Event()
+
+    def slowly(attempt: Attempt) -> Verdict | None:
+        judging.set()
+        go_on.wait(10)
+        return settle(attempt)
+
+    settle = Attempt.settle
+    monkeypatch.setattr(Attempt, "settle", slowly)
+    monkeypatch.setattr(Attempt, "is_slow", lambda attempt: True)
+    one = Running({"fast": [reply], "standard": [GOOD]}, stream, {})
+    await asyncio.to_thread(judging.wait, 10)
+    (run,) = one.services.exchanges
+    run.end()
+    go_on.set()
+    assert await one.outcome() == outcome
+    assert one.client.status == (200 if outcome == "ok" else 503)
+    assert one.upstream.asked == ["fast"]
+    assert one.exchange.record is not None and one.exchange.record.outcome == outcome

@@ -48,6 +48,7 @@ def test_what_upstream_names(message: str, words: str) -> None:
 def test_an_errors_code_is_a_name_too() -> None:
     assert failed(SECRET, type="slot_unavailable") == "slot_unavailable"
     assert failed(SECRET, type=SECRET, code="Tell Nobody") == ""
+    assert failed(SECRET, code=f"a_{'b' * 58} {SECRET}") == ""
 
 
 def test_it_tells_what_each_attempt_did() -> None:

@@ -136,7 +136,7 @@ class Driver:
             if verdict is None:
                 verdict = await self._make(call, backoff)
                 if verdict is None or isinstance(verdict, Cut):
-                    verdict = await _judged(call.attempt)
+                    verdict = await self._judged(call.attempt)
             self._note_end(call, verdict)
             await self._books.settle_cloud()
             step = await decisions.following(self._services, exchange, self._books, self._clock())
@@ -254,6 +254,21 @@ class Driver:
             overhead = self._clock() - self._arrived - self._books.waited
             self._services.metrics.overhead.observe(overhead)
             self._arrived = None
+
+    async def _judged(self, attempt: Attempt) -> Verdict | None:
+        """Let the stages mend and judge the reply; in a thread if that would hold the event loop.
+
+        A limit that is reached meanwhile takes no good reply. Raises :class:`~.watch.ClientLeft`.
+        """
+        if not attempt.is_slow():
+            return attempt.settle()
+        verdict = await in_thread(attempt.settle)
+        try:
+            await self._limits.settle()
+        except asyncio.CancelledError:
+            interruption = self._limits.interruption()
+            return verdict if verdict is None else interruption
+        return verdict
 
     async def _close_response(self) -> None:
         """Close the response; if the reply is whole, its connection is kept for other calls."""
@@ -373,10 +388,3 @@ class Driver:
     def end(self) -> None:
         """End the exchange because the process stops; the client gets an error that says so."""
         self._limits.end(Rejected(shutting_down()))
-
-
-async def _judged(attempt: Attempt) -> Verdict | None:
-    """Let the stages mend and judge the reply; in a thread if that would hold the event loop."""
-    if attempt.is_slow():
-        return await in_thread(attempt.settle)
-    return attempt.settle()

@@ -49,7 +49,7 @@ _CLASS = re.compile(
 _OF_STATUS = re.compile(
     r"(?:API|Api|InternalServer|BadRequest|ServiceUnavailable|BadGateway|OpenAI|Openai|HTTP)\w*"
 )
-_IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z]+){1,5}")
+_IDENTIFIER = re.compile(r"(?=.{1,60}\Z)[a-z]+(?:_[a-z]+){1,5}", re.S)
 
 
 def error_class(verdict: Verdict | None) -> str:
@@ -83,5 +83,5 @@ def _code(body: bytes) -> str:
         return ""
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
     fields = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
-    found = (one for one in fields if isinstance(one, str) and _IDENTIFIER.fullmatch(one[:60]))
+    found = (one for one in fields if isinstance(one, str) and _IDENTIFIER.fullmatch(one))
     return next(found, "")
