@@ -25,7 +25,7 @@ class Answer:
     """The client's side. ``busy``: it has not taken yet what it was sent."""
 
     def __init__(self) -> None:
-        self.busy = False
+        self.busy = self.encoding = False
         self.downstream = SimpleNamespace(started=True)
         self.last_write = 0.0
         self.signs: list[float] = []
@@ -97,6 +97,17 @@ async def test_signs_of_life_go_out_in_silence() -> None:
     whole = Timed(stream=False)
     await whole.tick(8.0)
     assert whole.answer.signs == [], "a reply in one piece has no place for them"
+
+
+async def test_no_sign_of_life_is_made_while_a_thread_writes_the_reply() -> None:
+    """The dialects' encoders number their events, and begin a stream once."""
+    timed = Timed()
+    timed.answer.encoding = True
+    assert await looked_at(timed, 4.0) == 4.0, "looked at again soon"
+    assert timed.answer.signs == []
+    timed.answer.encoding = False
+    await timed.tick(4.2)
+    assert timed.answer.signs == [4.2]
 
 
 async def test_after_the_call_only_the_clients_patience_counts() -> None:

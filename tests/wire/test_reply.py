@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.wire import reply as reply_module
-from mlx_stack_proxy.wire.delta import CallPiece
+from mlx_stack_proxy.wire.delta import CallPiece, ChoiceDelta, Delta, Said
 from mlx_stack_proxy.wire.json_text import JsonEnd
 from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Growing, Reply, ToolCall
 from tests.support.deltas import call_delta, finish_delta, text_delta
@@ -199,3 +199,12 @@ def test_a_text_is_joined_when_it_is_asked_for_and_goes_on() -> None:
     assert (text.size, text.count, text.text()) == (4, 3, "abcd")
     text.add("é")
     assert (text.size, text.count, text.text()) == (5, 4, "abcdé")
+
+
+def test_a_refusal_is_joined_when_it_is_asked_for_as_texts_are() -> None:
+    reply = Reply()
+    for piece_of_it in ("I ", "ca", "né"):
+        reply.take(Delta(b"", [ChoiceDelta(0, Said(refusal=piece_of_it))]))
+    choice = reply.choices[0]
+    assert isinstance(choice.refused, Growing) and choice.refused.count == 3
+    assert (choice.refusal, reply.written()) == ("I cané", 7)

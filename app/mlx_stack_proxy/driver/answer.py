@@ -39,6 +39,7 @@ class Answer:
     memory: MemoryProbe  # gives the memory pressure for our headers
     metadata: bool  # whether the last chunk, or the object, repeats our headers
     running: Attempt | None = None  # the newest attempt
+    encoding: bool = False  # a thread writes the reply's next bytes, so no sign of life may be made
     _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as they went out
     _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # signs of life
     _unsent: bytes = b""  # bytes whose write was cancelled; they go out before any others

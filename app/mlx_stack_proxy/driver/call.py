@@ -89,7 +89,7 @@ class Call:
             if attempt.is_slow_to_feed(data):
                 if limits is not None:
                     limits.heard(now)
-                out = await in_thread(take)
+                out = await _encoded_in_thread(take, answer)
             else:
                 out = take()
             if out and answer is not None:
@@ -156,6 +156,17 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         task.uncancel()
         task.cancel()
     return running.result()
+
+
+async def _encoded_in_thread(work: Callable[[], bytes], answer: Answer | None) -> bytes:
+    """Run work that writes bytes of the reply in a thread."""
+    if answer is None:
+        return await in_thread(work)
+    answer.encoding = True
+    try:
+        return await in_thread(work)
+    finally:
+        answer.encoding = False
 
 
 def failed(error: UpstreamError) -> Failure:

@@ -124,7 +124,7 @@ class Limits(Watch):
             if deadlines.begin_asking(now):
                 self._health_question = asyncio.ensure_future(self._ask_health(deadlines))
             due = min(due, deadlines.due())
-        if now >= (sign := self._next_sign_at()):
+        if now >= (sign := self._next_sign_at()) and not self._answer.encoding:
             self._answer.send_sign_of_life(now)
             sign = self._next_sign_at()
         return min(due, sign)

@@ -170,7 +170,7 @@ class ChoiceReply:
         "finished_at",
         "has_other",
         "others",
-        "refusal",
+        "refused",
         "thought",
         "thought_fields",
         "tool_calls",
@@ -183,7 +183,7 @@ class ChoiceReply:
         self.thought_fields: list[str] = []  # the names under which it began to come
         self.others = 0  # pieces of calls and of a refusal
         self._calls: dict[int, ToolCall] = {}
-        self.refusal = ""
+        self.refused = Growing()  # the text of a refusal
         self.has_other = False  # audio or images
         self.tool_calls: list[ToolCall] = []
         self.finish_reason: str | None = None
@@ -200,6 +200,10 @@ class ChoiceReply:
     @property
     def reasoning(self) -> str:
         return self.thought.text()
+
+    @property
+    def refusal(self) -> str:
+        return self.refused.text()
 
     def add_call(self, piece: CallPiece) -> ToolCall:
         """Take in a piece of a call; return the call that it belongs to."""
@@ -248,7 +252,7 @@ class Reply:
         """UTF-8 bytes that the model wrote, also those that stages took out."""
         size = 0
         for choice in self.choices.values():
-            size += choice.written.bytes + choice.thought.bytes + utf8_size(choice.refusal)
+            size += choice.written.bytes + choice.thought.bytes + choice.refused.bytes
             size += sum([utf8_size(call.name) + call.written.bytes for call in choice.tool_calls])
         return max(size, self.generated)
 
@@ -310,7 +314,7 @@ class Reply:
         kinds = 0
         choice, said = self.choice(piece.index), piece.delta
         if said.refusal:
-            choice.refusal += said.refusal
+            choice.refused.add(said.refusal)
             choice.others += 1
             self.pieces += 1
             kinds |= OTHER
