@@ -129,8 +129,7 @@ def test_why_a_request_was_refused(
     one = exchange()
     reason = verdict.reason if verdict is not None else None
     one.outcomes = [Outcome("fast", verdict, reason, called=called)]
-    one.steps = [Fail(error)]
-    record = record_of(one, error.type, 100.0, 1.0)
+    record = record_of(one, error.type, 100.0, 1.0, Fail(error))
     assert (record.refused_for, record.status) == (why, error.status)
 
 

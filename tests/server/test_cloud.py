@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.faults.catalogue import good
@@ -179,6 +180,10 @@ async def test_only_who_names_it_is_not_held_to_the_cap(
     assert (error["scope"], error["limit"]) == ("cloud", MOST)
     assert int(response.headers["retry-after"]) >= 1
     assert cloud.calls == []
+    kept = await proxy.services.store.record(response.headers["x-request-id"])
+    assert kept is not None
+    record = orjson.loads(kept.body)["detail"]
+    assert (record["status"], record["budget"]) == (429, "cloud"), "though nothing was attempted"
     for named in ({"model": "premium"}, {"model": "gpt-4o"}, {"headers": NAMED}):
         assert (await ask(proxy, max_tokens=100, **named)).status_code == 200
 

@@ -109,11 +109,10 @@ class Driver:
             except asyncio.CancelledError:  # outside a call, such as while the store is awaited
                 step = Fail(error_of(self._exchange, self._limits.interruption()))
             self._limits.stop()
-            delivers = isinstance(step, (Deliver, DeliverEarlier))
-            await self._close_books(outcome_of(step), delivered=delivers)
+            await self._close_books(outcome_of(step), step)
             await self._deliver(step)
             self.outcome = outcome_of(step)
-            if delivers:
+            if isinstance(step, (Deliver, DeliverEarlier)):
                 ask_loop_model.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
             self._note_client_left()
@@ -341,12 +340,12 @@ class Driver:
 
     # The end
 
-    async def _close_books(self, outcome: str, *, delivered: bool) -> None:
+    async def _close_books(self, outcome: str, step: LastStep | None = None) -> None:
         """Count the exchange and settle its budgets, before the client's last byte; only once."""
         if not self._books_closed:
             self._books_closed = True
-            counts = accounts.count_end(self._services, self._exchange, outcome)
-            await self._books.close(counts, delivered=delivered)
+            counts = accounts.count_end(self._services, self._exchange, outcome, step)
+            await self._books.close(counts, delivered=isinstance(step, (Deliver, DeliverEarlier)))
 
     async def _deliver(self, step: LastStep) -> None:
         """Write what the last step says to the client: a reply or an error."""
@@ -368,7 +367,7 @@ class Driver:
         if self._call is not None:
             self._end_for_tier(self._call)
         await self._close_response()
-        await self._close_books(self.outcome, delivered=False)
+        await self._close_books(self.outcome)
         if self._observer is not None:
             self._observer.ended(self.outcome)
 

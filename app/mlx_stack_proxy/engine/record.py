@@ -17,7 +17,7 @@ from ..frozen import frozen
 from .error_class import error_class
 from .exchange import Exchange
 from .outcome import Incident, Outcome
-from .steps import Fail, Move, PassOn, Retry, Step
+from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Rejected, is_doubt
 
 OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
@@ -26,11 +26,7 @@ RECOVERED: Final = ("retried_right", "escalated_right")
 # A reply that was delivered as it is because nobody had a better one.
 BROKEN: Final = "went_out_broken"
 # What became of a delivered reply: all ways in which it came to be right, or `BROKEN`.
-WAYS: Final = (
-    *("right_at_once", "repaired", "found_in_text", "confirmed"),
-    *RECOVERED,
-    BROKEN,
-)
+WAYS: Final = ("right_at_once", "repaired", "found_in_text", "confirmed", *RECOVERED, BROKEN)
 # Errors for replies that were not good enough; other errors are about budgets, memory, LiteLLM.
 ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
@@ -161,12 +157,16 @@ class Record:
         return {name: value for name, value in data.items() if value}
 
 
-def record_of(exchange: Exchange, outcome: str, now: float, seconds: float) -> Record:
-    """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took."""
+def record_of(
+    exchange: Exchange, outcome: str, now: float, seconds: float, last: LastStep | None = None
+) -> Record:
+    """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took.
+
+    ``last``: what the client got, which follows no attempt if none was made; None: it had left.
+    """
     request = exchange.request
     offered = request.offered()
     delivered = outcome == "ok"
-    last = exchange.steps[-1] if exchange.steps else None
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
     return Record(
         id=exchange.id,
@@ -272,14 +272,14 @@ def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
     return reasons[-1] if reasons else outcome
 
 
-def _budget(step: Step | None) -> str:
+def _budget(step: LastStep | None) -> str:
     if not isinstance(step, Fail) or step.error.type != "budget_exceeded":
         return ""
     scope = step.error.extra.get("scope")
     return scope if isinstance(scope, str) else ""
 
 
-def _status(step: Step | None, outcome: str) -> int | None:
+def _status(step: LastStep | None, outcome: str) -> int | None:
     match step:
         case Fail(error=error):
             return error.status

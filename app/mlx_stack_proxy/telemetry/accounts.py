@@ -19,7 +19,7 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Outcome
 from ..engine.record import RECOVERED, Record, attempt_of, record_of
 from ..engine.spent import Spent
-from ..engine.steps import Fail, Move, Retry, Step
+from ..engine.steps import Fail, LastStep, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
@@ -42,11 +42,13 @@ STORE_POLL_SECONDS = 1.0  # between two looks at a store that fails
 tier_label = records.tier_label
 
 
-def count_end(services: Shared, exchange: Exchange, outcome: str) -> Deltas:
+def count_end(
+    services: Shared, exchange: Exchange, outcome: str, last: LastStep | None = None
+) -> Deltas:
     """Make an ended exchange's record, and tell of it. Return what the hour's counters get."""
     try:
         seconds = asyncio.get_running_loop().time() - exchange.started
-        record = record_of(exchange, outcome, services.wall_clock(), seconds)
+        record = record_of(exchange, outcome, services.wall_clock(), seconds, last)
         by_tier = counts_of(record)
         record_events(services, exchange, _told_of_end(record))
         if not record.plain:
