@@ -24,7 +24,7 @@ _KNOWN: Final = (
     (re.compile(r"out ?of ?(?:device ?)?memory|insufficient memory", re.I), "out of memory"),
     # Ollama, LM Studio and llama-swap, while a model is loaded or can't be
     (
-        re.compile(r"(?:fail\w*|error|unable)\b.{0,20} load\w* (?:the )?model", re.I),
+        re.compile(r"\b(?:fail\w*+|error|unable)\b.{0,20} load\w* (?:the )?model", re.I),
         "model not loaded",
     ),
     (re.compile(r"loading model|model is (?:still )?loading", re.I), "model still loading"),

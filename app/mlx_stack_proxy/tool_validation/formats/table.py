@@ -95,7 +95,7 @@ def _begun(words: Iterable[str]) -> str:
 _LINE_WORDS: Final = {word for word in WORDS if word[0].isalpha() and word[0] in LINE_STARTS}
 _OTHERS: Final = {word for word in WORDS if word[0].isalpha()} - _LINE_WORDS
 SPECIAL: Final = re.compile(
-    rf"[{_SIGNS}]|{_begun(_OTHERS)}|(?:\A|[\n>\]▷])\s*+{_begun(_LINE_WORDS)}"
+    rf"[{_SIGNS}]|{_begun(_OTHERS)}|(?:(?:\A|[>\]▷])\s*+|\n[^\S\n]*+){_begun(_LINE_WORDS)}"
 )
 
 
