@@ -9,11 +9,12 @@ import pytest
 
 from mlx_stack_proxy.operator.cli import main
 from tests.server.asking import ask
-from tests.server.calling import BAD, RULES, TOOLS, calling
+from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import ScriptedServer
+from tests.tool_validation.calls import parameters, tool
 
 AGENT = {"X-MLX-Stack-Agent": "codex"}
 ONE_TIER = {"reliability.escalation.chain": ["fast"], f"{RULES}.max_retries": 1}
@@ -67,3 +68,23 @@ async def test_a_record_holds_no_text(upstream: ScriptedServer, start_proxy: Sta
     (kept,) = await proxy.services.store.records()
     assert kept.id == response.headers["x-request-id"] and b"all_tiers_failed" in kept.body
     assert b"quokka" not in kept.body and b"wombat" not in kept.body
+
+
+async def test_a_tools_name_is_cut_wherever_it_is_kept(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Neither memory nor the counters' rows grow with it, and a wrong call counts once."""
+    proxy = await start_proxy({**ONE_TIER, f"{RULES}.max_retries": 0})
+    name = "n" * 150
+    upstream.will(calling(GOOD, name=name), calling(BAD, name=name))
+    tools = [tool(name, parameters("query", query="string"))]
+    assert (await ask(proxy, tools=tools)).status_code == 200
+    assert (await ask(proxy, tools=tools)).status_code == 422
+    kept = name[:64]
+    for record in proxy.services.records:
+        assert record.tools == (kept,)
+        assert [attempt.calls for attempt in record.attempts] == [{kept: 1}]
+    (*_, row) = (await proxy.services.store.counts(0, 10**9)).values()
+    assert (row["calls"], row[f"calls:{kept}"], row[f"invalid_calls:{kept}"]) == (2, 2, 1)
+    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
+    assert [e["detail"]["tool"] for e in events if e["kind"] == "tool_call_invalid"] == [kept]

@@ -17,6 +17,7 @@ from ..frozen import frozen
 from .error_class import error_class
 from .exchange import Exchange
 from .outcome import Incident, Outcome
+from .request import MOST_NAME
 from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Rejected, is_doubt
 
@@ -33,7 +34,6 @@ UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 MOST_ATTEMPTS: Final = 24  # in a record as data; more are only counted
 MOST_TOOLS: Final = 32  # names in a record as data
 MOST_NAMED: Final = 16  # tools, repairs or detectors of an attempt as data
-MOST_NAME: Final = 64  # characters of a tool's or a model's name
 _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
 _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
 _RESCUED: Final = "rescued"  # … and for a call found in text
@@ -82,7 +82,7 @@ class AttemptRecord:
             "wrong": self.wrong,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
-            "calls": {tool[:MOST_NAME]: n for tool, n in [*self.calls.items()][:MOST_NAMED]},
+            "calls": dict(islice(self.calls.items(), MOST_NAMED)),
             "repairs": self._labels(-1, "tool_call_repaired", "tool_call_rescued"),
             "loops": self._labels(0, "loop_warning", "loop_break"),
             "doubted": self.doubted,
@@ -143,11 +143,11 @@ class Record:
             "passed_over": self.first_tier if self.passed_over else "",
             "escalated_from": self.escalated_from,
             "escalation_reason": self.escalation_reason,
-            "model": self.model[:MOST_NAME],
+            "model": self.model,
             "stream": self.stream,
             "size": self.size,
             "messages": self.messages,
-            "tools": [tool[:MOST_NAME] for tool in sorted(self.tools)],
+            "tools": sorted(self.tools),
             "tools_offered": self.tools_offered,
             "refused_for": self.refused_for,
             "budget": self.budget,
@@ -165,7 +165,7 @@ def record_of(
     ``last``: what the client got, which follows no attempt if none was made; None: it had left.
     """
     request = exchange.request
-    offered = request.offered()
+    offered = request.offered
     delivered = outcome == "ok"
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
     return Record(
@@ -183,7 +183,7 @@ def record_of(
         passed_over=exchange.start.reason if exchange.start is not None else "",
         escalated_from=exchange.escalated_from,
         escalation_reason=exchange.escalation_reason,
-        model=request.model,
+        model=request.model[:MOST_NAME],
         stream=request.stream,
         size=request.size,
         messages=len(request.body.get("messages") or ()),
@@ -217,7 +217,7 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
         tokens_in=outcome.tokens_in,
         tokens_out=outcome.tokens_out,
         guided=outcome.guided,
-        calls=_calls(outcome, incidents, exchange.request.offered()),
+        calls=_calls(outcome, incidents, exchange.request.offered),
         incidents=incidents,
         then="retry" if isinstance(step, Retry) else "move" if isinstance(step, Move) else "",
         then_reason=step.reason if isinstance(step, (Retry, Move)) else "",
@@ -236,10 +236,11 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
     """Say what was wrong with an attempt, without a word of a client's or a model's text."""
     match outcome.verdict:
         case InvalidToolCall(failures=failures):
-            offered = exchange.request.offered()
+            offered = exchange.request.offered
             calls: dict[str, list[str]] = {}
             for failure in failures:
-                tool = failure.tool if failure.tool in offered else ""
+                tool = failure.tool[:MOST_NAME]
+                tool = tool if tool in offered else ""
                 field = f" {failure.field}" if failure.field else ""
                 calls.setdefault(tool, []).append(f"{failure.kind}{field}")
             found = ((tool, ", ".join(dict.fromkeys(wrong))) for tool, wrong in calls.items())
@@ -297,7 +298,7 @@ def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     A reply's tool is named only if it was offered, because any other name is a model's text. A
     loop's stands in the client's own history.
     """
-    offered = exchange.request.offered()
+    offered = exchange.request.offered
     broken = {
         _name(incident)
         for outcome in exchange.outcomes[:index]
@@ -336,6 +337,7 @@ def _calls(
 
 def tool_label(name: str | None, offered: Collection[str]) -> str:
     """Return the tool's name; ``other`` if it was not offered, for then it is a model's text."""
+    name = (name or "")[:MOST_NAME]
     return name if name and name in offered else OTHER
 
 

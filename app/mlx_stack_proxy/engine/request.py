@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from ..frozen import frozen, frozen_with_dict
 from ..settings import Settings
@@ -19,6 +19,8 @@ from ..wire.blocks import Blocks, messages_in
 from ..wire.dialect import Dialect
 from ..wire.prompt_size import estimate_prompt_tokens
 from .session_id import SessionId
+
+MOST_NAME: Final = 64  # characters of a tool's or a model's name in records and events
 
 
 @frozen
@@ -103,15 +105,12 @@ class Request:
         tools = self.body.get("tools")
         return tools if isinstance(tools, list) else []
 
-    def offered(self) -> frozenset[str]:
-        """Return the names of the offered tools."""
-        return self._offered
-
     @cached_property
-    def _offered(self) -> frozenset[str]:
+    def offered(self) -> frozenset[str]:
+        """The names of the offered tools, as records and events have them: cut to `MOST_NAME`."""
         functions = (tool.get("function") for tool in self.tools if isinstance(tool, dict))
         names = (function.get("name") for function in functions if isinstance(function, dict))
-        return frozenset(name for name in names if isinstance(name, str))
+        return frozenset(name[:MOST_NAME] for name in names if isinstance(name, str))
 
     @cached_property
     def prompt_tokens(self) -> int:

@@ -15,7 +15,7 @@ from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import Stage, StageState
-from ..engine.request import UpstreamRequest
+from ..engine.request import MOST_NAME, UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.delta import Delta
@@ -369,7 +369,11 @@ class _State(StageState):
             remembered.broken[finding.run[-1]] = finding.length
 
     def _note(self, kind: str, finding: Finding, action: str, **mark: bool) -> None:
-        detail = {"repeats": finding.repeats, "tool": finding.tool[:64], "pattern": finding.pattern}
+        detail = {
+            "repeats": finding.repeats,
+            "tool": finding.tool[:MOST_NAME],
+            "pattern": finding.pattern,
+        }
         detail |= self._mode | mark
         if finding.confidence is not None:
             detail["confidence"] = finding.confidence

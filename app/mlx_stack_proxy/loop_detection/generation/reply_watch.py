@@ -13,7 +13,7 @@ from typing import Final
 
 from ...engine.exchange import Exchange
 from ...engine.outcome import Incident, Remarks
-from ...engine.request import UpstreamRequest
+from ...engine.request import MOST_NAME, UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
 from ...settings import Settings
@@ -245,7 +245,7 @@ class ReplyWatch:
         remarks.reply_notes["Truncated"] = REPEATED_CALLS
         if "Loop" not in self._exchange.notes and "Loop" not in remarks.notes:
             remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
-        detail = {"tool": tool[:64]}
+        detail = {"tool": tool[:MOST_NAME]}
         remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
         if cut:
             self._note_saved()
