@@ -25,7 +25,8 @@ from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.server.process import GC_YOUNG_OBJECTS
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.blocks import Blocks
-from mlx_stack_proxy.wire.reply import Reply, ToolCall
+from mlx_stack_proxy.wire.call import Call
+from mlx_stack_proxy.wire.reply import Reply
 
 Json = dict[str, Any]
 MESSAGES = 400
@@ -66,7 +67,7 @@ def stage_ms(messages: list[Json]) -> tuple[float, float]:
     """Least and median of the stage's work on ``messages``, whose last two it has not seen."""
     settings = Settings(tiers=DEFAULT_TIERS)
     reply = Reply()
-    call = ToolCall("c", "read_file", '{"path": "src/new.py"}')
+    call = Call("read_file", '{"path": "src/new.py"}', "c")
     reply.choice(0).tool_calls.append(call)
     taken = []
     for _ in range(ROUNDS):

@@ -18,7 +18,8 @@ from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.reply import Reply, ToolCall
+from mlx_stack_proxy.wire.call import Call
+from mlx_stack_proxy.wire.reply import Reply
 
 Json = dict[str, Any]
 SESSION = SessionId("x-mlx-stack-session", "0" * 32, "0" * 32)
@@ -122,7 +123,7 @@ def _judged(stage: LoopDetection, transcript: list[Json], message: Json) -> str:
     choice.text = message.get("content") or ""
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
+        choice.tool_calls.append(Call(function["name"], function["arguments"], call["id"]))
     verdict = stage.open(_exchange(transcript)).judge(reply)
     if not isinstance(verdict, LoopDetected) or verdict.doubt:
         return ""

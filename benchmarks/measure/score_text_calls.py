@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure.corpora import TEXTS
-from mlx_stack_proxy.tool_validation.text_calls import FoundCall, Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
+from mlx_stack_proxy.wire.call import Call
 
 
 @dataclass
@@ -66,7 +67,7 @@ def tools_of(row: Mapping[str, Any]) -> ToolSet:
     return ToolSet(tools)
 
 
-def _plain(calls: tuple[FoundCall, ...]) -> list[tuple[str, str]]:
+def _plain(calls: tuple[Call, ...]) -> list[tuple[str, str]]:
     return [(call.name, _canonical(call.arguments)) for call in calls]
 
 

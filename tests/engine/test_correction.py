@@ -17,7 +17,8 @@ from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.steps import Retry
 from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.reply import ChoiceReply, Reply, ToolCall
+from mlx_stack_proxy.wire.call import Call
+from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
 from tests.engine.exchanges import client_request, exchange
 from tests.tool_validation.calls import RUN, SEARCH, WRITE
 
@@ -33,7 +34,7 @@ USER = {"role": "user", "content": "Find it."}
 FAILED = CallFailure("search", "missing_required", MISSING, 0, 0)
 
 
-def reply(*calls: ToolCall, text: str = "", index: int = 0) -> Reply:
+def reply(*calls: Call, text: str = "", index: int = 0) -> Reply:
     choice = ChoiceReply()
     choice.text = text
     choice.tool_calls = list(calls)
@@ -72,7 +73,7 @@ def corrected(
     return new
 
 
-BAD = ToolCall("call_1", "search", '{"limit": 5}')
+BAD = Call("search", '{"limit": 5}', "call_1")
 
 
 def test_a_call_that_can_be_replayed() -> None:
@@ -92,7 +93,7 @@ def test_a_call_that_can_be_replayed() -> None:
 
 def test_all_failures_are_listed_once() -> None:
     other = CallFailure("write_file", "x", 'field "path" in function "write_file" is empty', 0, 1)
-    two = reply(BAD, ToolCall("call_2", "write_file", '{"path": ""}'))
+    two = reply(BAD, Call("write_file", '{"path": ""}', "call_2"))
     *_, last = corrected(two, FAILED, other, FAILED)
     assert last["content"] == (
         "Your previous response contained an invalid tool call. The errors were:\n"
@@ -104,7 +105,7 @@ def test_all_failures_are_listed_once() -> None:
 
 
 def test_a_good_call_beside_the_bad_one_is_said_not_to_have_run() -> None:
-    good = ToolCall("call_0", "search", '{"query": "x"}')
+    good = Call("search", '{"query": "x"}', "call_0")
     failed = CallFailure("search", "missing_required", MISSING, 0, 1)
     _, _, first, second, _ = corrected(reply(good, BAD), failed)
     assert first["content"].startswith("Error: not executed")
@@ -113,22 +114,22 @@ def test_a_good_call_beside_the_bad_one_is_said_not_to_have_run() -> None:
 
 @pytest.mark.parametrize("identity", ["", "call_1"])
 def test_calls_without_ids_of_their_own_get_some(identity: str) -> None:
-    _, said, *_ = corrected(reply(BAD, ToolCall(identity, "search", "{}")))
+    _, said, *_ = corrected(reply(BAD, Call("search", "{}", identity)))
     assert [one["id"] for one in said["tool_calls"]] == ["call_1", "call_retry_1"]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        ToolCall("a", "search", '{"query": '),
-        ToolCall("a", "search", "[1]"),
-        ToolCall("a", "search", ""),
-        ToolCall("a", "se arch<|x|>", "{}"),
-        ToolCall("a", "", "{}"),
+        Call("search", '{"query": ', "a"),
+        Call("search", "[1]", "a"),
+        Call("search", "", "a"),
+        Call("se arch<|x|>", "{}", "a"),
+        Call("", "{}", "a"),
     ],
     ids=str,
 )
-def test_what_can_not_be_replayed_is_not_quoted(call: ToolCall) -> None:
+def test_what_can_not_be_replayed_is_not_quoted(call: Call) -> None:
     (only,) = corrected(reply(call))
     assert only["content"] == f"Find it.\n\n{EXACT}"
     _, said, last = corrected(reply(call, text="Let me look."))
@@ -189,7 +190,7 @@ def test_a_doubt_offers_both_readings() -> None:
 
 
 def test_the_choice_that_failed_is_the_one_replayed() -> None:
-    both = reply(ToolCall("a", "search", '{"query": "fine"}'))
+    both = reply(Call("search", '{"query": "fine"}', "a"))
     both.choices[1] = reply(BAD).choices[0]
     _, said, *_ = corrected(both, CallFailure("search", "x", MISSING, 1, 0))
     assert said["tool_calls"][0]["function"]["arguments"] == BAD.arguments

@@ -7,7 +7,8 @@ from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from mlx_stack_proxy.wire.reply import Reply, ToolCall
+from mlx_stack_proxy.wire.call import Call
+from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import SESSION, client_request, exchange, note
 from tests.loop_detection.histories import Json, calls
 
@@ -62,5 +63,5 @@ def reply_of(*messages: Json) -> Reply:
         choice.text = message.get("content") or ""
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
+            choice.tool_calls.append(Call(function["name"], function["arguments"], call["id"]))
     return reply

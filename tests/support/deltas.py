@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mlx_stack_proxy.engine.verdicts import Verdict
+from mlx_stack_proxy.wire.call import CallPiece, Function, OddPiece
 from mlx_stack_proxy.wire.chunks import ChunkReader
 from mlx_stack_proxy.wire.delta import (
-    CallPiece,
     ChoiceDelta,
     Delta,
     FinishReason,
-    Function,
-    OddPiece,
     Said,
     Usage,
 )

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.wire.call import Call
 from mlx_stack_proxy.wire.chat import ChatRenderer
 from mlx_stack_proxy.wire.chunks import ChunkReader
 from mlx_stack_proxy.wire.delta import Delta
-from mlx_stack_proxy.wire.reply import Reply, ToolCall
+from mlx_stack_proxy.wire.reply import Reply
 from mlx_stack_proxy.wire.sse import Frame
 from tests.support.replies import KINDS, LINK, TOP, USAGE, chunk, data, usage_chunk
 
@@ -99,7 +100,7 @@ class Written:
         assert delta is not None
         return self.renderer.let_out(delta)
 
-    def mend(self, text: str, *calls: ToolCall) -> list[Json]:
+    def mend(self, text: str, *calls: Call) -> list[Json]:
         choice = self.reply.choices[0]
         choice.text, choice.tool_calls = text, list(calls)
         choice.finish_reason = "tool_calls" if calls else choice.finish_reason
@@ -202,10 +203,10 @@ def test_the_last_word_counts_for_what_is_no_text() -> None:
 
 # What was mended
 
-CALLED = ToolCall("call_9", "search", '{"query": "x"}')
+CALLED = Call("search", '{"query": "x"}', "call_9")
 
 
-def call_chunk(call: ToolCall = CALLED, place: int = 0) -> Json:
+def call_chunk(call: Call = CALLED, place: int = 0) -> Json:
     function = {"name": call.name, "arguments": call.arguments}
     piece = {"index": place, "id": call.id, "type": "function", "function": function}
     return chunk({"tool_calls": [piece]})

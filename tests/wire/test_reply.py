@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.wire import reply as reply_module
-from mlx_stack_proxy.wire.delta import CallPiece, ChoiceDelta, Delta, Said
+from mlx_stack_proxy.wire import call as call_module
+from mlx_stack_proxy.wire.call import Call, CallPiece
+from mlx_stack_proxy.wire.delta import ChoiceDelta, Delta, Said
+from mlx_stack_proxy.wire.growing import Growing
 from mlx_stack_proxy.wire.json_text import JsonEnd
-from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Growing, Reply, ToolCall
+from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Reply
 from tests.support.deltas import call_delta, finish_delta, text_delta
 from tests.support.deltas import call_piece as piece
 
 
-def calls(*pieces: CallPiece) -> list[ToolCall]:
+def calls(*pieces: CallPiece) -> list[Call]:
     choice = ChoiceReply()
     for one in pieces:
         choice.add_call(one)
@@ -25,7 +27,7 @@ def said(*pieces: CallPiece) -> list[tuple[str, str, str]]:
 
 def test_an_entry_without_name_and_id_goes_on_with_the_one_before() -> None:
     pieces = piece("", "f", "a"), piece('{"x":', index=1), piece(" 1}", index=1)
-    assert calls(*pieces) == [ToolCall("a", "f", '{"x": 1}', odd=True)]
+    assert calls(*pieces) == [Call("f", '{"x": 1}', "a", odd=True)]
     assert said(*pieces, piece("", "f", "b", index=2), piece("{}", index=3))[1:] == [
         ("b", "f", "{}")
     ]
@@ -38,8 +40,8 @@ def test_another_id_and_a_name_begin_another_call() -> None:
     """LiteLLM gives each chunk's first call the index 0 where the server gives none."""
     one, two = piece('{"x": 1}', "f", "a"), piece('{"x": 2}', "f", "b")
     assert calls(one, two) == [
-        ToolCall("a", "f", '{"x": 1}'),
-        ToolCall("b", "f", '{"x": 2}', odd=True),
+        Call("f", '{"x": 1}', "a"),
+        Call("f", '{"x": 2}', "b", odd=True),
     ]
     assert said(piece(name="f", id="a"), piece(name="g", id="b"), piece("{}")) == [
         ("a", "f", ""),
@@ -160,7 +162,7 @@ def test_whatever_the_pieces_are_the_arguments_are_parsed_once(
         parsed.append(text)
         return False
 
-    monkeypatch.setattr(reply_module, "is_object", is_object)
+    monkeypatch.setattr(call_module, "is_object", is_object)
     choice = ChoiceReply()
     choice.add_call(piece(text, "f"))
     for _ in range(100):

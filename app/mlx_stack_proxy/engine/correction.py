@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from ..wire.call import call_fields
-from ..wire.reply import ChoiceReply, Reply, ToolCall, is_object
+from ..wire.call import Call, call_fields, is_object
+from ..wire.reply import ChoiceReply, Reply
 from ..wire.thoughts import after_thoughts
 from . import hints
 from .verdicts import CallFailure, InvalidToolCall
@@ -115,7 +115,7 @@ def _replayed(choice: ChoiceReply, failures: Iterable[CallFailure]) -> list[dict
     return replayed
 
 
-def _distinct_ids(calls: list[ToolCall]) -> list[str]:
+def _distinct_ids(calls: list[Call]) -> list[str]:
     ids: list[str] = []
     for position, call in enumerate(calls):
         ids.append(call.id if call.id and call.id not in ids else f"call_retry_{position}")

@@ -27,7 +27,7 @@ _VALUES: Final = 16  # values of a call's arguments that are looked for in its r
 _from_bytes: Final = int.from_bytes
 
 
-class Call(NamedTuple):
+class CallKey(NamedTuple):
     """A tool call, reduced to the name and the digests that are compared."""
 
     name: str
@@ -35,11 +35,11 @@ class Call(NamedTuple):
     salient: int = 0  # the digest of name and salient arguments; 0: the same as `key`
 
 
-def read(name: str, arguments: Any) -> Call:
+def read(name: str, arguments: Any) -> CallKey:
     """Return the call to compare. ``arguments``: JSON text as on the wire, or the parsed value."""
     parsed = _parsed(arguments)
     salient = _salient(name, parsed) if isinstance(parsed, dict) else {}
-    return Call(
+    return CallKey(
         name,
         digest(name, _canonical(parsed)),
         digest(name, _canonical(salient)) if salient else 0,
@@ -80,13 +80,13 @@ def arguments_in(arguments: str) -> list[str]:
     return sorted(values, key=len, reverse=True)[:_VALUES]
 
 
-def filled(name: str, arguments: Any, tools: Iterable[Any]) -> Call | None:
+def filled(name: str, arguments: Any, tools: Iterable[Any]) -> CallKey | None:
     """Return the call with its schema's defaults filled in; None if the call has all of them."""
     parsed = _parsed(arguments)
     defaults = _defaults(name, tools)
     if not isinstance(parsed, dict) or defaults.keys() <= parsed.keys():
         return None
-    return Call(name, digest(name, _canonical({**defaults, **parsed})))
+    return CallKey(name, digest(name, _canonical({**defaults, **parsed})))
 
 
 def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..likeness import Digest
 from ..wire.blocks import Blocks, Known
 from ..wire.delta import text_of
-from .call_keys import Call
+from .call_keys import CallKey
 from .read_messages import (
     InputMessage,
     Output,
@@ -68,7 +68,9 @@ class History:
         """The turns of the task at hand."""
         return self.turns[self.task_start :]
 
-    def closed_by(self, text: str, calls: Sequence[Call], digest: Digest | None = None) -> History:
+    def closed_by(
+        self, text: str, calls: Sequence[CallKey], digest: Digest | None = None
+    ) -> History:
         """Return the history with a reply as its newest turn. ``digest``: the text's, if wanted."""
         reply = output(text, [(call, "", "") for call in calls])
         turn = reply.turn(self.pending, self.turns[-1] if self.turns else None)
@@ -105,7 +107,7 @@ class HistoryReader:
         return reading.history(seen)
 
     def replied(
-        self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
+        self, session: str, history: History, text: str, calls: Sequence[tuple[CallKey, str]]
     ) -> None:
         """Remember the turns before a reply: its client may compact the transcript later."""
         self._memory_of(session).seen.replied(history.turns, history.pending, text, calls)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from ..wire.blocks import dumped
 from ..wire.delta import text_of
 from . import call_keys
-from .call_keys import Call, digest
+from .call_keys import CallKey, digest
 from .texts import (
     action_in,
     brought_in,
@@ -27,7 +27,7 @@ class Output(NamedTuple):
     """What an assistant message says and does."""
 
     action: int  # a digest of the calls, else of the command in the text, else of the text
-    calls: tuple[Call, ...]  # sorted
+    calls: tuple[CallKey, ...]  # sorted
     ids: tuple[str, ...]  # the calls' ids; "" for a call without one
     name: int  # a digest of the whole message, in this process only
     # The arguments of each call, or the command in the text; "" if they are too long.
@@ -49,7 +49,7 @@ class InputMessage(NamedTuple):
     news: int = 0  # a digest of the result without the call's own arguments
 
 
-def output(text: str, calls_made: Iterable[tuple[Call, str, str]]) -> Output:
+def output(text: str, calls_made: Iterable[tuple[CallKey, str, str]]) -> Output:
     """Reduce an assistant message to the digests that are compared.
 
     ``calls_made``: the message's calls, each with its id and its arguments.
@@ -172,7 +172,7 @@ def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return calls
 
 
-def _made(call: Mapping[str, Any]) -> tuple[Call, str, str]:
+def _made(call: Mapping[str, Any]) -> tuple[CallKey, str, str]:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     name, arguments, id = function.get("name"), function.get("arguments"), call.get("id")

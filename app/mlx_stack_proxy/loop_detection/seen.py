@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..recent import Recent
-from .call_keys import Call
+from .call_keys import CallKey
 from .turn import Inputs, Turn
 
 MAX_SEEN: Final = 1024  # turns of a session whose inputs are kept
@@ -44,7 +44,7 @@ class Seen:
         return self._inputs.get(place, inputs)
 
     def replied(
-        self, turns: Sequence[Turn], inputs: Inputs, text: str, calls: Iterable[tuple[Call, str]]
+        self, turns: Sequence[Turn], inputs: Inputs, text: str, calls: Iterable[tuple[CallKey, str]]
     ) -> None:
         """Remember that a reply with this text, and these calls and ids, followed these turns."""
         for turn in turns[-MAX_BEFORE:]:
@@ -62,7 +62,7 @@ class Seen:
             self.new(place, replace(inputs, user=False, interjected=False))
             self._texts.append((lines, place))
 
-    def before_calls(self, calls: Iterable[tuple[Call, str]]) -> list[Turn]:
+    def before_calls(self, calls: Iterable[tuple[CallKey, str]]) -> list[Turn]:
         """Return the turns before the reply that made one of these calls."""
         for call, id in calls:
             key = hash((id, call.key))

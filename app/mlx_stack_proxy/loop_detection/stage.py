@@ -18,10 +18,11 @@ from ..engine.pipeline import Stage, StageState
 from ..engine.request import MOST_NAME, UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
+from ..wire.call import Call
 from ..wire.delta import Delta
-from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.reply import ChoiceReply, Reply
 from . import call_keys, detectors, loop_model, specified, text_replies
-from .call_keys import Call
+from .call_keys import CallKey
 from .finding import Finding
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import MAX_SESSIONS, History, HistoryReader
@@ -255,7 +256,7 @@ class _State(StageState):
                 remembered.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
         return new_history
 
-    def _as_in_history(self, call: ToolCall) -> Call:
+    def _as_in_history(self, call: Call) -> CallKey:
         """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
         filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
         if filled is not None and any(filled in turn.calls for turn in self._history.turns):

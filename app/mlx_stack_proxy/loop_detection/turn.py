@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..frozen import frozen
-from .call_keys import Call
+from .call_keys import CallKey
 
 
 class Result(NamedTuple):
@@ -46,7 +46,7 @@ class Turn:
 
     inputs: Inputs
     action: int  # a digest of the calls, else of the command in the text, else of the text
-    calls: tuple[Call, ...] = ()  # sorted
+    calls: tuple[CallKey, ...] = ()  # sorted
     # A digest of all that the assistant has said up to and with this turn, in this process only. It
     # stays the same if the client takes results out.
     place: int = 0

@@ -20,6 +20,7 @@ import orjson
 
 from ..engine.verdicts import CallFailure
 from ..frozen import frozen
+from ..wire.call import Call
 from ..wire.json_text import MAX_CHARS, Unreadable, parse, write
 from ..wire.thoughts import after_thoughts
 from . import explain
@@ -28,7 +29,7 @@ from .repair.shape import Mender
 from .repair.text import Reading, read
 from .repair.wrapping import copied_keywords, framed, unwrap
 from .schemas import CompiledSchema, reply_schema
-from .text_calls import FoundCall, rescue
+from .text_calls import rescue
 from .tools import ToolSet
 
 FORMAT: Final = "response_format"  # stands for the tool's name in failures of a reply's text
@@ -174,7 +175,7 @@ def _mended_call(name: str, arguments: object, tools: ToolSet, options: Options)
     return check.checked(tool, original, check.mended(text))
 
 
-def _written_in_the_name(name: str, text: str, tools: ToolSet) -> FoundCall | None:
+def _written_in_the_name(name: str, text: str, tools: ToolSet) -> Call | None:
     """Read a call in GLM's tags that a server has put into the name as a whole."""
     if "<arg_key>" not in name or text.strip() not in ("", "{}"):
         return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from ..wire.blocks import Blocks, Known
-from ..wire.reply import is_object
+from ..wire.call import is_object
 
 MAX_KEPT = 2000  # characters of the unparsable text
 _KNOWN: Final[Known[bool]] = Known()

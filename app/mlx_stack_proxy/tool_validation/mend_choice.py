@@ -9,7 +9,8 @@ from typing import Any
 
 from ..engine.outcome import Guided
 from ..engine.verdicts import CallFailure
-from ..wire.reply import MAX_CALLS, ChoiceReply, ToolCall
+from ..wire.call import Call
+from ..wire.reply import MAX_CALLS, ChoiceReply
 from ..wire.thoughts import after_thoughts, inside_thoughts
 from . import explain, guided
 from .check import Checked, Options, check_call, check_response_format, is_wanted
@@ -102,7 +103,7 @@ class ChoiceMender:
                 mended.text = rescued.content if has_text else mended.text
         if not rescued.calls:
             return
-        mended.calls = [ToolCall(call_id(), call.name, call.arguments) for call in rescued.calls]
+        mended.calls = [Call(call.name, call.arguments, call_id()) for call in rescued.calls]
         mended.rescued = [call.format for call in rescued.calls]
         if doubled:
             mended.repairs.append("doubled_braces")
@@ -139,7 +140,7 @@ class ChoiceMender:
             if call is None or real is None:
                 return failed
             spare.remove(real)
-            mended.calls[position] = ToolCall(call.id, real.name, real.arguments)
+            mended.calls[position] = Call(real.name, real.arguments, call.id)
             mended.rescued.append(real.format)
         self._check_calls(index, mended)
         return failed if mended.failures else mended
@@ -170,7 +171,7 @@ class ChoiceMender:
                     error = f'two calls have the same id "{identity[:64]}"'
                     mended.failures.append(CallFailure(call.name, kind, error, index, position))
             seen.add(identity)
-            mended.calls[position] = ToolCall(identity, checked.name, checked.arguments)
+            mended.calls[position] = Call(checked.name, checked.arguments, identity)
         if mended.finish_reason == "function_call" and self.needs_ids:
             mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 

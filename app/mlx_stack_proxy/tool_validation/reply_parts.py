@@ -10,8 +10,8 @@ import orjson
 
 from ..engine.request import MOST_NAME
 from ..engine.verdicts import CallFailure
-from ..wire.call import call_fields
-from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.call import Call, call_fields
+from ..wire.reply import ChoiceReply, Reply
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Mended:
     """The new contents of one choice; they are applied only if no choice of the reply failed."""
 
     text: str
-    calls: list[ToolCall]
+    calls: list[Call]
     finish_reason: str | None
     repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
     rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
@@ -41,7 +41,7 @@ class Mended:
         return self.finish_reason in ("tool_calls", "function_call")
 
 
-def drop_half_call(calls: list[ToolCall]) -> None:
+def drop_half_call(calls: list[Call]) -> None:
     """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
 
     Half a call is never repaired: if its arguments were closed by force, half a file would be
@@ -69,7 +69,7 @@ def calls_as_text(mended: Mended) -> None:
         mended.finish_reason = "stop"
 
 
-def _as_json(call: ToolCall) -> str:
+def _as_json(call: Call) -> str:
     try:
         arguments = orjson.loads(call.arguments or "{}")
     except orjson.JSONDecodeError:

@@ -19,7 +19,8 @@ from ..engine.pipeline import Stage, StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
-from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.call import Call
+from ..wire.reply import ChoiceReply, Reply
 from . import explain, guided
 from .check import Options
 from .client_history import is_readable, readable
@@ -190,7 +191,7 @@ class _State(StageState):
         conversation = Conversation(self._body["messages"])
         return conversation, Ids(conversation, self._exchange.request.tools)
 
-    def _doubted_calls(self, calls: Sequence[ToolCall]) -> list[CallFailure]:
+    def _doubted_calls(self, calls: Sequence[Call]) -> list[CallFailure]:
         most = max(MAX_LEAVES // max(1, len(calls)), LEAST_LEAVES)
         doubts: list[CallFailure] = []
         for position, call in enumerate(calls):

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import replace
 
 from ..frozen import frozen
+from ..wire.call import Call
 from .formats.base import (
     MAX_CALLS,
     WINDOW,
@@ -39,19 +40,10 @@ NONE: frozenset[str] = frozenset()
 
 
 @frozen
-class FoundCall:
-    """A call found in a text."""
-
-    name: str  # the tool's name as the request has it
-    arguments: str  # as in a real call: an object's JSON text, or the raw text if it doesn't parse
-    format: str  # the name of the table's row, a bounded label for a metric
-
-
-@frozen
 class Rescued:
     """The calls of a text, in order, and the text around them."""
 
-    calls: tuple[FoundCall, ...]
+    calls: tuple[Call, ...]  # names as the request has them; arguments, raw text if unreadable
     # The whole text, unchanged, if there are no calls; else the pieces before, between and after
     # the calls, without blank pieces.
     content: str
@@ -101,7 +93,7 @@ def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> 
     return Rescued((), thought)
 
 
-def whole_calls(rescued: Rescued, text: str) -> tuple[FoundCall, ...]:
+def whole_calls(rescued: Rescued, text: str) -> tuple[Call, ...]:
     """Return the calls of a text that was cut, without a last one that may be half a call."""
     if not rescued.calls:
         return ()
@@ -186,7 +178,7 @@ class Holdback:
             self._scanner.trim(WINDOW)
 
 
-def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
+def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Call], list[str]]:
     """Return the block that ``row`` reads at ``start``, its calls of known tools, and other names.
 
     The block is None if ``row`` reads none. A block without calls is text to skip.
@@ -199,14 +191,14 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
         return None, [], []
     if block is None or block.end <= start:
         return None, [], []
-    known_calls: list[FoundCall] = []
+    known_calls: list[Call] = []
     unknown_names: list[str] = []
     for call in block.calls:
         name = src.tools.tool_named(call.name)
         if name is None:
             unknown_names += [call.name] if src.tools else []
         else:
-            known_calls.append(FoundCall(name, call.arguments, row.name))
+            known_calls.append(Call(name, call.arguments, format=row.name))
     return block, known_calls, unknown_names
 
 
@@ -220,7 +212,7 @@ class _Collector:
         self._nothing_flowed = nothing_flowed
         self._last_end = start  # index after the last call
         self._pieces: list[str] = []  # the text around the calls so far
-        self._calls: list[FoundCall] = []
+        self._calls: list[Call] = []
         self._unknown: list[str] = []
         self._unoffered = ""
 

@@ -12,9 +12,10 @@ import itertools
 import re
 from typing import Final
 
+from ..wire.call import Call
 from ..wire.thoughts import REASONING_ENDS, after_thoughts
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Call, Source, dumps, json_members, json_object, skip_space
+from .formats.base import CLOSING_TAG, Source, dumps, json_members, json_object, skip_space
 from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags

@@ -1,11 +1,161 @@
-"""A tool call as OpenAI has it, in a request, a chunk or a completion: written here alone."""
+"""A tool call: a piece of it in a chunk, the call itself, and both as OpenAI writes them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from .growing import Growing
+from .json_text import JsonEnd
+
+Index = Annotated[int, Meta(ge=0)]
+
+
+class Function(Struct, forbid_unknown_fields=True, gc=False):
+    """The function in a piece of a call; "" for what the piece lacks."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+class CallPiece(Struct, forbid_unknown_fields=True, gc=False):
+    """A piece of a tool call. ``index``: the call's place in the reply."""
+
+    index: Index
+    function: Function
+    id: str = ""
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class OddPiece(CallPiece, gc=False):
+    """A piece that was not in form."""
+
+    was_object: bool = False  # the arguments came as a JSON object, not as its text
+    odd: bool = False  # it lacked the index, the function, or the type next to a name
+    more: dict[str, Any] | None = None  # further fields
+
+
+class Call:
+    """A tool call: one whole, found in a text say, or put together from its pieces."""
+
+    __slots__ = (
+        "_json", "_whole", "again", "format", "id", "more", "name", "odd", "was_object", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, arguments: str, id: str = "", *, odd: bool = False, format: str = ""
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.written = Growing(arguments)
+        self.format = format  # the text format that it was written in; "": it came as a call
+        self.more: list[dict[str, Any]] = []  # further fields of its pieces
+        self.was_object = False  # upstream sent an object, but clients need its text
+        self.odd = odd  # a client that joins the pieces itself might get another call
+        # The tool that a piece without an id named when this call was complete: arguments that
+        # follow begin another call of this tool. "": no such piece has come.
+        self.again = ""
+        self._json: JsonEnd | None = None  # made once somebody asks whether the call is complete
+        self._whole: bool | None = None  # whether the arguments, once complete, are an object
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as the model wrote them, meant to be the JSON text of an object."""
+        return self.written.text()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Call{self._values()}"
+
+    def _values(self) -> tuple[str | bool, ...]:
+        return self.id, self.name, self.arguments, self.was_object, self.odd, self.again
+
+    def ends_before(self, piece: CallPiece) -> bool:
+        """Whether a piece with this call's index begins another call.
+
+        Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
+        """
+        function = piece.function
+        name = function.name or self.again
+        if not name or not self.name:
+            return False
+        if piece.id and self.id:
+            return piece.id != self.id
+        if name != self.name:
+            return self._is_object() or self._end().blank
+        # The server sent the same call twice if name and arguments are equal.
+        new_arguments = function.arguments.strip()
+        if not new_arguments or not self._is_object():
+            return False
+        return new_arguments != self.arguments.strip()
+
+    def goes_on_with(self, piece: CallPiece) -> bool:
+        """Whether a piece with a new index is this call's: it has arguments, this call only a name.
+
+        SGLang makes two entries of one call so.
+        """
+        bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
+        return bare and bool(self.name) and self._end().blank
+
+    def add(self, piece: CallPiece) -> None:
+        """Take in a further piece."""
+        name, arguments = piece.function.name, piece.function.arguments
+        # A repeated id or name is odd: many clients append it, as they append arguments.
+        if name or piece.id:
+            self.odd = self.odd or bool((self.id and piece.id) or (self.name and name))
+            if name and not piece.id and self._is_object():
+                self.again = name
+            self.id = self.id or piece.id
+            self.name = self.name or name
+        self.written.add(arguments)
+        if self._json is not None:
+            self._json.add(arguments)
+        if type(piece) is not CallPiece:
+            self.note_odd(piece)
+
+    def note_odd(self, piece: CallPiece) -> None:
+        """Note how a piece that was not in form was odd."""
+        if isinstance(piece, OddPiece):
+            self.odd = self.odd or piece.odd
+            self.was_object = self.was_object or piece.was_object
+            if piece.more is not None:
+                self.more.append(piece.more)
+
+    def _is_object(self) -> bool:
+        """Whether the arguments so far are one JSON object. They are parsed once at most."""
+        if not self._end().reached:
+            return False
+        if self._whole is None:
+            self._whole = is_object(self.arguments)
+        return self._whole
+
+    def _end(self) -> JsonEnd:
+        if self._json is None:
+            self._json = JsonEnd()
+            self._json.add(self.arguments)
+        return self._json
+
+
+def is_object(arguments: str) -> bool:
+    """Whether a call's arguments are one JSON object: servers accept nothing else in a history."""
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def as_function(function: Any, **fields: Any) -> dict[str, Any]:
+    """Return a function in OpenAI's wrapping: a tool, a chosen tool, a call."""
+    return {**fields, "type": "function", "function": function}
 
 
 def call_fields(id: str | None, name: str, arguments: str) -> dict[str, Any]:
     """Return a call as an object. ``id`` None: the call has none."""
-    function = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    return function if id is None else {"id": id, **function}
+    fields = {} if id is None else {"id": id}
+    return as_function({"name": name, "arguments": arguments}, **fields)

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 
 from . import legacy, sse
-from .call import call_fields
+from .call import Call, call_fields
 from .chunks import MalformedChunk
 from .delta import TEXT, Delta, render, split_text, usage_fields
 from .field_forms import REASONING_FIELDS
 from .merge import merged, merged_chunks
-from .reply import ChoiceReply, Reply, ToolCall
+from .reply import ChoiceReply, Reply
 from .tape import Tape
 
 _NOT_AGAIN = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
@@ -210,7 +210,7 @@ class ChatRenderer:
         return list(filter(None, deltas))
 
 
-def _as_call(call: ToolCall) -> Json:
+def _as_call(call: Call) -> Json:
     """Return a call with the further fields of its pieces."""
     fields = call_fields(call.id or None, call.name, call.arguments)
     if not call.more:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from . import sse
+from .call import Call, CallPiece, Function, Index, OddPiece, as_function
 from .field_forms import MOST, REASONING_FIELDS
-
-if TYPE_CHECKING:
-    from .reply import ToolCall
 
 CHUNK: Final = "chat.completion.chunk"
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
@@ -27,31 +25,6 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "functi
 TEXT, REASONING, OTHER, CALL, FINISH = 1, 2, 4, 8, 16
 _Count = Annotated[int, Meta(ge=0, le=MOST)]
 _Name = Annotated[str, Meta(min_length=1)]
-_Index = Annotated[int, Meta(ge=0)]
-
-
-class Function(Struct, forbid_unknown_fields=True, gc=False):
-    """The function in a piece of a call; "" for what the piece lacks."""
-
-    name: str = ""
-    arguments: str = ""
-
-
-class CallPiece(Struct, forbid_unknown_fields=True, gc=False):
-    """A piece of a tool call. ``index``: the call's place in the reply."""
-
-    index: _Index
-    function: Function
-    id: str = ""
-    type: Literal["function"] | UnsetType = UNSET
-
-
-class OddPiece(CallPiece, gc=False):
-    """A piece that was not in form."""
-
-    was_object: bool = False  # the arguments came as a JSON object, not as its text
-    odd: bool = False  # it lacked the index, the function, or the type next to a name
-    more: dict[str, Any] | None = None  # further fields
 
 
 class Said(Struct, forbid_unknown_fields=True, gc=False):
@@ -82,7 +55,7 @@ class Said(Struct, forbid_unknown_fields=True, gc=False):
 class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
     """What a chunk brings of one choice."""
 
-    index: _Index
+    index: Index
     delta: Said
     finish_reason: FinishReason | None = None
     logprobs: None = None
@@ -144,7 +117,7 @@ class Delta(Struct, gc=False):
     other: tuple[int, ...] = ()  # choices with content that no stage looks into: audio, images
     done: bool = False  # the frame is ``[DONE]``
     kinds: int = 0  # what it brought, once the reply has taken it
-    grown: list[tuple[int, ToolCall, str]] = []  # of its calls: choice, call, new arguments
+    grown: list[tuple[int, Call, str]] = []  # of its calls: choice, call, new arguments
 
     @property
     def text(self) -> str:
@@ -203,8 +176,8 @@ def _said(fields: Mapping[str, Any]) -> tuple[Said, dict[str, Any]]:
             said.tool_calls = [_piece(place, call) for place, call in enumerate(value or ())]
         elif key == "function_call":
             if value:
-                call = {"index": 0, "type": "function", "function": value}
-                said.tool_calls = [*(said.tool_calls or ()), _piece(0, call)]
+                call = _piece(0, as_function(value, index=0))
+                said.tool_calls = [*(said.tool_calls or ()), call]
         elif value is not None:
             others[key] = value
     return said, others

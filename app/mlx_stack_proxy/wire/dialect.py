@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 from ..errors import ProxyError
 from ..frozen import frozen
+from .call import Call
 from .delta import Delta, split_text, usage_fields
-from .reply import ChoiceReply, Reply, ToolCall
+from .reply import ChoiceReply, Reply
 
 
 @frozen
@@ -65,7 +66,7 @@ class ErrorReply:
 class Ending:
     """What a reply ends with, after its texts."""
 
-    calls: Sequence[ToolCall]
+    calls: Sequence[Call]
     finish: str | None  # OpenAI's finish reason
     usage: Mapping[str, Any] | None  # OpenAI's, as upstream gives it
     more: Mapping[str, Any]  # further fields for the stream's last event, or the object

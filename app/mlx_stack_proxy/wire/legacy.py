@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .call import as_function
+
 _ID = "call_function_{}"
 
 
@@ -22,14 +24,12 @@ def to_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     converted = {
         key: value for key, value in body.items() if key not in ("functions", "function_call")
     }
-    converted["tools"] = [
-        {"type": "function", "function": function} for function in body["functions"]
-    ]
+    converted["tools"] = list(map(as_function, body["functions"]))
     choice = body.get("function_call")
     if isinstance(choice, str):
         converted["tool_choice"] = choice
     elif isinstance(choice, dict):
-        converted["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+        converted["tool_choice"] = as_function({"name": choice.get("name")})
     converted["messages"] = _messages_to_tools(body["messages"])
     return converted
 
@@ -41,11 +41,7 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
         if isinstance(message.get("function_call"), dict):
             calls += 1
             fields = {key: value for key, value in message.items() if key != "function_call"}
-            call = {
-                "id": _ID.format(calls),
-                "type": "function",
-                "function": message["function_call"],
-            }
+            call = as_function(message["function_call"], id=_ID.format(calls))
             converted.append({**fields, "tool_calls": [call]})
         elif message.get("role") == "function":
             fields = {key: value for key, value in message.items() if key != "name"}

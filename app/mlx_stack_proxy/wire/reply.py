@@ -5,160 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
-
+from .call import Call, CallPiece
 from .delta import (
     CALL,
     FINISH,
     OTHER,
     REASONING,
     TEXT,
-    CallPiece,
     ChoiceDelta,
     Counts,
     Delta,
-    OddPiece,
     UpstreamErrorEvent,
     Usage,
     usage_of,
 )
 from .field_forms import REASONING_FIELDS
-from .json_text import JsonEnd
+from .growing import Growing, utf8_size
 
 MAX_CALLS: Final = 128  # of one choice; OpenAI allows as many tools in a request
-
-
-class Growing:
-    """A text that comes in pieces, which are joined when the text is asked for: linear in all.
-
-    Whoever watches it keeps an offset, not a copy.
-    """
-
-    __slots__ = ("_pieces", "_text", "bytes", "count", "size")
-
-    def __init__(self, text: str = "") -> None:
-        self._text = text
-        self._pieces: list[str] = []
-        self.size = len(text)  # characters
-        self.bytes = utf8_size(text)
-        self.count = 0  # pieces that came
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        size = len(piece)
-        self.size += size
-        self.bytes += size if piece.isascii() else utf8_size(piece)
-        self.count += 1
-
-    def text(self) -> str:
-        if self._pieces:
-            text, self._text = self._text, ""
-            text += "".join(self._pieces)  # no copy: Python extends a string that nothing holds
-            self._text = text
-            self._pieces.clear()
-        return self._text
-
-
-class ToolCall:
-    """One tool call, put together from its pieces."""
-
-    __slots__ = ("_json", "_whole", "again", "id", "more", "name", "odd", "was_object", "written")
-
-    def __init__(
-        self, id: str, name: str, arguments: str, was_object: bool = False, odd: bool = False
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.written = Growing(arguments)
-        self.more: list[dict[str, Any]] = []  # further fields of its pieces
-        self.was_object = was_object  # upstream sent an object, but clients need its text
-        self.odd = odd  # a client that joins the pieces itself might get another call
-        # The tool that a piece without an id named when this call was complete: arguments that
-        # follow begin another call of this tool. "": no such piece has come.
-        self.again = ""
-        self._json: JsonEnd | None = None  # made once somebody asks whether the call is complete
-        self._whole: bool | None = None  # whether the arguments, once complete, are an object
-
-    @property
-    def arguments(self) -> str:
-        """The arguments as the model wrote them, meant to be a JSON object."""
-        return self.written.text()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ToolCall) and self._values() == other._values()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ToolCall{self._values()}"
-
-    def _values(self) -> tuple[str | bool, ...]:
-        return self.id, self.name, self.arguments, self.was_object, self.odd, self.again
-
-    def ends_before(self, piece: CallPiece) -> bool:
-        """Whether a piece with this call's index begins another call.
-
-        Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
-        """
-        function = piece.function
-        name = function.name or self.again
-        if not name or not self.name:
-            return False
-        if piece.id and self.id:
-            return piece.id != self.id
-        if name != self.name:
-            return self._is_object() or self._end().blank
-        # The server sent the same call twice if name and arguments are equal.
-        new_arguments = function.arguments.strip()
-        if not new_arguments or not self._is_object():
-            return False
-        return new_arguments != self.arguments.strip()
-
-    def goes_on_with(self, piece: CallPiece) -> bool:
-        """Whether a piece with a new index is this call's: it has arguments, this call only a name.
-
-        SGLang makes two entries of one call so.
-        """
-        bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
-        return bare and bool(self.name) and self._end().blank
-
-    def add(self, piece: CallPiece) -> None:
-        """Take in a further piece."""
-        name, arguments = piece.function.name, piece.function.arguments
-        # A repeated id or name is odd: many clients append it, as they append arguments.
-        if name or piece.id:
-            self.odd = self.odd or bool((self.id and piece.id) or (self.name and name))
-            if name and not piece.id and self._is_object():
-                self.again = name
-            self.id = self.id or piece.id
-            self.name = self.name or name
-        self.written.add(arguments)
-        if self._json is not None:
-            self._json.add(arguments)
-        if type(piece) is not CallPiece:
-            self._note_odd(piece)
-
-    def _note_odd(self, piece: CallPiece) -> None:
-        """Note how a piece that was not in form was odd."""
-        if isinstance(piece, OddPiece):
-            self.odd = self.odd or piece.odd
-            self.was_object = self.was_object or piece.was_object
-            if piece.more is not None:
-                self.more.append(piece.more)
-
-    def _is_object(self) -> bool:
-        """Whether the arguments so far are one JSON object. They are parsed once at most."""
-        if not self._end().reached:
-            return False
-        if self._whole is None:
-            self._whole = is_object(self.arguments)
-        return self._whole
-
-    def _end(self) -> JsonEnd:
-        if self._json is None:
-            self._json = JsonEnd()
-            self._json.add(self.arguments)
-        return self._json
 
 
 class ChoiceReply:
@@ -182,10 +46,10 @@ class ChoiceReply:
         self.thought = Growing()  # the reasoning
         self.thought_fields: list[str] = []  # the names under which it began to come
         self.others = 0  # pieces of calls and of a refusal
-        self._calls: dict[int, ToolCall] = {}
+        self._calls: dict[int, Call] = {}
         self.refused = Growing()  # the text of a refusal
         self.has_other = False  # audio or images
-        self.tool_calls: list[ToolCall] = []
+        self.tool_calls: list[Call] = []
         self.finish_reason: str | None = None
         self.finished_at = 0  # pieces that the reply had when this choice finished
 
@@ -205,7 +69,7 @@ class ChoiceReply:
     def refusal(self) -> str:
         return self.refused.text()
 
-    def add_call(self, piece: CallPiece) -> ToolCall:
+    def add_call(self, piece: CallPiece) -> Call:
         """Take in a piece of a call; return the call that it belongs to."""
         call = self._calls.get(piece.index)
         if call is not None and not call.ends_before(piece):
@@ -219,8 +83,8 @@ class ChoiceReply:
         name = piece.function.name or (call.again if call is not None else "")
         # Clients order calls by their index, so an index out of order is odd.
         odd = call is not None or piece.index != len(self.tool_calls)
-        call = ToolCall(piece.id, name, piece.function.arguments, odd=odd)
-        call._note_odd(piece)
+        call = Call(name, piece.function.arguments, piece.id, odd=odd)
+        call.note_odd(piece)
         self._calls[piece.index] = call
         self.tool_calls.append(call)
         return call
@@ -355,16 +219,3 @@ class Reply:
         choice.finished_at = self.pieces
         self._unfinished.discard(index)
         self.finished = not self._unfinished
-
-
-def utf8_size(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; a lone surrogate counts as three."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def is_object(arguments: str) -> bool:
-    """Whether a call's arguments are one JSON object: servers accept nothing else in a history."""
-    try:
-        return isinstance(orjson.loads(arguments), dict)
-    except orjson.JSONDecodeError:
-        return False

@@ -9,7 +9,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected
 from mlx_stack_proxy.loop_detection.generation.marked_calls import MarkedCalls
-from mlx_stack_proxy.wire.reply import Growing
+from mlx_stack_proxy.wire.growing import Growing
 from tests.loop_detection.generation.test_repeated_calls import ROLE, TOOLS, Reply
 from tests.loop_detection.generation.test_reply_watch import Watched
 from tests.loop_detection.generation.texts import pieces, prose

@@ -20,7 +20,7 @@ from mlx_stack_proxy.loop_detection.generation.limits import (
     RepeatedCall,
 )
 from mlx_stack_proxy.settings import GenerationSettings
-from mlx_stack_proxy.wire.reply import Growing
+from mlx_stack_proxy.wire.growing import Growing
 from tests.loop_detection.generation.texts import (
     fed,
     fibonacci,

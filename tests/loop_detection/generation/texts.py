@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind, RepeatedCall
 from mlx_stack_proxy.settings import GenerationSettings
-from mlx_stack_proxy.wire.reply import Growing
+from mlx_stack_proxy.wire.growing import Growing
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...tool_validation.text_calls import Holdback, rescue_cut
 from ...tool_validation.tools import ToolSet
-from ...wire.reply import ToolCall
+from ...wire.call import Call
 from ..call_keys import canonical
 from .limits import Excess, RepeatedCall
 
@@ -42,12 +42,12 @@ class CallCounter:
         self.tool = self.tool or key[0]
         return True
 
-    def kept(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
+    def kept(self, calls: Iterable[Call]) -> list[Call]:
         """Return the calls without the surplus ones."""
         return [call for call in calls if not self.add(key_of(call))]
 
 
-def key_of(call: ToolCall) -> Key:
+def key_of(call: Call) -> Key:
     """Return what equal calls have in common: the name and the canonical arguments."""
     return call.name, canonical(call.arguments)
 
@@ -61,7 +61,7 @@ class NativeCalls:
         self._counter = counter
         self._counted = 0
 
-    def look(self, calls: Sequence[ToolCall]) -> bool:
+    def look(self, calls: Sequence[Call]) -> bool:
         """Count the calls that are complete now. Return whether one of them is surplus."""
         surplus = False
         while self._counted < len(calls) - 1:
@@ -101,7 +101,7 @@ class WrittenCalls:
             middle = (excess.start + excess.end) // 2
             self.is_open = text[excess.start : middle] not in rescued.content
         counter = CallCounter(self._limit, self._exempt)
-        counter.kept([ToolCall("", call.name, call.arguments) for call in rescued.calls])
+        counter.kept(rescued.calls)
         return RepeatedCall(counter.tool) if counter.tool else None
 
     def before(self, text: str) -> str:

@@ -20,7 +20,7 @@ from ...tool_validation.formats import context
 from ...tool_validation.formats.base import Block, Format, Source, Where
 from ...tool_validation.formats.table import ROWS
 from ...tool_validation.tools import ToolSet
-from ...wire.reply import Growing
+from ...wire.growing import Growing
 from .fences import Fences
 
 BULLET: Final = "⏺"

@@ -18,9 +18,11 @@ from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
+from ...wire.call import Call
 from ...wire.delta import FINISH, REASONING, Delta
+from ...wire.growing import Growing
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from ...wire.reply import ChoiceReply, Growing, Reply, ToolCall
+from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
 from .calls import CallCounter, NativeCalls, WrittenCalls
 from .flow import Flow
@@ -169,7 +171,7 @@ class ReplyWatch:
             return Cut(REPEATED_CALLS, "stop")
         return self._look(flow, written, choice)
 
-    def _on_call(self, choice: ChoiceReply, call: ToolCall, index: int) -> Verdict | None:
+    def _on_call(self, choice: ChoiceReply, call: Call, index: int) -> Verdict | None:
         calls = self._calls.get(index)
         if calls is None:
             rules = self._rules

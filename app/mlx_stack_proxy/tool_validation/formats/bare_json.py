@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from ...wire.call import Call
 from ..tools import ToolSet
 from .base import (
     MAX_CALLS,
     Block,
-    Call,
     Format,
     Source,
     Where,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...frozen import frozen
+from ...wire.call import Call
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader as JsonReader
 from ..tools import ToolSet
@@ -51,19 +52,11 @@ class Exhausted(Exception):
 
 
 @frozen
-class Call:
-    """A call as a reader found it."""
-
-    name: str  # as the model wrote it, not yet matched to a tool
-    arguments: str  # an object's JSON text, or the raw text if that can't be read
-
-
-@frozen
 class Block:
     """A stretch of text that a reader has read."""
 
     end: int  # the index after it
-    calls: tuple[Call, ...]  # if there are none, the scanner skips the stretch
+    calls: tuple[Call, ...]  # names as the model wrote them; none: the scanner skips the stretch
     text: str = ""  # prose inside the stretch, which stays in the reply's content
     cleaned: bool = False  # the stretch is replaced by `text`, though it holds no calls
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 
+from ...wire.call import Call
 from ..tools import ToolSet
 from .base import (
     MAX_CALLS,
     Block,
-    Call,
     Format,
     Source,
     Where,

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...wire.call import Call
 from ..tools import ToolSet
-from .base import MAX_CALLS, Call, Source, dumps, end_or, json_members, json_object, skip_space
+from .base import MAX_CALLS, Source, dumps, end_or, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (

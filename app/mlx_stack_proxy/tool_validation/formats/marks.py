@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from ...wire.call import Call
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
-    Call,
     Follow,
     Format,
     One,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ...wire.call import Call
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..names import MAX_NAME
@@ -17,7 +18,6 @@ from .base import (
     BRACKETS,
     MAX_CALLS,
     Block,
-    Call,
     Format,
     Source,
     Where,

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 
+from ...wire.call import Call
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
     Block,
-    Call,
     Format,
     One,
     Reader,

@@ -17,11 +17,12 @@ from typing import Any
 
 import orjson
 
+from ...wire.call import Call
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..json_types import is_of_type
 from ..repair.variants import kinds, variants
-from .base import BRACKETS, Call, One, Source, object_of, skip_space
+from .base import BRACKETS, One, Source, object_of, skip_space
 from .json_calls import object_text
 
 MAX_INNER = 24  # closing tags like its own that are examined for the end of one value

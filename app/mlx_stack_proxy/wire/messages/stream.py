@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from ...errors import ProxyError
+from ..call import Call
 from ..dialect import Context, Ending
-from ..reply import ToolCall
 from ..sse import named_frame
 from ..transcript import Json
 from .errors import error_reply
@@ -81,7 +81,7 @@ class MessagesEncoder:
         calls = enumerate(ending.calls)
         return self._close() + b"".join([self._write_call(place, call) for place, call in calls])
 
-    def _write_call(self, position: int, call: ToolCall) -> bytes:
+    def _write_call(self, position: int, call: Call) -> bytes:
         identity = call.id or made_id(self._context, position)
         block: Json = {"type": "tool_use", "id": identity, "name": call.name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": _as_object(call.arguments)}

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ...frozen import frozen
+from ..call import as_function
 from ..transcript import Json
 from .content import refused
 
@@ -73,13 +74,13 @@ def _function(tool: Json) -> Json:
     function["parameters"] = tool.get("input_schema") or {"type": "object", "properties": {}}
     if isinstance(strict := tool.get("strict"), bool):
         function["strict"] = strict
-    return {"type": "function", "function": function}
+    return as_function(function)
 
 
 def _fields(tools: list[Json], choice: Json) -> Json:
     fields: Json = {"tools": tools}
     if choice.get("type") == "tool":
-        fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+        fields["tool_choice"] = as_function({"name": choice.get("name")})
     elif (tool_choice := _chosen(choice.get("type"))) is not None:
         fields["tool_choice"] = tool_choice
     if choice.get("disable_parallel_tool_use") is True:

@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
+from ..call import Call
 from ..dialect import Context, Ending
-from ..reply import ToolCall
 from ..sse import DONE_FRAME, named_frame
 from .echo import Echo
 from .errors import failure_of
@@ -120,7 +120,7 @@ class ResponseStream:
         self._ending = ending
         return self._close() + b"".join([self._call(call) for call in ending.calls])
 
-    def _call(self, call: ToolCall) -> bytes:
+    def _call(self, call: Call) -> bytes:
         id = self._next_id()
         shape = self._shapes[call.name]
         shaped_call = called(

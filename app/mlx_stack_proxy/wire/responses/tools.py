@@ -21,6 +21,7 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
+from ..call import as_function
 from ..fields import (
     FRAME,
     STRING,
@@ -155,7 +156,7 @@ def _function(tool: Tool, namespace: str, path: str) -> Iterator[tuple[Shape, To
         function |= _of_text(tool)
     else:
         function["parameters"] = tool.get("parameters") or _NO_PARAMETERS
-    yield shape, {"type": "function", "function": function}
+    yield shape, as_function(function)
 
 
 def _of_text(tool: Tool) -> Tool:
@@ -206,7 +207,7 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
         raise _not_run(str(choice.get("type")), "tool_choice")
     if len(names) != 1:
         raise invalid("`tool_choice` names a tool that is not offered", "tool_choice")
-    return {"type": "function", "function": {"name": next(iter(names))}}, everything
+    return as_function({"name": next(iter(names))}), everything
 
 
 def _named(reference: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:

@@ -1,0 +1,39 @@
+"""A text that comes in pieces."""
+
+from __future__ import annotations
+
+
+class Growing:
+    """A text that comes in pieces, which are joined when the text is asked for: linear in all.
+
+    Whoever watches it keeps an offset, not a copy.
+    """
+
+    __slots__ = ("_pieces", "_text", "bytes", "count", "size")
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+        self._pieces: list[str] = []
+        self.size = len(text)  # characters
+        self.bytes = utf8_size(text)
+        self.count = 0  # pieces that came
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        size = len(piece)
+        self.size += size
+        self.bytes += size if piece.isascii() else utf8_size(piece)
+        self.count += 1
+
+    def text(self) -> str:
+        if self._pieces:
+            text, self._text = self._text, ""
+            text += "".join(self._pieces)  # no copy: Python extends a string that nothing holds
+            self._text = text
+            self._pieces.clear()
+        return self._text
+
+
+def utf8_size(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; a lone surrogate counts as three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
