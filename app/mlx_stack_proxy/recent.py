@@ -36,8 +36,8 @@ class Recent(OrderedDict[_K, _V]):
         """
         for key in reversed(run):
             if key in self:
-                self[run[-1]] = self[key]
-                return self[key]
+                value = self[run[-1]] = self[key]  # may drop `key`
+                return value
         return None
 
     def forget(self, key: _K | None) -> None:

@@ -58,7 +58,7 @@ class Attempt:
         self._joint = thoughts.joint(committed.text) if committed else ""
         self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
-        self.notes: dict[str, str] = {}  # response headers that the loop adds to the stages'
+        self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
         self._own_words = ""  # what we have added at the end of the request's messages
@@ -111,7 +111,7 @@ class Attempt:
         )
 
     def remarks(self) -> Remarks:
-        """The remarks of the stages so far, with the loop's notes."""
+        """The remarks of the stages so far, with the driver's notes."""
         remarks = self._pipeline.remarks()
         remarks.notes |= self.notes
         return remarks

@@ -56,7 +56,7 @@ class SessionStart:
 
 @dataclass(slots=True)
 class Exchange:
-    """The data of one exchange. The loop appends to it; rules, headers and metrics read it."""
+    """The data of one exchange. The driver appends to it; rules, headers and metrics read it."""
 
     request: Request
     outcomes: list[Outcome] = field(default_factory=list)

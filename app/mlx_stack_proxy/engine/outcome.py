@@ -62,7 +62,7 @@ class Inquiry:
 
 @dataclass(slots=True)
 class Remarks:
-    """What stages and the loop say about one attempt, besides the verdict.
+    """What stages and the driver say about one attempt, besides the verdict.
 
     Notes are response headers (docs/http.md) by their name without the prefix, such as
     ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.

@@ -34,8 +34,8 @@ class StageState:
     :meth:`judge`, where all stages have mended and all calls are known, it may only take text and
     calls out of the reply, and write in their place why they are gone and the new finish_reason
     (loop detection does so under ``on_break: stop``). Headers, incidents and questions go into
-    :attr:`remarks`, which the loop reads when the response headers are due and when the attempt has
-    ended.
+    :attr:`remarks`, which the driver reads when the response headers are due and when the attempt
+    has ended.
     """
 
     @cached_property
