@@ -242,7 +242,8 @@ def _yaml_problem(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     mark = error.problem_mark
     place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-    return f"{error.problem}{place}"
+    advice = "; indent with spaces" if "'\\t'" in str(error.problem) else ""
+    return f"{error.problem}{place}{advice}"
 
 
 def service_links(environ: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.operator.conftest import Typed
+from tests.support.ports import free_port
 from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
@@ -64,6 +65,7 @@ async def test_a_tier_whose_model_litellm_does_not_have(typed: Typed) -> None:
 
 async def test_nobody_there(typed: Typed, nobody: str) -> None:
     typed.monkeypatch.setenv("MLX_STACK_UPSTREAM__BASE_URL", nobody)
+    typed.monkeypatch.setenv("MLX_STACK_SERVER__PORT", str(free_port()))
     assert await checked(typed, nobody) == (
         1,
         [
@@ -134,9 +136,12 @@ async def test_a_store_that_cannot_be_used(
     typed: Typed, litellm: ScriptedServer, nobody: str
 ) -> None:
     (typed.home / "file").touch()
+    (typed.home / "notes.txt").write_text("mine")
     redis = nobody.replace("http", "redis") + "/0"
     for state, why in (
         (f"{{path: '{typed.home}/file/reliability.db'}}", "reliability.db can't be written: "),
+        (f"{{path: '{typed.home}'}}", " is a folder"),
+        (f"{{path: '{typed.home}/notes.txt'}}", "notes.txt isn't an SQLite file"),
         (f"{{backend: redis, redis_url: '{redis}'}}", f"Redis at {redis}: "),
     ):
         config(typed, litellm.url, f"state: {state}")
@@ -154,7 +159,7 @@ async def test_an_address_where_no_litellm_is(
     litellm.routes[MODELS] = reply
     config(typed, litellm.url)
     code, lines = await checked(typed, litellm.url)
-    why = f"answered status {reply.status} without a list of models, so that it is no LiteLLM"
+    why = f"answered status {reply.status} without a list of models, so it is not LiteLLM"
     assert (code, lines[2:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
 
 
@@ -163,8 +168,37 @@ async def test_an_address_of_a_model_server(typed: Typed) -> None:
         server.routes["GET", "/health/liveliness"] = Reply.json({}, 404)
         config(typed, server.url)
         code, lines = await checked(typed, server.url)
-        why = "it lists default_model, but is no LiteLLM; a model server?"
+        why = "it lists default_model, but is not LiteLLM; a model server?"
         assert (code, lines[1:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "step"),
+    [
+        (
+            ["--config", "nowhere.yaml"],
+            "FAIL  nowhere.yaml: can't be read: ",
+            "`mlx-stack-proxy init`",
+        ),
+        ([], "FAIL  config.yaml: is not valid YAML: ", "correct the file at that place"),
+    ],
+)
+def test_a_file_that_cannot_be_read(
+    words: list[str], problem: str, step: str, typed: Typed
+) -> None:
+    typed.write("server:\n\tport: 1\n")
+    ran = typed("check", *words)
+    lines = ran.out.splitlines()
+    assert (ran.code, lines[0].startswith(problem)) == (1, True)
+    assert step in " ".join(lines[1:]) and "settings.md" not in ran.out
+
+
+def test_an_upstream_that_is_the_proxy_itself(typed: Typed) -> None:
+    """It would ask itself without end."""
+    typed.write("server: {port: 4177}\nupstream: {base_url: 'http://localhost:4177/v1'}")
+    for command in ("check", "serve"):
+        ran = typed(command)
+        assert ran.code != 0 and "this proxy's own address" in " ".join((ran.out + ran.err).split())
 
 
 async def test_a_refusal_where_no_variable_is_named(typed: Typed, litellm: ScriptedServer) -> None:

@@ -74,7 +74,7 @@ def test_ctrl_c_ends_quietly(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     monkeypatch.setattr(process, "serve", serve)
-    assert typed("serve").code == 130
+    assert typed("serve", "--port", "0").code == 130
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
 from tests.support.waiting import until
 
 Json = dict[str, Any]
@@ -32,6 +32,15 @@ async def got(client: httpx.AsyncClient, path: str) -> Json:
 
 async def kinds(client: httpx.AsyncClient) -> list[str]:
     return [one["kind"] for one in (await got(client, "/mlx-stack/events"))["events"]]
+
+
+@pytest.mark.parametrize(("status", "wrong"), [(404, "upstream.base_url"), (401, "the key")])
+async def test_an_answer_without_a_list_has_its_cause(
+    status: int, wrong: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.routes["GET", "/v1/models"] = Reply.json({}, status)
+    ready = await got(proxy.client, "/ready")
+    assert ready["litellm"].endswith(f"is {wrong} right?")
 
 
 async def test_litellm_goes_and_comes_back(

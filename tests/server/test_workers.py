@@ -34,7 +34,7 @@ def test_a_state_of_one_process_is_refused(backend: str) -> None:
     with pytest.raises(SettingsError, match=rf"server\.workers: 2 .*`{backend}`.*`redis`"):
         process.serve(settings, None, SettingsOrigin(None))
     one = Settings(**proxy_config("http://127.0.0.1:9", {"state.backend": backend}))
-    workers.check_state(one)
+    workers.check_servable(one)
 
 
 def is_gone(process: psutil.Process) -> bool:

@@ -37,9 +37,8 @@ def test_a_call_that_could_not_be_delivered() -> None:
     begun = time.strftime("%H:%M", time.localtime(NOW - 60))
     assert said == (
         f"At {begun} codex asked for auto with 12 messages and 2 tools (edit, read_file). "
-        "Tier fast wrote a tool call that can't be delivered (edit: missing_required path, 2 s). "
-        "Asked again, it wrote a tool call that can't be delivered "
-        "(edit: missing_required path, 2 s). "
+        "Tier fast wrote a tool call that can't be delivered (edit: missing_required path, "
+        "2 attempts, 4 s). "
         "Then standard wrote a tool call that can't be delivered "
         "(edit: missing_required path, 3 s in the queue, 2 s). "
         "The client got status 422 (tool_validation_failed), after 1 min. "
@@ -59,7 +58,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
         (
             {"outcome": "upstream_unavailable", "refused_for": "unreachable", "status": 503},
             "status 503 (upstream_unavailable: LiteLLM out of reach), after 1 min. "
-            "Start LiteLLM, then ask `mlx-stack-proxy check`.",
+            "Start LiteLLM, then run `mlx-stack-proxy check`.",
         ),
         ({"outcome": "client_left"}, "The client left before its reply was whole"),
         ({"outcome": "ok", "way": "retried_right"}, "Nothing needs to be done."),
@@ -68,7 +67,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
         (
             {"outcome": "ok", "way": "right_at_once", "passed_over": "fast",
              "escalation_reason": "memory_pressure"},
-            "fast was passed over (memory pressure)",
+            "; fast was not called, because memory was short.",
         ),
     ],
 )  # fmt: skip
@@ -83,9 +82,28 @@ def test_a_server_without_memory() -> None:
     assert said.endswith("a smaller model, or a smaller window.")
 
 
-def test_many_attempts_are_not_all_told() -> None:
+def test_equal_attempts_are_one_sentence() -> None:
     said = told(*[attempt("fast", "timeout", then="retry")] * 20, outcome="all_tiers_failed")
-    assert "14 attempts more went wrong, too." in said and said.count("silent") == 6
+    assert "Tier fast was silent for too long (20 attempts, 40 s). The client" in said
+
+
+def test_many_attempts_are_not_all_told() -> None:
+    two = [
+        attempt("fast", "timeout", then="retry"),
+        attempt("fast", "empty_response", then="retry"),
+    ]
+    said = told(*two * 10, outcome="all_tiers_failed")
+    assert "14 more attempts went wrong, too. Asked again, it wrote nothing" in said
+    assert said.count("silent") == 3
+
+
+def test_what_is_on_is_not_advised() -> None:
+    bad = attempt("fast", "tool_validation_failure", wrong="edit: missing_required path")
+    record = {"attempts": [bad], "outcome": "tool_validation_failed", "status": 422}
+    said = why({**WHO, "detail": record}, capturing=True)
+    assert "capture_failures" not in said and said.endswith(
+        "open this request on the page at /mlx-stack/, or begin with a stronger tier."
+    )
 
 
 def test_every_way_and_every_reason_has_its_words() -> None:

@@ -42,6 +42,13 @@ _ABOUT_TIERS = {  # what to do about a tier, by the mark of its line
     "FAIL": "read LiteLLM's log and the model server's; is that server running?",
     "note": "it can be used as it is; for a model without tools set tiers.{name}.tools: false",
 }
+# What to do about a configuration, by how its first problem begins.
+_ABOUT_FILES = {
+    "can't be read": "name the file with --config; `mlx-stack-proxy init` writes a first one",
+    "is not valid YAML": "correct the file at that place",
+}
+_ABOUT_KEYS = "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"
+_SQLITE = b"SQLite format 3\0"  # with which its files begin
 _WIDTH = 80
 
 
@@ -89,24 +96,28 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
     try:
         settings, sources = _beside_up(read(config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
-        workers.check_state(settings)
         return settings, sources
     except SettingsError as error:
         for problem in error.problems:
             _say(("FAIL", f"{error.source}: {problem}"))
-        _say((NEXT, "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"))
+        found = (
+            step for start, step in _ABOUT_FILES.items() if error.problems[0].startswith(start)
+        )
+        _say((NEXT, next(found, _ABOUT_KEYS)))
         return None
 
 
 def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
     """Return the settings of the ``up`` that listens on the proxy's port, if one does.
 
-    A configuration file of the user's own takes precedence over the one of ``up``.
+    A configuration file of the user's own takes precedence over the one of ``up``. Raises
+    ``SettingsError`` if ``serve`` would refuse it.
     """
     settings = sources.settings()
     folder = run_directory.running_at(local_url(settings))
     config_file = None if folder is None else folder / run_directory.PROXY_CONFIG
     if config_file is None or (sources.path and sources.path.resolve() != config_file):
+        workers.check_servable(settings)
         return settings, sources
     sources = read(str(config_file))
     settings = sources.settings()
@@ -210,9 +221,13 @@ def _file_problem(path: Path) -> str:
     """Return why SQLite's file can't be written. It isn't opened: a proxy may have it open."""
     path = path.expanduser().absolute()
     there = next(one for one in (path, *path.parents) if one.exists())
-    if os.access(there, os.W_OK) and (there == path or there.is_dir()):
-        return ""
-    return f"{path} can't be written: {there} allows no writing"
+    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+        return f"{path} can't be written: {there} allows no writing"
+    if not path.is_file():
+        return f"{path} is a folder" if there == path else ""
+    with path.open("rb") as file:
+        begins = file.read(len(_SQLITE))
+    return "" if begins in (b"", _SQLITE) else f"{path} isn't an SQLite file; `serve` renames it"
 
 
 def _direct_tiers(settings: Settings, names: frozenset[str] | None) -> list[str]:
@@ -278,7 +293,7 @@ async def _litellm(
     assert names is not None
     is_known = any(is_listed(tier.model, names) for tier in settings.tiers.values())
     if not is_known and not await is_litellm(upstream):
-        why = f"it lists {_some(names)}, but is no LiteLLM; a model server?"
+        why = f"it lists {_some(names)}, but is not LiteLLM; a model server?"
         return names, [("FAIL", f"{subject}: {why}"), (NEXT, RIGHT_ADDRESS)]
     lines: list[Line] = [("ok", f"{subject}: reachable, key right, {len(names)} models")]
     direct = _direct_tiers(settings, names)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from ..driver.services import upstream_key
-from ..engine.model_list import ASK_SECONDS, ModelList, names_in
+from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, ModelList, names_in
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import Failure
@@ -66,8 +66,6 @@ _GUIDE = {
 _REFUSED = (400, 401, 403)
 
 
-# With which another server, or another path of LiteLLM's, answers where LiteLLM lists its models.
-_NO_LITELLM = (200, 204, 301, 302, 307, 308, 404, 405)
 RIGHT_ADDRESS = "set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
 
 
@@ -95,8 +93,8 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
         raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
     if status == 200 and names_in(body) is not None:
         return body
-    if status in _NO_LITELLM:  # no key would bring a list from there
-        why = f"answered status {status} without a list of models, so that it is no LiteLLM"
+    if status in NOT_LITELLM:  # no key would bring a list from there
+        why = f"answered status {status} without a list of models, so it is not LiteLLM"
         raise NoModels(why, RIGHT_ADDRESS, reached=True)
     # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
     why = "refused the key" if key and status in _REFUSED else f"answered status {status}"

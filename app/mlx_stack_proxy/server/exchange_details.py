@@ -49,8 +49,9 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
     numbered, _ = await events_of(services, EventQuery(request_id=request_id, limit=MOST_EVENTS))
     events = [{"number": number, **event} for number, event in numbered]
     observability = services.settings.observability
+    capturing = observability.capture_failures
     records: list[Json] = []
-    if observability.capture_failures:
+    if capturing:
         records = await asyncio.to_thread(captured, observability.capture_path, request_id)
     newest: Mapping[str, Any] | None = record or next(reversed(events or records), None)
     if newest is None:
@@ -65,7 +66,7 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         "captured": bool(records),
         "outcome": data.get("outcome") or (records[-1].get("outcome") if records else None),
         "record": data or None,
-        "why": why(record) if record is not None else _NO_RECORD,
+        "why": why(record, capturing=capturing) if record is not None else _NO_RECORD,
         "request": _request(records[-1]["request"]) if records else None,
         "attempts": [_attempt(one) for one in records] or data.get("attempts", []),
         "events": events,

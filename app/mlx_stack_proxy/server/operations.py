@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from .. import __version__
 from ..driver.services import Services, upstream_key
 from ..engine.headers import RAW_KEY_HEADERS
-from ..engine.model_list import names_in
+from ..engine.model_list import NOT_LITELLM, names_in
 from ..engine.upstream import UpstreamError
 from ..errors import INVALID_REQUEST, ProxyError, unreachable
 from ..escalation.tiers import AUTO, is_listed
@@ -122,7 +122,8 @@ async def readiness(services: Services) -> dict[str, Any]:
         # Without a key of our own we can't ask for the list; any answer of LiteLLM has to do.
         if key is None and status in (400, 401, 403):
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
-        problem = f"status {status} for the list of models; is the key right?"
+        wrong = "upstream.base_url" if status in NOT_LITELLM else "the key"
+        problem = f"status {status} for the list of models; is {wrong} right?"
         return {"ready": False, "litellm": problem, "tiers": _states(tiers, "not_checked")}
     gone_tiers = await servers_gone(services)
     for name, tier in tiers.items():

@@ -176,7 +176,7 @@ def serve(settings: Settings, log_to: Path | None, origin: SettingsOrigin) -> in
     ``log_to``: the log file of this process, which its workers take over. ``origin``: where changed
     settings are read.
     """
-    workers.check_state(settings)
+    workers.check_servable(settings)
     log.configure(settings.observability)
     passed_over = settings_source.service_links(os.environ)
     if passed_over:

@@ -18,8 +18,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 from .. import log
+from ..local_address import local_url
 from ..reload import SettingsOrigin
 from ..settings import Settings
 from ..settings_source import SettingsError
@@ -37,8 +39,13 @@ _SPAWN = multiprocessing.get_context("spawn")
 Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], int]
 
 
-def check_state(settings: Settings) -> None:
-    """Raise ``SettingsError`` if there are several workers without a state that they share."""
+def check_servable(settings: Settings) -> None:
+    """Raise ``SettingsError`` if these settings are valid, but ``serve`` can't work with them."""
+    if _asks_itself(settings):
+        problem = "is this proxy's own address; it has to be LiteLLM's"
+        raise SettingsError(
+            [f"upstream.base_url: {settings.upstream.base_url} {problem}"], "settings"
+        )
     count, backend = settings.server.workers, settings.state.backend
     if count > 1 and backend != "redis":
         raise SettingsError(
@@ -48,6 +55,12 @@ def check_state(settings: Settings) -> None:
             ],
             "settings",
         )
+
+
+def _asks_itself(settings: Settings) -> bool:
+    own, upstream = urlsplit(local_url(settings)), urlsplit(settings.upstream.base_url)
+    hosts = {own.hostname, upstream.hostname}
+    return own.port == upstream.port and (len(hosts) == 1 or hosts == {"127.0.0.1", "localhost"})
 
 
 class Workers:

@@ -6,14 +6,15 @@ store keeps the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from .report_words import REFUSED, at, span
 
 Data = Mapping[str, Any]
 LEAST_SECONDS: Final = 0.1  # that are worth a word
-MOST_NAMED: Final = 5  # tools, and attempts told one by one at either end
+MOST_NAMED: Final = 5  # tools, and runs of equal attempts from the first on
 # What a tier did, by the reason why its attempt failed.
 _DID: Final = {
     "tool_validation_failure": "wrote a tool call that can't be delivered",
@@ -42,13 +43,14 @@ _GOT: Final = {
     "went_out_broken": "The client got a reply that is probably broken: no tier had a better one",
 }
 _CAPTURE: Final = "Set `observability.capture_failures: true` to keep what the model writes"
+_CAPTURED: Final = "See what the model wrote: open this request on the page at /mlx-stack/"
 # What to do, by why the request was refused, by its error's type, by its last attempt's reason.
 _DO: Final = {
     "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait until it has room",
     "memory_pressure": "See what takes the memory: `mlx-stack-proxy pressure`",
     "tier_busy": "Ask less at once, or raise the tier's `max_concurrency`, if its server can",
     "tier_degraded": "See why its server failed: `mlx-stack-proxy events --kind tier_degraded`",
-    "unreachable": "Start LiteLLM, then ask `mlx-stack-proxy check`",
+    "unreachable": "Start LiteLLM, then run `mlx-stack-proxy check`",
     "stopping": "Ask again: the proxy was about to stop",
     "error": "This is a fault of the proxy: its log has a line `fault` with the place",
     "loop_detected": "Give the agent a clearer task, or a stronger tier",
@@ -63,10 +65,15 @@ _DO: Final = {
 }
 
 
-def why(event: Data) -> str:
-    """Return the paragraph. ``event``: the record's event, or the same without a number."""
+def why(event: Data, *, capturing: bool = False) -> str:
+    """Return the paragraph. ``event``: the record's event, or the same without a number.
+
+    ``capturing``: whether ``observability.capture_failures`` is on, so that it isn't advised.
+    """
     record = event["detail"]
-    sentences = [_asked(event, record), *_attempts(record), _got(record), _to_do(event, record)]
+    to_do = _to_do(event, record)
+    to_do = to_do.replace(_CAPTURE, _CAPTURED) if capturing else to_do
+    sentences = [_asked(event, record), *_attempts(record), _got(record), to_do]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
@@ -81,25 +88,41 @@ def _asked(event: Data, record: Data) -> str:
         names += [f"{offered - MOST_NAMED} more"] if offered > MOST_NAMED else []
         asked += f" and {_some(offered, 'tool')} ({', '.join(names)})"
     if first := record.get("passed_over"):
-        asked += f"; {first} was passed over ({_words(record['escalation_reason'])})"
+        reason = record["escalation_reason"]
+        asked += f"; {first} {_DID.get(reason, f'was passed over ({_words(reason)})')}"
     return asked
 
 
 def _attempts(record: Data) -> Iterator[str]:
-    attempts: Sequence[Data] = record.get("attempts", [])
+    """Yield a sentence for each run of equal attempts on a tier."""
+    attempts: list[Data] = record.get("attempts", [])
+    runs = [list(run) for _, run in groupby(attempts, lambda one: (one["tier"], *_found(one)))]
     subject = ""
-    for number, attempt in enumerate(attempts):
-        if MOST_NAMED <= number < len(attempts) - 1:
+    for number, run in enumerate(runs):
+        if MOST_NAMED <= number < len(runs) - 1:
             if number == MOST_NAMED:
-                yield f"{_some(len(attempts) - 1 - MOST_NAMED, 'attempt')} more went wrong, too"
+                others = sum(map(len, runs[MOST_NAMED:-1]))
+                yield f"{_some(others, 'more attempt')} went wrong, too"
             continue
-        yield f"{subject or 'Tier ' + attempt['tier']} {_did(attempt)}"
-        again = attempt.get("then") == "retry"
-        following = attempts[number + 1]["tier"] if number + 1 < len(attempts) else ""
+        yield f"{subject or 'Tier ' + run[0]['tier']} {_did(run)}"
+        again = run[-1].get("then") == "retry"
+        following = runs[number + 1][0]["tier"] if number + 1 < len(runs) else ""
         subject = "Asked again, it" if again else f"Then {following}"
 
 
-def _did(attempt: Data) -> str:
+def _did(run: list[Data]) -> str:
+    did, *figures = _found(run[0])
+    if len(run) > 1:
+        figures.append(f"{len(run)} attempts")
+    if (waited := sum(attempt.get("waited", 0) for attempt in run)) >= 1:
+        figures.append(f"{span(waited)} in the queue")
+    if (seconds := sum(attempt["seconds"] for attempt in run)) >= LEAST_SECONDS:
+        figures.append(span(seconds))
+    return f"{did} ({', '.join(figures)})" if figures else did
+
+
+def _found(attempt: Data) -> list[str]:
+    """Return what the tier did, and what was found; equal lists make one sentence."""
     reason = attempt["reason"]
     if reason is None:
         did = "answered"
@@ -107,17 +130,13 @@ def _did(attempt: Data) -> str:
         did = "wrote a reply that may be wrong"
     else:
         did = _DID.get(reason, _words(reason))
-    figures = [attempt.get("wrong", "")]
-    if attempt.get("status") not in (None, 200):
-        figures.append(f"status {attempt['status']}")
-    if attempt.get("waited", 0) >= 1:
-        figures.append(f"{span(attempt['waited'])} in the queue")
-    if repairs := attempt.get("repairs"):
-        figures.append(f"repaired: {', '.join(repairs)}")
-    if attempt["seconds"] >= LEAST_SECONDS:
-        figures.append(span(attempt["seconds"]))
-    found = ", ".join(filter(None, figures))
-    return f"{did} ({found})" if found else did
+    status, repairs = attempt.get("status"), attempt.get("repairs")
+    figures = [
+        attempt.get("wrong", ""),
+        "" if status in (None, 200) else f"status {status}",
+        f"repaired: {', '.join(repairs)}" if repairs else "",
+    ]
+    return [did, *filter(None, figures)]
 
 
 def _got(record: Data) -> str:

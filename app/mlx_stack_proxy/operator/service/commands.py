@@ -11,7 +11,7 @@ from typing import Any
 
 from ...frozen import frozen
 from ...local_address import local_url
-from ...server.workers import check_state
+from ...server.workers import check_servable
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
 from .. import CommandError
@@ -143,7 +143,7 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
 
 def _install(args: argparse.Namespace) -> int:
     settings = load(args.config)
-    check_state(settings)  # `serve` would refuse it
+    check_servable(settings)  # `serve` would refuse it
     service, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
     notes = [*service.notes(), *_keep_variables(machine, spec, settings)]
@@ -192,7 +192,7 @@ def _restart(args: argparse.Namespace) -> int:
     environ = env_file.read(variables) if variables.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = load(config, environ, _folder(args.system))
-    check_state(settings)
+    check_servable(settings)
     service.restart(Machine(args.dry_run), f"{local_url(settings)}/health")
     if not args.dry_run:
         print("restarted, and it serves")
