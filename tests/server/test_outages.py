@@ -34,7 +34,7 @@ async def kinds(client: httpx.AsyncClient) -> list[str]:
     return [one["kind"] for one in (await got(client, "/mlx-stack/events"))["events"]]
 
 
-@pytest.mark.parametrize(("status", "wrong"), [(404, "upstream.base_url"), (401, "the key")])
+@pytest.mark.parametrize(("status", "wrong"), [(404, "upstream.base_url"), (500, "the key")])
 async def test_an_answer_without_a_list_has_its_cause(
     status: int, wrong: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
