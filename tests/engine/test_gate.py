@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.engine import gate as gate_module
 from mlx_stack_proxy.engine.gate import Gate
 from mlx_stack_proxy.wire.delta import Delta, typed
 from mlx_stack_proxy.wire.reply import Reply
@@ -25,6 +26,19 @@ def made(payload: Json) -> Delta:
     delta = typed(data(payload), payload)
     Reply().take(delta)
     return delta
+
+
+class Holding:
+    """Holds all text back, until it is ``flowing``."""
+
+    def __init__(self) -> None:
+        self.flowing = False
+        self._held = ""
+
+    def feed(self, delta: str) -> str:
+        self._held += delta
+        out, self._held = (self._held, "") if self.flowing else ("", self._held)
+        return out
 
 
 def pushed(gate: Gate, delta: Delta) -> list[Delta]:
@@ -179,3 +193,21 @@ def test_the_gate_says_how_much_waits() -> None:
     for _ in range(100):
         assert pushed(other, made(TEXT))
     assert other.waiting_bytes == 0
+
+
+def test_frames_that_wait_for_content_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Delta] = []
+
+    def is_empty(delta: Delta) -> bool:
+        looked.append(delta)
+        return not delta.kinds
+
+    monkeypatch.setattr(gate_module, "_is_empty", is_empty)
+    hold = Holding()
+    gate = Gate(text_hold=hold)
+    counts, texts = [made(usage_chunk()) for _ in range(200)], [made(TEXT) for _ in range(100)]
+    for one in (*counts, *texts):
+        assert pushed(gate, one) == []
+    assert len(looked) == 200
+    hold.flowing = True
+    assert pushed(gate, made(TEXT))[:300] == [*counts, *texts]

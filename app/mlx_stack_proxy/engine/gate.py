@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from ..wire.delta import CALL, FINISH, TEXT, Delta, split_text
@@ -39,6 +40,7 @@ class Gate:
     __slots__ = (
         "_allowed",
         "_committed",
+        "_leading",
         "_report",
         "_split",
         "_waiting",
@@ -61,6 +63,7 @@ class Gate:
         self._report = report
         self._split = split
         self._waiting: deque[Delta] = deque()
+        self._leading = 0  # how many of the first waiting frames are without content
         self._committed = False  # a frame has been released
         self._allowed = 0  # characters of the waiting text that may flow
 
@@ -86,6 +89,7 @@ class Gate:
                 self._allowed += flowing
         if not kinds and _is_empty(delta) and not self._committed:
             if len(self._waiting) < _MOST_EMPTY:
+                self._leading += self._leading == len(self._waiting)
                 self._wait(delta)
             return ()
         # Nearly every frame of a stream: no other waits, and all its text may flow.
@@ -120,8 +124,9 @@ class Gate:
     def _release_flowing(self) -> list[Delta]:
         """Release waiting frames as far as their text may flow, to the last one with content."""
         waiting = self._waiting
-        upto = position = 0
-        for position, delta in enumerate(waiting):
+        upto = 0
+        first = position = self._leading  # those before it go out with content alone
+        for position, delta in enumerate(islice(waiting, first, None), first):
             chars = len(delta.text)
             if chars > self._allowed:
                 break
@@ -143,7 +148,8 @@ class Gate:
             released.append(head)
             waiting.appendleft(tail)
             self.waiting_bytes += len(tail.raw)
-        self._committed = self._committed or bool(released)
+        if released:
+            self._committed, self._leading = True, 0
         return released
 
     def _next(self) -> Delta:

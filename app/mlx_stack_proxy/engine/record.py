@@ -295,8 +295,7 @@ def _status(step: LastStep | None, outcome: str) -> int | None:
 def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     """Return an attempt's incidents. A loop that was broken before is marked ``again``.
 
-    A reply's tool is named only if it was offered, because any other name is a model's text. A
-    loop's stands in the client's own history.
+    A tool is named only if it was offered, because any other name is a model's text.
     """
     offered = exchange.request.offered
     broken = {
@@ -308,7 +307,7 @@ def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     for incident in exchange.outcomes[index].remarks.incidents:
         again = incident.kind == "loop_break" and _name(incident) in broken
         detail = {**incident.detail, "again": True} if again else incident.detail
-        if not incident.kind.startswith("loop_") and detail.get("tool") not in offered:
+        if detail.get("tool") not in offered:
             detail = {name: value for name, value in detail.items() if name != "tool"}
         incidents.append(replace(incident, detail=detail))
         broken.add(_name(incident))
