@@ -163,6 +163,24 @@ async def test_an_address_where_no_litellm_is(
     assert (code, lines[2:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
 
 
+async def test_an_address_of_a_proxy(typed: Typed, litellm: ScriptedServer) -> None:
+    own = {"id": "fast", "object": "model", "owned_by": "mlx-stack"}
+    litellm.routes[MODELS] = Reply.json({"object": "list", "data": [own]})
+    config(typed, litellm.url, "tiers: {fast: {}}")
+    code, _ = await checked(typed, litellm.url, "--no-probe")
+    assert code == 0  # LiteLLM with the reliability layer inside
+    litellm.routes["GET", "/health/liveliness"] = Reply.json({}, 404)
+    config(typed, litellm.url)
+    code, lines = await checked(typed, litellm.url)
+    assert (code, lines[2:]) == (
+        1,
+        ["FAIL  LiteLLM at URL: is an mlx-stack-proxy, not LiteLLM", RIGHT],
+    )
+    (typed.home / "config.yaml").unlink()
+    ran = await typed.beside("init", "--base-url", litellm.url)
+    assert ran.code == 1 and "not LiteLLM" in " ".join((ran.out + ran.err).split())
+
+
 async def test_an_address_of_a_model_server(typed: Typed) -> None:
     async with ScriptedServer(models=("default_model",)) as server:
         server.routes["GET", "/health/liveliness"] = Reply.json({}, 404)

@@ -17,6 +17,7 @@ from .upstream import Upstream, UpstreamError
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0
 ASK_SECONDS = 3.0
+OWNER = "mlx-stack"  # of our own names in the list that the proxy gives its clients
 # With which another server, or another path of LiteLLM's, answers where LiteLLM lists its models.
 NOT_LITELLM = (200, 204, 301, 302, 307, 308, 404, 405)
 MAX_KEYS = 256  # client keys whose answers are kept

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from ..driver.services import upstream_key
-from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, ModelList, names_in
+from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, OWNER, ModelList, names_in
 from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import Failure
@@ -92,6 +92,9 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
         next_step = "start it, or say in upstream.base_url where it is"
         raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
     if status == 200 and names_in(body) is not None:
+        # LiteLLM with the reliability layer inside lists our names, too, and has its own paths.
+        if OWNER in _owners(body) and not await is_litellm(upstream):
+            raise NoModels("is an mlx-stack-proxy, not LiteLLM", RIGHT_ADDRESS, reached=True)
         return body
     if status in NOT_LITELLM:  # no key would bring a list from there
         why = f"answered status {status} without a list of models, so it is not LiteLLM"
@@ -108,6 +111,12 @@ async def list_models(upstream: Upstream, key: str | None, variable: str | None)
         next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
         why += f" (${variable} is {'set' if os.environ.get(variable) else 'not set'})"
     raise NoModels(why, next_step, reached=True)
+
+
+def _owners(body: bytes) -> list[Any]:
+    return [
+        entry.get("owned_by") for entry in orjson.loads(body)["data"] if isinstance(entry, dict)
+    ]
 
 
 async def is_litellm(upstream: Upstream) -> bool:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from .. import __version__
 from ..driver.services import Services, upstream_key
 from ..engine.headers import RAW_KEY_HEADERS
-from ..engine.model_list import NOT_LITELLM, names_in
+from ..engine.model_list import NOT_LITELLM, OWNER, names_in
 from ..engine.upstream import UpstreamError
 from ..errors import INVALID_REQUEST, ProxyError, unreachable
 from ..escalation.tiers import AUTO, is_listed
@@ -160,9 +160,7 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
         listed_names = [e.get("id") for e in listed["data"] if isinstance(e, dict)]
         names = [name for name in listed_names if isinstance(name, str)]
         return as_json(dialect.models(list(dict.fromkeys([*own_names, *aliases, *names]))))
-    entries = [
-        {"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in own_names
-    ]
+    entries = [{"id": n, "object": "model", "created": 0, "owned_by": OWNER} for n in own_names]
     other_entries = [
         e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in own_names)
     ]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from ..engine.record import OTHER
 from .counters import BROKEN_PARTS, failed_of, parts_of
 
 Report = Mapping[str, Any]
@@ -116,8 +117,10 @@ def _put_right(totals: Counts) -> list[str]:
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
     if tools:
-        parts = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
-        lines.append(f"Calls that could not be delivered: {', '.join(parts)}.")
+        unnamed = {"no known tool": tools.pop(OTHER)} if OTHER in tools else {}
+        named = [*list(tools.items())[:MOST_NAMED], *unnamed.items()]
+        parts = ", ".join(f"{tool} {_n(count)}" for tool, count in named)
+        lines.append(f"Calls that could not be delivered: {parts}.")
     return lines
 
 

@@ -101,6 +101,12 @@ def test_outages() -> None:
     assert "The breaker took fast out twice, for 2 min 10 s together; it still lasts." in said
 
 
+def test_calls_of_no_known_tool() -> None:
+    counts = {"requests": 9, "invalid_calls:other": 8, "invalid_calls:edit": 1}
+    said = words(build(ReportScope(NOW - HOUR, NOW, ""), {FAST: counts}, [], SETTINGS))
+    assert "Calls that could not be delivered: edit 1, no known tool 8." in said
+
+
 def test_an_agent_alone() -> None:
     rows = {FAST: {"requests": 1}, FAST._replace(agent="codex"): {"requests": 5}}
     rows[HourKey(FAST.hour, "", "")] = {"starts": 2, "kills": 1}
