@@ -103,7 +103,7 @@ def test_outages() -> None:
 
 def test_calls_of_no_known_tool() -> None:
     counts = {"requests": 9, "invalid_calls:other": 8, "invalid_calls:edit": 1}
-    said = words(build(ReportScope(NOW - HOUR, NOW, ""), {FAST: counts}, [], SETTINGS))
+    said = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
     assert "Calls that could not be delivered: edit 1, no known tool 8." in said
 
 
