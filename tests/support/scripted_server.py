@@ -102,7 +102,6 @@ class Call:
     whole: asyncio.Event = field(default_factory=asyncio.Event)  # all of the body has come
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # its connection is lost
     answered: asyncio.Event = field(default_factory=asyncio.Event)  # all pieces are sent
-    grew: asyncio.Event = field(default_factory=asyncio.Event)  # more of the body has come
 
     def json(self) -> Any:
         return json.loads(bytes(self.body))
@@ -110,12 +109,6 @@ class Call:
     def header(self, name: str) -> str | None:
         found = [value for key, value in self.headers if key == name.lower()]
         return ", ".join(found) if found else None
-
-    async def body_reaches(self, length: int) -> None:
-        async with asyncio.timeout(ARRIVAL_SECONDS):
-            while len(self.body) < length:
-                self.grew.clear()
-                await self.grew.wait()
 
     async def left_within(self, seconds: float) -> bool:
         try:
@@ -275,7 +268,6 @@ class _Connection(asyncio.Protocol):
         if call is None or call.whole.is_set():
             return
         call.body += self.body.take(self.buffer)
-        call.grew.set()
         if self.body.complete:
             call.whole.set()
 

@@ -58,8 +58,8 @@ class Limits(Watch):
         self._phase: tuple[bool, bool, bool] = (True, False, True)
         self._pieces = 0  # of content that the call's reply has
         self._news = False  # bytes have come of which the deadlines don't know
-        self._heard_at = 0.0  # when the call's newest bytes came
-        self._content_at = 0.0  # when its newest content came
+        self._last_byte_at = 0.0  # when the call's newest bytes came
+        self._last_content_at = 0.0  # when its newest content came
 
     def stop(self) -> None:
         super().stop()
@@ -76,7 +76,7 @@ class Limits(Watch):
         """Note that an attempt's upstream call begins."""
         self._attempt = attempt
         self._phase, self._pieces = (True, False, True), 0
-        self._news, self._content_at = False, now
+        self._news, self._last_content_at = False, now
         self._deadlines = Deadlines(
             self._settings.tiers.get(attempt.request.tier),
             tools=bool(self._exchange.request.tools),
@@ -91,11 +91,11 @@ class Limits(Watch):
 
         The limits that move away cost a chunk nothing: the next look sees that they have moved.
         """
-        self._news, self._heard_at = True, now
+        self._news, self._last_byte_at = True, now
         reply = self._attempt.reply  # type: ignore[union-attr]
         phase = (not reply.choices, reply.finished, reply.usage is None)
         if reply.pieces != self._pieces or reply.finished is not self._phase[1]:
-            self._pieces, self._content_at = reply.pieces, now
+            self._pieces, self._last_content_at = reply.pieces, now
         if phase != self._phase:
             self._phase = phase
             self.look_soon()
@@ -109,7 +109,7 @@ class Limits(Watch):
             self._health_question = None
 
     def look(self, now: float) -> Verdict | float:
-        self._tell()
+        self._update_deadlines()
         deadlines, attempt = self._deadlines, self._attempt
         if impatient := out_of_patience(self._exchange, now):
             return LeftOpen() if attempt is not None and attempt.finished else impatient
@@ -129,16 +129,16 @@ class Limits(Watch):
             sign = self._next_sign_at()
         return min(due, sign)
 
-    def _tell(self) -> None:
-        """Tell the deadlines of the bytes that came since the last look."""
+    def _update_deadlines(self) -> None:
+        """Pass on to the deadlines what came since the last look."""
         deadlines, attempt = self._deadlines, self._attempt
         if not self._news or deadlines is None or attempt is None:
             return
         self._news = False
         begun, counted = bool(attempt.reply.choices), attempt.reply.usage is not None
         state = {"begun": begun, "finished": attempt.finished, "counted": counted}
-        deadlines.heard(self._content_at, **state)
-        deadlines.heard(self._heard_at, **state, said=False)
+        deadlines.heard(self._last_content_at, **state)
+        deadlines.heard(self._last_byte_at, **state, said=False)
 
     def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""
@@ -166,9 +166,9 @@ class Limits(Watch):
 
         That limit stays, so that the call doesn't keep its place on the tier forever.
         """
-        self._answer.last_write = self._heard_at = self._content_at = now
+        self._answer.last_write = self._last_byte_at = self._last_content_at = now
         self._news = True
-        self._tell()
+        self._update_deadlines()
         timeout = self._deadlines.check(now) if self._deadlines is not None else None
         if isinstance(timeout, Failure):
             return replace(timeout, fault="nobody")

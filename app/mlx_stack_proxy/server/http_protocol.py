@@ -51,8 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
         "_begun_at",
         "_due",
         "_head_bytes",
-        "_heard_at",
         "_in_head",
+        "_last_byte_at",
         "_line",
         "_pipelined",
         "_unfinished",
@@ -86,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._due is None:
                 self._await_the_rest()
             else:
-                self._heard_at = self.loop.time()
+                self._last_byte_at = self.loop.time()
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -145,17 +145,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say nothing of a WebSocket: ``edge.py`` refuses it."""
 
     def _await_the_rest(self) -> None:
-        self._begun_at = self._heard_at = self.loop.time()
+        self._begun_at = self._last_byte_at = self.loop.time()
         self._look_later()
 
     def _look_later(self) -> None:
-        due = min(self._heard_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS)
+        due = min(self._last_byte_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS)
         self._due = self.loop.call_at(due, self._look)
 
     def _look(self) -> None:
         """Give a request up that is late: answer 408 if it has no answer yet, and close."""
         now = self.loop.time()
-        if now < min(self._heard_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS):
+        if now < min(self._last_byte_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS):
             self._look_later()
         elif not self.transport.is_closing():
             if self._in_head:
