@@ -155,7 +155,7 @@ async def test_an_address_where_no_proxy_is(
     upstream.routes["GET", "/mlx-stack/status"] = Reply.json({"detail": "Not Found"}, status=404)
     nobody = f"http://127.0.0.1:{free_port()}"
     for url, said in (
-        (nobody, f"no proxy answers at {nobody}"),
+        (nobody, f"no proxy answers at {nobody}: Connection refused; "),
         ("x://there", "no proxy answers at x://there: "),
         (upstream.url, f"{upstream.url}/mlx-stack/status answers with status 404"),
     ):
@@ -168,6 +168,8 @@ async def test_report(
 ) -> None:
     upstream.will(text_stream("Hello"))
     await ask(proxy, AGENT)
+    _, out, _ = await said(capsys, proxy, "status")
+    assert "1 session, memory" in out
     code, out, _ = await said(capsys, proxy, "report")
     assert code == 0 and "1 request, all by agent-one" in out
     assert "The reply was right at once." in out

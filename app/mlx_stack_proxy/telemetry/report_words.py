@@ -14,6 +14,7 @@ from .counters import BROKEN_PARTS, failed_of, parts_of
 
 Report = Mapping[str, Any]
 Counts = Mapping[str, float]
+LEAST_SECONDS: Final = 0.1  # of the models' work that are worth a line
 MOST_NAMED: Final = 5  # agents and tools in one line
 
 # Why attempts failed, in words for people; the keys are the reasons of docs/escalation.md.
@@ -157,7 +158,7 @@ def _work(report: Report) -> list[str]:
 
 def _time(report: Report) -> list[str]:
     totals = report["totals"]
-    if not totals.get("model_seconds"):
+    if totals.get("model_seconds", 0) < LEAST_SECONDS:
         return []
     silent, queued = totals.get("silent_seconds", 0), totals.get("queue_seconds", 0)
     line = f"Models worked {span(totals['model_seconds'])}"

@@ -101,6 +101,11 @@ def test_outages() -> None:
     assert "The breaker took fast out twice, for 2 min 10 s together; it still lasts." in said
 
 
+def test_no_work_has_no_line() -> None:
+    counts = {"requests": 3, "model_seconds": 0.01}
+    assert "worked" not in words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
+
+
 def test_calls_of_no_known_tool() -> None:
     counts = {"requests": 9, "invalid_calls:other": 8, "invalid_calls:edit": 1}
     said = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))

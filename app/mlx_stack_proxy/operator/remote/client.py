@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -115,7 +116,8 @@ class Remote:
 
     def _no_answer(self, error: Exception) -> NoAnswer:
         hint = "`mlx-stack-proxy serve` starts one, --url names another"
-        return NoAnswer(f"no proxy answers at {self.url}: {error}; {hint}")
+        why = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+        return NoAnswer(f"no proxy answers at {self.url}: {why}; {hint}")
 
 
 def on_configuration(configuration: Any) -> tuple[str, bool]:

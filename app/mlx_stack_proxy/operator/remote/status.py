@@ -92,7 +92,8 @@ def _head(status: Json, url: str, now: float) -> Text:
         line.append(f"{sentence}\n", style="bold red" if refused else "yellow")
     line.append(", ".join(parts))
     sessions = "?" if status["sessions"] is None else number(status["sessions"])
-    line.append(f"\n{status['running']} running, {sessions} sessions", style="not bold")
+    plural = "" if status["sessions"] == 1 else "s"
+    line.append(f"\n{status['running']} running, {sessions} session{plural}", style="not bold")
     if (memory := status.get("memory_pressure")) is not None:
         line.append(", memory ", style="not bold")
         line.append(*_pressure(memory))
