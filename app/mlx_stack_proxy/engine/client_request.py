@@ -73,7 +73,7 @@ def read(raw: bytes) -> dict[str, Any]:
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object")
     try:
-        body = surrogates.read(raw)
+        body, _ = surrogates.read(raw)
     except ValueError as error:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):

@@ -65,13 +65,9 @@ def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
 def _parsed(body: bytes) -> tuple[object, bool]:
     """Return the parsed body, and whether it has no half characters, which readers differ on."""
     try:
-        return orjson.loads(body), True
-    except orjson.JSONDecodeError as error:
-        problem = error
-    try:
-        return surrogates.loads(body), False
-    except ValueError:
-        raise invalid(f"the request body is not valid JSON: {problem}") from None
+        return surrogates.read(body, huge=True)
+    except ValueError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
 
 
 def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> ReadBody:

@@ -265,7 +265,7 @@ def completion_in(
     ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
-        completion = surrogates.read(body, huge=True)
+        completion, _ = surrogates.read(body, huge=True)
     except ValueError:
         return Failure("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):

@@ -18,6 +18,7 @@ import orjson
 from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
+from ..wire.call import functions_in
 from ..wire.delta import text_of
 from .finding import Finding
 from .history import History
@@ -171,13 +172,9 @@ def _task_length(history: History) -> int:
 
 def _line(message: Mapping[str, Any]) -> str:
     parts = [f"[{message.get('role')}] {_abridged(message.get('content'))}".rstrip()]
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            parts.append(
-                f"  calls {function.get('name')}({_abridged(str(function.get('arguments')))})"
-            )
+    for function in functions_in(message):
+        arguments = _abridged(str(function.get("arguments")))
+        parts.append(f"  calls {function.get('name')}({arguments})")
     return "\n".join(parts)
 
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from ..wire.call import functions_in
+
 MAX_CHARS: Final = 1_000_000  # of a longer conversation, only the last characters are searched
 MAX_QUESTIONS: Final = 8  # about one reply; further values count as said
 MAX_PLACES: Final = 10_000  # looked at for one value; a value with more counts as said
@@ -64,7 +66,7 @@ class Conversation:
             if isinstance(message, Mapping):
                 is_own = message.get("role") == "assistant"
                 yield from ((is_own, text) for text in _texts_of(message.get("content")))
-                arguments = (call.get("arguments") for call in calls(message))
+                arguments = (call.get("arguments") for call in functions_in(message))
                 yield from ((is_own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
@@ -79,7 +81,7 @@ class Conversation:
         if tool not in self._called:
             found, left = self._called.setdefault(tool, []), MAX_CALLED
             for message in reversed(self._messages):
-                for call in calls(message):
+                for call in functions_in(message):
                     arguments = call.get("arguments")
                     if call.get("name") != tool or not isinstance(arguments, str):
                         continue
@@ -88,15 +90,6 @@ class Conversation:
                     with suppress(orjson.JSONDecodeError):
                         found.append(orjson.loads(arguments))
         return self._called[tool]
-
-
-def calls(message: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``function`` object (``name``, ``arguments``) of each tool call in a message."""
-    tool_calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    for call in tool_calls if isinstance(tool_calls, list) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            yield function
 
 
 def is_blank(value: Any) -> bool:

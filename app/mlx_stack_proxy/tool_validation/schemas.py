@@ -221,7 +221,7 @@ def _refuse(uri: str) -> Any:
 
 def _without_surrogates(value: Any) -> Any:
     """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
-    return surrogates.loads(json.dumps(value).encode(), huge=False)
+    return surrogates.read(json.dumps(value).encode())[0]
 
 
 def clear_caches() -> None:

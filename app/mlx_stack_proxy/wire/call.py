@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -159,3 +160,12 @@ def call_fields(id: str | None, name: str, arguments: str) -> dict[str, Any]:
     """Return a call as an object. ``id`` None: the call has none."""
     fields = {} if id is None else {"id": id}
     return as_function({"name": name, "arguments": arguments}, **fields)
+
+
+def functions_in(message: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the ``function`` object (``name``, ``arguments``) of each tool call in a message."""
+    tool_calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    for call in tool_calls if isinstance(tool_calls, list) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            yield function

@@ -126,18 +126,15 @@ class ChunkReader:
         """Read a frame whose data is no chunk in form."""
         if data == sse.DONE:
             return Delta(frame.raw, done=True)
-        raw = frame.raw
         try:
-            payload = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
+            payload, strict = surrogates.read(data, huge=True, join=self._halves.join)
+        except ValueError as error:
             if data.isspace() or not data:
                 return None  # the SDKs take blank data for broken JSON
             if data.strip() == sse.DONE:
                 return Delta(sse.DONE_FRAME, done=True)
-            try:
-                payload, raw = surrogates.loads(data, join=self._halves.join), b""
-            except ValueError:
-                raise MalformedChunk(f"an event that is not JSON: {error}") from None
+            raise MalformedChunk(f"an event that is not JSON: {error}") from None
+        raw = frame.raw if strict else b""
         if not isinstance(payload, dict):
             raise MalformedChunk("an event that is no JSON object")
         self._take_top()

@@ -21,35 +21,28 @@ _FIRST_HALF = re.compile('([\ud800-\udbff])"')
 _SECOND_HALF = re.compile('"([\udc00-\udfff])')
 
 
-def read(data: bytes, *, huge: bool = False) -> Any:
-    """Parse JSON, with or without half characters. Raises ``ValueError``, orjson's own.
+def read(data: bytes, *, huge: bool = False, join: Callable[[str], str] = str) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether the text is strict JSON.
 
     ``huge``: accept numbers that no float holds, as text, so that a reader of numbers refuses them.
+    ``join`` gets a JSON text with halves, unescaped, and returns it with halves put together. Two
+    halves side by side become one character; a half that stays alone becomes U+FFFD.
+
+    Raises ``ValueError``, orjson's own, for a text with any other fault.
     """
     try:
-        return orjson.loads(data)
+        return orjson.loads(data), True
     except orjson.JSONDecodeError as error:
+        if b"\\u" not in data and not (huge and _HUGE.search(data)):
+            raise
+        number = _number if huge else None
         try:
-            return loads(data, huge=huge)
-        except ValueError:
+            payload = json.loads(data, parse_int=number, parse_float=number)
+            text = join(json.dumps(payload, ensure_ascii=False))
+            halved = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return orjson.loads(halved), False
+        except (ValueError, RecursionError):
             raise error from None
-
-
-def loads(data: bytes, *, huge: bool = True, join: Callable[[str], str] = str) -> Any:
-    """Parse JSON that orjson refused. Raises ``ValueError`` if orjson had another reason.
-
-    ``join`` gets the JSON text with the halves unescaped, and returns it with halves put together.
-    Two halves side by side become one character; a half that stays alone becomes U+FFFD.
-    """
-    if b"\\u" not in data and not (huge and _HUGE.search(data)):
-        raise ValueError("not JSON, and not for want of half a character")
-    number = _number if huge else None
-    try:
-        payload = json.loads(data, parse_int=number, parse_float=number)
-        text = join(json.dumps(payload, ensure_ascii=False))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return orjson.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def _number(text: str) -> int | float | str:
