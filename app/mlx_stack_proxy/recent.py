@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 MOST = 256
 
@@ -46,3 +46,25 @@ class Recent(OrderedDict[_K, _V]):
             self.clear()
         else:
             self.pop(key, None)
+
+
+class Weighed(Recent[_K, _V]):
+    """It holds at most ``most_bytes``, too, by what ``weigh`` says of each value."""
+
+    def __init__(self, most: int, most_bytes: int, weigh: Callable[[_V], int]) -> None:
+        super().__init__(most)
+        self._weigh, self._most_bytes, self.bytes = weigh, most_bytes, 0
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        self.bytes += self._weigh(value)
+        while self.bytes > self._most_bytes and self:
+            self._drop()
+
+    def pop(self, key: _K, default: Any = None) -> Any:
+        value = super().pop(key, default)
+        self.bytes -= self._weigh(value) if value is not None else 0
+        return value
+
+    def _drop(self) -> None:
+        self.pop(next(iter(self)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.session_id import digest
-from mlx_stack_proxy.loop_detection import read_messages
+from mlx_stack_proxy.loop_detection import history, read_messages
 from mlx_stack_proxy.loop_detection.history import MAX_SESSIONS, History, HistoryReader
 from mlx_stack_proxy.loop_detection.recent_sessions import RecentSessions
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
@@ -72,6 +74,53 @@ def test_memory_is_bounded() -> None:
         seen.new(place, Inputs(place))
     assert len(seen._inputs) == MAX_SEEN
     assert seen.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"
+
+
+def many_turns(first: str, turns: int) -> list[Json]:
+    said = [(assistant(call("f", {"n": n})), tool(str(n))) for n in range(turns)]
+    return [{**USER, "content": first}, *[message for pair in said for message in pair]]
+
+
+def all_bytes(reader: HistoryReader) -> int:
+    return sum(session.bytes for session in reader._sessions.values())
+
+
+def test_memory_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_BYTES", 400_000)
+    reader = HistoryReader()
+    kept = digest("key-a", "kept")
+    reader.read(kept, Blocks(run(20)))
+    for session in range(3):
+        for number in range(6):
+            name = digest("key-b", str(session))
+            reader.read(name, Blocks(many_turns(f"{session} {number}", 100)))
+            assert all_bytes(reader) <= 400_000
+    assert kept in reader._sessions, "the heaviest key pays"
+    long = Blocks(many_turns("long", 2_000))
+    assert len(reader.read(kept, long).turns) == 2_000, "read, and not remembered"
+    assert all_bytes(reader) <= 400_000
+
+
+def test_the_bytes_are_about_those_that_memory_takes() -> None:
+    """Also where readings share turns, or are one long text or list of messages."""
+    transcripts = [many_turns(str(number), 1_000) for number in range(5)]
+    grown = many_turns("grown", 2_000)
+    transcripts += [grown[:length] for length in range(16, 1_000, 16)]
+    transcripts += [
+        [{**USER, "content": f"{number}{'x' * 10_000_000}"}] * 16 for number in range(2)
+    ]
+    transcripts += [[{**USER, "content": f"{number}"}] * 5_000 for number in range(2)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        reader = HistoryReader()
+        for transcript in transcripts:
+            reader.read("s", Blocks(transcript))
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken / 2 < all_bytes(reader) < taken * 2
 
 
 @pytest.mark.parametrize("own", [1, 3])

@@ -9,8 +9,10 @@ A message keeps the meaning that it had when it was new.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from sys import getsizeof
 from typing import Any, Final
 
 from ..likeness import Digest
@@ -27,10 +29,11 @@ from .read_messages import (
     output_of,
 )
 from .recent_sessions import RecentSessions
-from .seen import Seen
+from .seen import MAX_TEXT, Seen
 from .turn import NOTHING_YET, Inputs, Turn
 
 MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`Seen`)
+MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
 MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 
 
@@ -104,6 +107,8 @@ class HistoryReader:
         reading = memory.known.read(
             blocks, _NOTHING, lambda earlier, messages: earlier.and_more(messages, seen, failed)
         )
+        memory.weigh()
+        self._sessions.keep_within(MAX_BYTES, lambda each: each.bytes)
         return reading.history(seen)
 
     def replied(
@@ -136,7 +141,9 @@ class _Reading:
         self._output: Output | None = None  # the last assistant message; None: none came yet
         self._input_messages: list[InputMessage] = []  # the messages since
         self._brought: set[tuple[str, int]] = set()  # what calls have brought in the task at hand
-        self._opening_content: Any = ""  # of the last message before the assistant's first
+        self._opening = ""  # the text of the last message before the assistant's first
+        # About how many bytes each part takes. Readings that go on from one share its parts.
+        self.parts: dict[int, int] = {}
 
     def and_more(
         self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
@@ -154,14 +161,25 @@ class _Reading:
                     input_message_of(message, failed, reading._output, position)
                 )
                 if reading._output is None:
-                    reading._opening_content = message.get("content")
+                    reading._opening = text_of(message.get("content"))[:MAX_TEXT]
+        reading.parts = {**self.parts, next(_PART_NAMES): reading._added_to(self)}
         return reading
+
+    def _added_to(self, earlier: _Reading) -> int:
+        """Return about how many bytes this reading takes beyond the one that it goes on from."""
+        texts = [self._opening]
+        if self._output is not None:
+            texts += [*self._output.ids, *self._output.arguments]
+        turns = sum([turn.bytes for turn in self._turns[len(earlier._turns) :]])
+        inputs = len(self._input_messages) * _INPUT_BYTES
+        copied = sum(map(getsizeof, (self._turns, self._input_messages, self._brought)))
+        return turns + inputs + copied + sum(map(len, texts))
 
     def history(self, seen: Seen) -> History:
         """Return the history that all messages tell."""
         reading = copy.copy(self)
         if self._output is None:
-            reading._continue_from(seen.before_text(text_of(self._opening_content)))
+            reading._continue_from(seen.before_text(self._opening))
             inputs = reading._first_inputs(seen)
         else:
             inputs = reading._inputs()
@@ -175,8 +193,8 @@ class _Reading:
         """Take an assistant message, which ends a turn."""
         if self._output is None:
             earlier_turns = seen.before_calls(zip(reply.calls, reply.ids, strict=False))
-            self._continue_from(earlier_turns or seen.before_text(text_of(self._opening_content)))
-            self._opening_content = ""
+            self._continue_from(earlier_turns or seen.before_text(self._opening))
+            self._opening = ""
         inputs = self._first_inputs(seen)
         if any(inputs.results):
             self._user_with_results = inputs.user
@@ -227,6 +245,8 @@ class _Reading:
 
 
 _NOTHING: Final = _Reading()
+_PART_NAMES: Final = itertools.count()
+_INPUT_BYTES: Final = 300  # about what a message takes that no assistant message follows yet
 
 
 class _Session:
@@ -235,3 +255,10 @@ class _Session:
     def __init__(self) -> None:
         self.seen = Seen()
         self.known: Known[_Reading] = Known(MAX_READINGS)
+        self.bytes = 0  # about how many this takes
+
+    def weigh(self) -> None:
+        parts: dict[int, int] = {}
+        for reading in self.known.values():
+            parts.update(reading.parts)
+        self.bytes = self.seen.bytes + sum(parts.values())

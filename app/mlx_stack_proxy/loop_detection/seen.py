@@ -14,13 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..recent import Recent
+from ..recent import Recent, Weighed
 from .call_keys import CallKey
 from .turn import Inputs, Turn
 
 MAX_SEEN: Final = 1024  # turns of a session whose inputs are kept
+MAX_BYTES: Final = 4 * 1024 * 1024  # that these turns may take, and their inputs
 MAX_REPLIES: Final = 128  # calls of a session by which the turns before them are found
 MAX_BEFORE: Final = 48  # turns that are found before a reply: three laps of the longest circle
+MAX_TEXT: Final = 200_000  # characters of a text that are compared; a summary is shorter
 MAX_TEXTS: Final = 4  # replies without calls by which the turns before them are found
 
 
@@ -30,11 +32,17 @@ class Seen:
     __slots__ = ("_inputs", "_replies", "_texts", "_turns")
 
     def __init__(self) -> None:
-        self._turns: Recent[int, Turn] = Recent(MAX_SEEN)
-        self._inputs: Recent[int, Inputs] = Recent(MAX_SEEN)  # the inputs that followed that turn
+        self._turns: Weighed[int, Turn] = Weighed(MAX_SEEN, MAX_BYTES, lambda turn: turn.bytes)
+        # The inputs that followed that turn.
+        self._inputs: Weighed[int, Inputs] = Weighed(MAX_SEEN, MAX_BYTES, lambda one: one.bytes)
         # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
         self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of memory this takes."""
+        return self._turns.bytes + self._inputs.bytes
 
     def new(self, place: int, inputs: Inputs) -> None:
         self._inputs[place] = inputs
@@ -90,4 +98,5 @@ class Seen:
 
 
 def _lines(text: str) -> frozenset[int]:
-    return frozenset([hash(line.strip()) for line in text.splitlines() if line.strip()])
+    lines = text[:MAX_TEXT].splitlines()
+    return frozenset([hash(line.strip()) for line in lines if line.strip()])

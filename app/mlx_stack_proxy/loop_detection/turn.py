@@ -1,6 +1,6 @@
 """A turn: the messages since the previous assistant message, and the assistant's answer to them.
 
-Turns are small: they hold digests of 64 bits, and no text.
+Turns are small: they hold digests of 64 bits, and no text but tools' names.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 
 from ..frozen import frozen
 from .call_keys import CallKey
+
+_BYTES: Final = 300  # about what a turn, or its inputs, takes without parts
+_PART_BYTES: Final = 150  # of a call, a result, or what a result brought
 
 
 class Result(NamedTuple):
@@ -36,6 +39,11 @@ class Inputs:
     old: int = 0  # how many of the last of them had come before in this task
     fresh: bool = True  # one of them was new, or is missing
 
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of memory these inputs take."""
+        return _BYTES + _PART_BYTES * (len(self.results) + len(self.brought))
+
 
 NOTHING_YET: Final = Inputs(known=False)
 
@@ -52,3 +60,9 @@ class Turn:
     place: int = 0
     before: int = 0  # the place of the previous turn
     acts: bool = False  # it makes calls, or its text holds a command
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of memory the turn takes, its inputs included."""
+        names = sum([len(call.name) for call in self.calls])
+        return _BYTES + self.inputs.bytes + _PART_BYTES * len(self.calls) + names

@@ -55,6 +55,10 @@ class Known(Generic[_V]):
     def __init__(self, most: int = MAX_KNOWN) -> None:
         self._values: Recent[int, _V] = Recent(most)
 
+    def values(self) -> list[_V]:
+        """Return all values, the newest last."""
+        return [*self._values.values()]
+
     def read(self, blocks: Blocks, initial: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
         """Return what ``read`` makes of all messages after the head.
 
