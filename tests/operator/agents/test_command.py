@@ -240,12 +240,6 @@ def test_a_users_own_settings_are_not_named(text: str, agents: Agents) -> None:
     assert "older" not in agents.typed("agents", "claude-code").err
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_the_page_shows_what_the_command_prints(name: str, agents: Agents) -> None:
-    agents.typed.write('server: {api_keys: ["*"]}')
-    assert f"\n{agents.printed(name)}```" in PAGE.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
 def test_each_client_has_its_section(client: Client) -> None:
     assert client.title in {*sections(), "OpenAI's SDK, and all that is built on it"}
