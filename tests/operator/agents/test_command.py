@@ -10,7 +10,7 @@ import tomllib
 import pytest
 import yaml
 
-from benchmarks.frameworks.page import PAGE, sections
+from benchmarks.frameworks.page import sections
 from mlx_stack_proxy.operator.agents.clients import CLIENTS, Client
 from tests.operator.agents import said
 from tests.operator.conftest import Typed
