@@ -80,7 +80,10 @@ class Call:
         self, response: Response, answer: Answer | None, limits: Limits | None
     ) -> None:
         attempt, clock = self.attempt, asyncio.get_running_loop().time
+        task = asyncio.current_task()
         while not attempt.over:
+            if task is not None and task.cancelling():
+                await asyncio.sleep(0)  # or threads would put the cancellation off without end
             data = await response.next_bytes()
             now = clock()
             if self.first_byte is None and data:
