@@ -108,7 +108,8 @@ async def real(table: Table, folder: Path) -> str:
                 try:
                     everyone = await Crowd(stack).during(number, lambda: None)
                 finally:
-                    real_tier.signal_fast(stack, signal.SIGCONT)
+                    if number == signal.SIGSTOP:  # one that was killed may not be back yet
+                        real_tier.signal_fast(stack, signal.SIGCONT)
                 lines += crowd_lines(table, name, everyone)
                 seconds = real_tier.until_used_again(stack)
                 used = f"| {name} | a new one, afterwards | 1 | a good reply | fast |"
