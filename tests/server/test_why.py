@@ -50,6 +50,7 @@ async def test_it_works_after_a_restart(
         assert code == 0 and "as the model wrote it" in text and "Nothing needs to be done." in text
         code, text = await said(capsys, proxy, "--agent", "other")
         assert code == 1 and "nothing is kept" in text
+        assert "of agent 'other' that did not go right at once" in text
     async with running_proxy(upstream.url, kept) as proxy:
         code, text = await said(capsys, proxy, failed.headers["x-request-id"])
         assert code == 0 and "status 422" in text
