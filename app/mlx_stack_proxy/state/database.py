@@ -34,7 +34,6 @@ SPARE_PURSES = 1_000  # purses without a session: of parents, of sessions that w
 SHARE = 100  # one of so many rows beyond a bound is forgotten at once, because finding them costs
 STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
-_SESSION: Final = "session, turns, tier, first_seen, last_seen, sticky, replies FROM sessions"
 _PUT_SESSION: Final = (
     "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
     "turns = excluded.turns, tier = excluded.tier, first_seen = excluded.first_seen, "
@@ -96,9 +95,8 @@ class Database:
         own, estimated = Limit(scope, None, False), Limit(scope + ESTIMATED, None, False)
         spending = Spending(self.connection, (own, *limits), now, self._ttl, session)
         counts = {limit.scope: spending.used(limit) for limit in limits}
-        row = spending.row or (session, 0, "", now, now, "", "")
+        _, turns, tier, first_seen, last_seen, sticky, replies = spending.row or _fresh(now)
         tokens = (spending.used(own), reserved, spending.used(estimated))
-        _, turns, tier, first_seen, last_seen, sticky, replies = row
         return SessionState(  # all its fields, in their order: by name it takes twice as long
             session,
             *tokens,
@@ -179,15 +177,7 @@ class Database:
             self._run(_FORGET_PURSES, (key, older_half, over))
 
     def _add_to_session(self, change: Change, now: float, row: tuple[Any, ...] | None) -> None:
-        _, turns, tier, first_seen, last_seen, sticky, replies = row or (
-            "",
-            0,
-            "",
-            now,
-            0.0,
-            "",
-            "",
-        )
+        _, turns, tier, first_seen, last_seen, sticky, replies = row or _fresh(now)
         if change.sticky:
             lasting = _lasting({**_sticky(sticky), **change.sticky}, now)
             sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()}) if lasting else ""
@@ -298,6 +288,11 @@ class Database:
         return [
             Record(*row) for row in self._run(f"{sql} ORDER BY number DESC LIMIT :limit", values)
         ]
+
+
+def _fresh(now: float) -> tuple[Any, ...]:
+    """Return the row of a session without one, but for its name."""
+    return "", 0, "", now, now, "", ""
 
 
 def _sticky(text: str) -> dict[str, Sticky]:
