@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from ..driver.services import Services
+from ..engine.record import Record
 from ..state.hourly import Counts, HourKey
 from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts
@@ -54,14 +55,19 @@ async def record_of(
     and while the store fails, there is only what this process remembers.
     """
     last = request_id == LAST
-    remembered = None
-    for record in services.records:
-        of_agent = not record.plain and agent in (None, record.agent)
-        if of_agent if last else record.id == request_id:
-            remembered = accounts.as_data(record)
+
+    def is_asked_for(record: Record) -> bool:
+        if last:
+            return not record.plain and agent in (None, record.agent)
+        return record.id == request_id
+
+    newest = next(filter(is_asked_for, reversed(services.records)), None)
+    remembered = accounts.as_data(newest) if newest is not None else None
     try:
-        stored = await services.store.records(agent, 1) if last else []
-        one = stored[0] if stored else await services.store.record(request_id)
+        if last:
+            one = next(iter(await services.store.records(agent, 1)), None)
+        else:
+            one = await services.store.record(request_id)
     except StoreError as error:
         accounts.store_failed(services, error)
         return remembered
