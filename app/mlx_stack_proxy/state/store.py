@@ -105,7 +105,7 @@ class Record(NamedTuple):
     """What the store keeps of one exchange, whole, so that it can be explained later."""
 
     id: str  # the request's id; a client may use one twice
-    at: float  # when the exchange began
+    at: float  # when the exchange ended
     agent: str
     session: str  # its hash
     body: bytes  # as the caller wrote it; the store doesn't read it
