@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mlx_stack_proxy import tasks
 from mlx_stack_proxy.operator.cli import main
+from mlx_stack_proxy.state.store import SessionState
 from tests.server.asking import ask
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT
+from tests.server.counting import AGENT, session
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -65,6 +68,32 @@ async def test_sessions_shown_and_reset(
     assert code == 0 and json.loads(out)["reset"]
     code, out, err = await said(capsys, proxy, "sessions", "agent-one")
     assert (code, out) == (1, "") and "there is no session" in err
+
+
+async def test_an_agents_many_sessions_leave_the_loop_to_others(
+    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.always(lambda _: text_stream("Hello"))
+    for number in range(5):
+        await ask(proxy, {**session(number), "X-MLX-Stack-Agent": "agent-one"})
+    store, turn, seen = proxy.services.store, 0, []
+    load = store.load
+
+    async def watched(*args: Any) -> SessionState:
+        seen.append(turn)
+        return await load(*args)
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(store, "load", watched)
+    task = asyncio.create_task(others())
+    answer = await proxy.client.get("/mlx-stack/sessions", params={"agent": "agent-one"})
+    await tasks.end(task)
+    assert answer.json()["total"] == len(seen) == len(set(seen)) == 5
 
 
 @pytest.mark.specification(154)

@@ -156,7 +156,10 @@ class Admin:
     async def of_agent(self, who: Who, offset: int, limit: int) -> dict[str, Any]:
         """Return a page of the sessions of ``who``, the last used first."""
         store, now = self._services.store, self._services.wall_clock()
-        states = [await store.load(session, now) for session in who if session]
+        states = []
+        for session in filter(None, who):
+            states.append(await store.load(session, now))
+            await asyncio.sleep(0)  # a store that answers in place would hold the loop
         known = [state for state in states if state.turns or state.used]
         known.sort(key=lambda state: -state.last_seen)
         entries = [self.shown(state, who) for state in known[offset : offset + limit]]
