@@ -71,7 +71,7 @@ def _requests(report: Report) -> list[str]:
     parts = [_agent(name, agents[name]) for name in names]
     others = [f"{len(agents) - MOST_NAMED} more"] if len(agents) > MOST_NAMED else []
     suffix = f": {', '.join([*parts, *others])}" if len(agents) > 1 else f", all by {names[0]}"
-    return [f"{_some(totals['requests'], 'request')}{suffix}."]
+    return [f"{some(totals['requests'], 'request')}{suffix}."]
 
 
 def _agent(name: str, counts: Counts) -> str:
@@ -87,14 +87,14 @@ def _replies(report: Report) -> list[str]:
     if broken:
         were = "was" if broken == 1 else "were"
         clause = f"{_n(seen)} reached an agent" if seen else "none reached an agent"
-        of_all = _some(whole, "reply", "replies")
+        of_all = some(whole, "reply", "replies")
         lines.append(f"{_n(broken)} of {of_all} {were} broken; {clause}.")
     elif whole:
         subject = "The reply was" if whole == 1 else f"All {_n(whole)} replies were"
         lines.append(f"{subject} right at once.")
     if refused := parts.get("refused", 0):
         causes = _causes(totals, "refused", REFUSED)
-        lines.append(f"Refused: {_some(refused, 'request')} ({causes}).")
+        lines.append(f"Refused: {some(refused, 'request')} ({causes}).")
     return lines + _put_right(totals)
 
 
@@ -109,11 +109,11 @@ def _put_right(totals: Counts) -> list[str]:
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
     if as_text := totals.get("calls_as_text", 0):
-        lines.append(f"{_some(as_text, 'call')} went out as text.")
+        lines.append(f"{some(as_text, 'call')} went out as text.")
     if guided := totals.get("guided", 0):
         in_vain = totals.get("guided_in_vain", 0)
-        clause = f"; {_some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
-        lines.append(f"Written in a schema of ours: {_some(guided, 'reply', 'replies')}{clause}.")
+        clause = f"; {some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
+        lines.append(f"Written in a schema of ours: {some(guided, 'reply', 'replies')}{clause}.")
     if causes := _causes(totals, "failed", _WRONG):
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
@@ -140,7 +140,7 @@ def _loops(report: Report) -> list[str]:
     if saved := totals.get("tokens_saved"):
         lines.append(f"That saved {_n(saved)} tokens at most.")
     if cut := totals.get("replies_cut"):
-        lines.append(f"{_some(cut, 'reply', 'replies')} reached the limit on their length.")
+        lines.append(f"{some(cut, 'reply', 'replies')} reached the limit on their length.")
     return lines
 
 
@@ -173,16 +173,16 @@ def _failed(report: Report) -> list[str]:
     totals = report["totals"]
     lines = []
     if clients := totals.get("client_left"):
-        lines.append(f"{_some(clients, 'client')} left before the reply was whole.")
+        lines.append(f"{some(clients, 'client')} left before the reply was whole.")
     if refused := totals.get("client_errors"):
-        lines.append(f"{_some(refused, 'request')} LiteLLM refused as the client's own mistake.")
+        lines.append(f"{some(refused, 'request')} LiteLLM refused as the client's own mistake.")
     errors = labels(totals, "errors")
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
         lines.append(f"Failed after all: {kinds}.")
     newest = {failure["type"]: failure for failure in report["failures"]}
     for kind, failure in newest.items():
-        tried = _some(failure["attempts"], "attempt")
+        tried = some(failure["attempts"], "attempt")
         lines.append(f"{at(failure['time'])} {failure['agent']}: {kind} after {tried}:")
         lines.append(f"  {failure['command']}")
     if "budget_exceeded" in errors:
@@ -265,12 +265,13 @@ def at(seconds: float) -> str:
     return time.strftime("%H:%M", time.localtime(seconds))
 
 
+def some(number: float, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: 2 requests. ``plural``: "": ``singular`` with an s."""
+    return f"{_n(number)} {singular if number == 1 else plural or singular + 's'}"
+
+
 def _n(number: float) -> str:
     return f"{number:,.0f}"
-
-
-def _some(number: float, singular: str, plural: str = "") -> str:
-    return f"{_n(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _times(number: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from .report_words import REFUSED, at, span
+from .report_words import REFUSED, at, some, span
 
 Data = Mapping[str, Any]
 LEAST_SECONDS: Final = 0.1  # that are worth a word
@@ -82,11 +82,11 @@ def _asked(event: Data, record: Data) -> str:
     asked = f"At {begun} {event['agent'] or 'a client'} asked"
     if model := record.get("model"):
         asked += f" for {model}"
-    asked += f" with {_some(record.get('messages', 0), 'message')}"
+    asked += f" with {some(record.get('messages', 0), 'message')}"
     if offered := record.get("tools_offered", 0):
         names = record["tools"][:MOST_NAMED]
         names += [f"{offered - MOST_NAMED} more"] if offered > MOST_NAMED else []
-        asked += f" and {_some(offered, 'tool')} ({', '.join(names)})"
+        asked += f" and {some(offered, 'tool')} ({', '.join(names)})"
     if first := record.get("passed_over"):
         reason = record["escalation_reason"]
         asked += f"; {first} {_DID.get(reason, f'was passed over ({_words(reason)})')}"
@@ -102,7 +102,7 @@ def _attempts(record: Data) -> Iterator[str]:
         if MOST_NAMED <= number < len(runs) - 1:
             if number == MOST_NAMED:
                 others = sum(map(len, runs[MOST_NAMED:-1]))
-                yield f"{_some(others, 'more attempt')} went wrong, too"
+                yield f"{some(others, 'more attempt')} went wrong, too"
             continue
         yield f"{subject or 'Tier ' + run[0]['tier']} {_did(run)}"
         again = run[-1].get("then") == "retry"
@@ -170,10 +170,6 @@ def _to_do(event: Data, record: Data) -> str:
         if word in _DO:
             return _DO[word]
     return _CAPTURE
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _words(word: str) -> str:
