@@ -65,7 +65,7 @@ async def open_memory(**changes: Any) -> SqliteStore:
     return store
 
 
-def purses(store: SqliteStore) -> dict[str, str]:
+def accounts(store: SqliteStore) -> dict[str, str]:
     rows = store._transactions._known().connection.execute("SELECT purse, used FROM purses")
     return dict(rows.fetchall())
 
@@ -73,12 +73,12 @@ def purses(store: SqliteStore) -> dict[str, str]:
 async def test_counts_of_sessions_that_never_commit_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "SPARE_PURSES", 3)
+    monkeypatch.setattr(database, "SPARE_ACCOUNTS", 3)
     store = await open_memory()
     for number in range(20):
         await spend(store, Limit(f"session:{number}", None, rolling=False), 1, NOW + number / 100)
         await spend(store, Limit("key:k", None, rolling=False), 1, NOW + number / 100)
-    kept = purses(store)
+    kept = accounts(store)
     assert len(kept) == 5
     assert kept["key:k"] == '{"":20}'  # what is in use stays
     await store.close()
@@ -87,7 +87,7 @@ async def test_counts_of_sessions_that_never_commit_are_bounded(
 async def test_of_many_budgets_those_go_that_are_used_least(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "SPARE_PURSES", 8)
+    monkeypatch.setattr(database, "SPARE_ACCOUNTS", 8)
     store = await open_memory()
     a, b = (session_id.digest(key, "used up") for key in ("key-a", "key-b"))
     for session in (a, b):
@@ -95,7 +95,7 @@ async def test_of_many_budgets_those_go_that_are_used_least(
     for number in range(50):
         session = session_id.digest("key-b", str(number))
         await spend(store, Limit(f"session:{session}", 20, rolling=False), 19, NOW + number / 100)
-    kept = purses(store)
+    kept = accounts(store)
     assert len(kept) == 10
     assert {f"session:{a}", f"session:{b}"} <= set(kept)
     await store.close()

@@ -190,7 +190,7 @@ async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
     with pytest.raises(NotSent):
         await settle(store, "u", dict.fromkeys(BOTH, 1), NOW)
     own_server.thaw()  # it now does what it was sent, though nobody waits for the answers
-    await until(lambda: not store._debts)
+    await until(lambda: not store._pending)
     assert store.trouble is None
     found = await store.load("a", NOW)
     assert (found.used, found.reserved, found.turns) == (9, 0, 8)

@@ -119,7 +119,7 @@ async def test_a_redis_that_is_demoted_under_load_loses_nothing(
         await until(lambda: store.trouble is None)
     await load.more()
     await load.stop()
-    await until(lambda: not store._debts)
+    await until(lambda: not store._pending)
     assert load.failed > 0
     assert await counted(store) == (load.finished, load.finished)
     await store.close()
@@ -139,7 +139,7 @@ async def test_a_redis_that_is_killed_under_load_loses_nothing(
     address.target = two.port
     await load.more()
     await load.stop()
-    await until(lambda: store.trouble is None and not store._debts)
+    await until(lambda: store.trouble is None and not store._pending)
     assert await counted(store) == (load.finished, load.finished)
     await store.close()
 

@@ -30,7 +30,9 @@ from .store import (
     Sticky,
 )
 
-SPARE_PURSES = 1_000  # purses without a session: of parents, of sessions that were forgotten
+SPARE_ACCOUNTS = (
+    1_000  # token accounts without a session: of parents, of sessions that were forgotten
+)
 SHARE = 100  # one of so many rows beyond a bound is forgotten at once, because finding them costs
 STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
@@ -45,7 +47,7 @@ _FORGET_SESSIONS: Final = (
     "DELETE FROM sessions WHERE session IN (SELECT session FROM sessions "  # noqa: S608
     f"WHERE ?1 IS NULL OR {_KEY['sessions']} = ?1 ORDER BY last_seen LIMIT min(?2, ?3))"
 )
-_FORGET_PURSES: Final = (
+_FORGET_ACCOUNTS: Final = (
     "DELETE FROM purses WHERE purse IN (SELECT purse FROM "  # noqa: S608
     f"(SELECT purse, most FROM purses WHERE ?1 IS NULL OR {_KEY['purses']} = ?1 "
     "ORDER BY touched LIMIT ?2) ORDER BY most LIMIT ?3)"
@@ -169,12 +171,12 @@ class Database:
         spending.save()
 
     def _save(self, spending: Spending) -> None:
-        most = self._sizes.max_sessions + SPARE_PURSES
+        most = self._sizes.max_sessions + SPARE_ACCOUNTS
         if (new := spending.save()) and (over := self._over("purses", most, new)):
             key, older_half = self._busiest_key("purses")
             # So no client begins a used-up budget anew by naming many sessions: it would have to
             # spend as much in each of them.
-            self._run(_FORGET_PURSES, (key, older_half, over))
+            self._run(_FORGET_ACCOUNTS, (key, older_half, over))
 
     def _add_to_session(self, change: Change, now: float, row: tuple[Any, ...] | None) -> None:
         _, turns, tier, first_seen, last_seen, sticky, replies = row or _fresh(now)

@@ -5,7 +5,7 @@ replicas' changes at the same time are neither lost nor counted twice. All keys 
 for a budget spans sessions and must lie on one node of a cluster. The callers pass times in, so the
 replicas' clocks must agree to within a minute. Every key expires.
 
-A write that fails becomes a debt, which a task adds once the server is back. Each write has a name
+A write that fails is pending until a task adds it once the server is back. Each write has a name
 that the server remembers for ten minutes; a second write of the same name adds nothing. So a write
 whose answer was lost is sent again and counts once.
 """
@@ -58,14 +58,14 @@ STEP = 200  # rows of each kind that one step of the housekeeping forgets at mos
 
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
-MOST_DEBTS = 10_000  # how many writes are kept while the server is away, the newest
+MOST_PENDING = 10_000  # how many writes are kept while the server is away, the newest
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
 
 
 @frozen
-class _Debt:
+class _PendingWrite:
     """A write that failed and is still to be added."""
 
     call: str  # the write's name, by which the server knows whether it has added the write
@@ -86,7 +86,7 @@ class RedisStore:
     ) -> None:
         """``url``: ``redis://``, ``rediss://`` or ``unix://``; ``ValueError`` for any other.
 
-        ``clock``: seconds since the epoch, for the housekeeping and for debts.
+        ``clock``: seconds since the epoch, for the housekeeping and for pending writes.
         """
         self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
@@ -104,8 +104,8 @@ class RedisStore:
         self._clock = clock
         process_name = secrets.token_hex(8)
         self._calls = (f"{process_name}:{n}" for n in itertools.count())
-        self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
-        self._owes = asyncio.Event()  # set while there are debts
+        self._pending: deque[_PendingWrite] = deque(maxlen=MOST_PENDING)
+        self._has_pending = asyncio.Event()  # set while there are pending writes
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -116,13 +116,13 @@ class RedisStore:
         await self._link.open()
         self._tasks = [
             asyncio.create_task(self._keep_house()),
-            asyncio.create_task(self._keep_paying()),
+            asyncio.create_task(self._keep_adding()),
         ]
 
     async def close(self) -> None:
         await tasks.end(*self._tasks)
         with contextlib.suppress(StoreError):
-            await self._pay()
+            await self._add_pending()
         await self._link.close()
 
     # Sessions
@@ -145,8 +145,8 @@ class RedisStore:
             tokens_before = await self._add(call, change, now)
         except StoreError as error:
             sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
-            self._debts.append(_Debt(call, replace(change, breakers={}), sure_until))
-            self._owes.set()
+            self._pending.append(_PendingWrite(call, replace(change, breakers={}), sure_until))
+            self._has_pending.set()
             raise
         return _by_scope(settlement.amounts, tokens_before) if settlement is not None else {}
 
@@ -262,23 +262,23 @@ class RedisStore:
         content = orjson.dumps({**_content(change, self._agents), **self._bounds})
         return await self._run("write", _time(now), self._ttl, call, content)
 
-    async def _keep_paying(self) -> None:
+    async def _keep_adding(self) -> None:
         while True:
-            await self._owes.wait()
+            await self._has_pending.wait()
             await asyncio.sleep(redis_link.RETRY_SECONDS)
             with contextlib.suppress(StoreError):
-                await self._pay()
+                await self._add_pending()
 
-    async def _pay(self) -> None:
-        """Add all debts, at the present time. Raises StoreError."""
-        while self._debts:
-            debt = self._debts[0]
-            if debt.sure_until is None or time.monotonic() < debt.sure_until:
-                await self._add(debt.call, debt.change, self._clock())
+    async def _add_pending(self) -> None:
+        """Add all pending writes, at the present time. Raises StoreError."""
+        while self._pending:
+            write = self._pending[0]
+            if write.sure_until is None or time.monotonic() < write.sure_until:
+                await self._add(write.call, write.change, self._clock())
             # Else the server may have added the write and forgotten its name: don't count it twice.
-            if self._debts and self._debts[0] is debt:
-                self._debts.popleft()
-        self._owes.clear()
+            if self._pending and self._pending[0] is write:
+                self._pending.popleft()
+        self._has_pending.clear()
 
     async def _keep_house(self) -> None:
         while True:

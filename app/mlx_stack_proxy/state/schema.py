@@ -1,7 +1,8 @@
 """The tables of the SQLite file, and how files of earlier versions become such a one.
 
 Version 0.1 wrote schema 3 and version 0.2 schema 4: one table ``entries`` with a row for each
-session, purse, rolling hour, breaker and row of the hours' counters, as name, kind and JSON.
+session, token account (``purses``), rolling hour, breaker and row of the hours' counters, as name,
+kind and JSON.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _TABLES: Final = """
         replies TEXT NOT NULL  -- digests of the last text replies, one a line
     ) WITHOUT ROWID;
     CREATE INDEX sessions_by_use ON sessions (last_seen);
-    -- A purse counts the tokens of scopes that are forgotten together: `session:ID` has those of
-    -- `session:ID`, `session:ID:tier:T` and `session:ID:estimated`.
+    -- Token accounts. One counts the tokens of scopes that are forgotten together: `session:ID` has
+    -- those of `session:ID`, `session:ID:tier:T` and `session:ID:estimated`.
     CREATE TABLE purses (
         purse TEXT PRIMARY KEY,
-        used TEXT NOT NULL CHECK (json_valid(used)),  -- {what the scope adds to the purse: tokens}
+        used TEXT NOT NULL CHECK (json_valid(used)),  -- {what the scope adds to the name: tokens}
         most INTEGER NOT NULL,  -- the largest of these
         touched REAL NOT NULL  -- when tokens were last counted here
     ) WITHOUT ROWID;
@@ -107,7 +108,7 @@ def _session(name: str, content: dict[str, Any]) -> Iterable[Any]:
     )
 
 
-def _purse(name: str, content: dict[str, Any]) -> Iterable[Any]:
+def _account(name: str, content: dict[str, Any]) -> Iterable[Any]:
     used = {scope[len(name) :]: tokens + 0 for scope, tokens in content["used"].items()}
     return name, dumps(used), max(used.values(), default=0), content["touched"] + 0
 
@@ -132,7 +133,7 @@ def dumps(value: Any) -> str:
 # By a row's kind in ``entries``: how it becomes a row now. A content that is odd raises.
 _ROW_OF: Final[Mapping[str, Callable[[str, Any], Iterable[Any]]]] = {
     "sessions": _session,
-    "purses": _purse,
+    "purses": _account,
     "hours": _hour,
     "breakers": _breaker,
     "counts": _counters,
