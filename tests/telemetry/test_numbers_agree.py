@@ -141,7 +141,7 @@ async def run(services: Services, given: dict[str, Any]) -> None:
         if outcome.called:
             spent = Spent(tokens, 2 * tokens, estimated=False)
             accounts.count_attempt(services, exchange, outcome, spent)
-        accounts.settle_incidents(services, exchange, outcome.remarks.incidents)
+        accounts.settle_incidents(services, exchange)
         step: Step
         if number + 1 < len(attempts):
             following = attempts[number + 1][1]

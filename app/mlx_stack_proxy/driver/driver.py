@@ -289,7 +289,7 @@ class Driver:
         if call.tier_call is not None:
             decisions.learn(self._services, self._exchange, call.tier_call, outcome, call.attempt)
         self._end_for_tier(call)
-        accounts.settle_incidents(self._services, self._exchange, outcome.remarks.incidents)
+        accounts.settle_incidents(self._services, self._exchange)
 
     def _add_outcome(
         self, call: Call, verdict: Verdict | None, reason: str | None, status: int | None

@@ -2,7 +2,7 @@
 
 All that is told of an exchange is a function of its record: counters, metrics, events, the report,
 ``why`` and the page. It holds names, numbers and words of fixed sets, and no text of a client or a
-model. :func:`attempt_of` makes an attempt's part as soon as the attempt has ended.
+model.
 """
 
 from __future__ import annotations
@@ -199,9 +199,7 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
     """Return the record of the attempt that ended with ``exchange.outcomes[index]``."""
     outcome = exchange.outcomes[index]
     step = exchange.steps[index] if index < len(exchange.steps) else None
-    incidents: tuple[Incident, ...] = ()
-    if outcome.remarks.incidents and outcome.reason != "client_left":  # else nobody judged it
-        incidents = _incidents(exchange, index)
+    incidents = incidents_of(exchange, index)
     return AttemptRecord(
         tier=outcome.tier if exchange.route.tiers else OTHER,
         reason=outcome.reason,
@@ -292,19 +290,22 @@ def _status(step: LastStep | None, outcome: str) -> int | None:
 # Calls and loops
 
 
-def _incidents(exchange: Exchange, index: int) -> tuple[Incident, ...]:
+def incidents_of(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     """Return an attempt's incidents. A loop that was broken before is marked ``again``.
 
     A tool is named only if it was offered, because any other name is a model's text.
     """
+    outcome = exchange.outcomes[index]
+    if not outcome.remarks.incidents or outcome.reason == "client_left":  # nobody judged it
+        return ()
     offered = exchange.request.offered
     broken = {
         _name(incident)
-        for outcome in exchange.outcomes[:index]
-        for incident in outcome.remarks.incidents
+        for earlier in exchange.outcomes[:index]
+        for incident in earlier.remarks.incidents
     }
     incidents = []
-    for incident in exchange.outcomes[index].remarks.incidents:
+    for incident in outcome.remarks.incidents:
         again = incident.kind == "loop_break" and _name(incident) in broken
         detail = {**incident.detail, "again": True} if again else incident.detail
         if detail.get("tool") not in offered:

@@ -16,8 +16,8 @@ import orjson
 from .. import log
 from ..engine import record as records
 from ..engine.exchange import Exchange
-from ..engine.outcome import Incident, Outcome
-from ..engine.record import RECOVERED, Record, attempt_of, record_of
+from ..engine.outcome import Outcome
+from ..engine.record import RECOVERED, Record, incidents_of, record_of
 from ..engine.spent import Spent
 from ..engine.steps import Fail, LastStep, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
@@ -145,13 +145,14 @@ def note_hint_refused(services: Shared, exchange: Exchange) -> None:
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
-def settle_incidents(services: Shared, exchange: Exchange, incidents: Sequence[Incident]) -> None:
-    """Count the incidents that stages reported of an attempt, and record their events."""
+def settle_incidents(services: Shared, exchange: Exchange) -> None:
+    """Count the incidents that stages reported of the last attempt, and record their events."""
+    incidents = incidents_of(exchange, len(exchange.outcomes) - 1)
     if not incidents:
         return
     tier = tier_label(exchange)
     events = []
-    for incident in attempt_of(exchange, len(exchange.outcomes) - 1).incidents:
+    for incident in incidents:
         row = INCIDENTS[incident.kind]
         counter = getattr(services.metrics, row.metric)
         labels = (tier, *incident.labels) if row.by_tier else incident.labels
