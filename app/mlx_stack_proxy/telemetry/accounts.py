@@ -22,6 +22,7 @@ from ..engine.spent import Spent
 from ..engine.steps import Fail, LastStep, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
+from ..kept import kept
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import Record as KeptRecord
 from ..state.store import StoreError
@@ -52,7 +53,7 @@ def count_end(
         by_tier = counts_of(record)
         record_events(services, exchange, _told_of_end(record))
         if not record.plain:
-            body = orjson.dumps(as_data(record))
+            body = kept(orjson.dumps(as_data(record)))  # for as long as the store is away
             services.journal.keep(
                 KeptRecord(record.id, record.time, record.agent, record.session, body)
             )
