@@ -56,7 +56,6 @@ class Attempt:
         self._client_request = exchange.request
         self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
         self._joint = thoughts.joint(committed.text) if committed else ""
-        self._continues = committed is not None  # the client has anything of an earlier attempt
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
