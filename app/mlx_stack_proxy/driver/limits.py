@@ -135,10 +135,13 @@ class Limits(Watch):
         if not self._news or deadlines is None or attempt is None:
             return
         self._news = False
-        begun, counted = bool(attempt.reply.choices), attempt.reply.usage is not None
-        state = {"begun": begun, "finished": attempt.finished, "counted": counted}
-        deadlines.heard(self._last_content_at, **state)
-        deadlines.heard(self._last_byte_at, **state, said=False)
+        deadlines.heard(
+            self._last_byte_at,
+            begun=bool(attempt.reply.choices),
+            finished=attempt.finished,
+            counted=attempt.reply.usage is not None,
+            content_at=self._last_content_at,
+        )
 
     def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""

@@ -69,16 +69,16 @@ class Deadlines:
         begun: bool,
         finished: bool = False,
         counted: bool = False,
-        said: bool = True,
+        content_at: float | None = None,
     ) -> None:
         """Note that bytes came. Any byte is a sign of life, but only content ends a silence.
 
         ``begun``: the reply has content by now; ``finished``: it has its finish_reason;
-        ``counted``: it has its usage; ``said``: ``begun`` or ``finished`` is new, or more content
-        came.
+        ``counted``: it has its usage; ``content_at``: when the newest content or finish came; None:
+        now.
         """
         self._sign = now
-        self._last = now if said else self._last
+        self._last = now if content_at is None else content_at
         self._unanswered = 0
         self._waiting = not begun
         self._finished = finished
