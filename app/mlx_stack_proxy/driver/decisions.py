@@ -33,6 +33,7 @@ from ..escalation import ladder
 from ..escalation.breaker import TierCall
 from ..settings import Settings
 from ..telemetry import accounts
+from ..wire.usage import output_limit
 from .books import Books
 from .guiding import may_guide
 from .next_step import next_step
@@ -111,8 +112,7 @@ def learn(
     services: Services, exchange: Exchange, call: TierCall, outcome: Outcome, attempt: Attempt
 ) -> None:
     """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
-    body = attempt.request.body
-    output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    output = output_limit(attempt.request.body) or 0
     event = services.tier_states.note(call, outcome, exchange.request, output)
     if isinstance(outcome.verdict, Failure):
         services.recovery.watch(call.tier)

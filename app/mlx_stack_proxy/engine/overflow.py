@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..wire.reply import Reply
+from ..wire.usage import output_limit
 from .error_numbers import numbers_in, prompts_in, totals_in
 from .request import Request, UpstreamRequest
 from .spent import MIN_ROOM, careful
@@ -23,7 +24,7 @@ def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: R
     """
     window = min(sent.window, sent.learned_window)
     if failure.kind == "context_overflow":
-        output = sent.body.get("max_tokens") or sent.body.get("max_completion_tokens") or 0
+        output = output_limit(sent.body) or 0
         room = _room(failure, request.prompt_tokens, output, failure.window or window)
         return replace(failure, room=room)
     if _may_be_overflow(failure) and _tokens(request, reply) >= window:

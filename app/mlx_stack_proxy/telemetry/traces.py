@@ -26,6 +26,7 @@ from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..settings import Settings
 from ..wire.reply import Reply
+from ..wire.usage import output_limit
 from ..worker import Worker
 from .observers import Observer
 
@@ -117,8 +118,7 @@ class _Trace(Observer):
         call, self._call_span = self._call_span, None
         if call is None:
             return
-        body = attempt.request.body
-        limit = body.get("max_tokens") or body.get("max_completion_tokens")
+        limit = output_limit(attempt.request.body)
         if isinstance(limit, int):
             call.set_attribute("gen_ai.request.max_tokens", limit)
         _describe(call, attempt.reply)

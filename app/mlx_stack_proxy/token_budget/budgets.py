@@ -20,6 +20,7 @@ from ..settings import TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
 from ..wire.blocks import dumped
 from ..wire.prompt_size import TOKENS_OF_TEMPLATE
+from ..wire.usage import output_limit
 
 # Tokens of a picture or a recording, however it comes: OpenAI's high detail takes up to 1,500,
 # Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
@@ -147,8 +148,7 @@ def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
 
 def most_written(body: Mapping[str, Any]) -> int:
     """Return the tokens of all choices together, if each one reaches its limit."""
-    output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    return int(output) * _choices(body)
+    return int(output_limit(body) or 0) * _choices(body)
 
 
 def least_left(body: Mapping[str, Any]) -> int:

@@ -53,6 +53,12 @@ def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     )
 
 
+def output_limit(body: Mapping[str, Any]) -> int | None:
+    """Return the tokens of output that a request asks for at most, as upstream reads both names."""
+    limit: int | None = body.get("max_tokens") or body.get("max_completion_tokens")
+    return limit
+
+
 def _counts_output(usage: Mapping[str, Any]) -> bool:
     return any(whole_number(usage.get(name)) for name in _OUTPUT)
 
@@ -128,6 +134,6 @@ class UsageCheck:
         """
         body, window = self._body, self._window
         choices = body.get("n") or 1
-        limit = body.get("max_tokens") or body.get("max_completion_tokens")
-        output_limit = window if limit is None else min(limit + SLACK, window)
-        return Bounds(window, max(output_limit * choices, min(written, window * choices)))
+        limit = output_limit(body)
+        most = window if limit is None else min(limit + SLACK, window)
+        return Bounds(window, max(most * choices, min(written, window * choices)))
