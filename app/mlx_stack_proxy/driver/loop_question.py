@@ -107,7 +107,7 @@ class _Question:
         tier_limits = budgets.tier_limits(exchange, exchange.tier, rules)
         self._limits = budgets.limits_for(exchange, rules) + tier_limits
         self._capped: tuple[Limit, ...] = ()  # the cloud's cap, if the call leaves this machine
-        if services.cloud is not None and not settings.tiers[exchange.tier].local:
+        if services.cloud is not None and exchange.route.is_cloud(exchange.tier, settings):
             self._capped = services.cloud.limits
         self._reservation = Reservation(
             services, exchange.id, exchange.session.hash, exchange.request.agent

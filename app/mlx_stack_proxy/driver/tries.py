@@ -255,9 +255,7 @@ def tier_elsewhere(situation: Situation) -> Move | None:
     if situation.exchange.tier in route.direct:
         return next_tier(situation)
     view = situation.view.without(set(route.tiers) - route.direct)
-    return next_tier(
-        Situation(situation.exchange, situation.verdict, situation.settings, view, situation.now)
-    )
+    return next_tier(replace(situation, view=view))
 
 
 def deliver_call_of_text(situation: Situation) -> Deliver | None:
