@@ -8,10 +8,9 @@ error's ``code`` or ``type`` where these are identifiers.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
+from .upstream_answers import error_in
 from .verdicts import Failure, Verdict
 
 MOST_READ: Final = 400  # characters of a message
@@ -77,11 +76,7 @@ def _code(body: bytes) -> str:
     """Return the error's ``code`` or ``type`` if it is an identifier; else ""."""
     if not body or len(body) > MOST_BODY:
         return ""
-    try:
-        parsed: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    fields = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    error = error_in(body)
+    fields = (error.get("code"), error.get("type"))
     found = (one for one in fields if isinstance(one, str) and _IDENTIFIER.fullmatch(one))
     return next(found, "")

@@ -142,13 +142,7 @@ def _fields_of(body: bytes) -> tuple[int | None, bool]:
 
     A client's words that the error quotes are never in these fields.
     """
-    try:
-        parsed: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None, False
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    if not isinstance(error, dict):
-        return None, False
+    error = error_in(body)
     window = error.get("n_ctx")  # llama.cpp
     coded = not _OVERFLOW_CODES.isdisjoint(map(str, (error.get("code"), error.get("type"))))
     return (window if type(window) is int and window > 0 else None), coded
@@ -297,6 +291,16 @@ def failure_inside(
     about_ours = speaks_behind_result and _OF_TEMPLATE.search(error_text.lower()) is not None
     failure = Failure("server_error", f"an error inside the answer: {line}", status=200)
     return replace(failure, kind="refused", fault="ours") if about_ours else failure
+
+
+def error_in(body: bytes) -> dict[str, Any]:
+    """Return the error object of an answer, or the object that it is; empty if there is none."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
 def quoted_error(body: bytes) -> str:
