@@ -22,10 +22,9 @@ import orjson
 
 from mlx_stack_proxy import log
 from mlx_stack_proxy.engine.headers import RawHeaders
-from mlx_stack_proxy.engine.upstream import Response, Upstream
 from mlx_stack_proxy.main import build_app, build_services, opened
-from mlx_stack_proxy.settings import UpstreamSettings
 from mlx_stack_proxy.settings_source import from_mapping
+from tests.support.fake_upstream import FakeResponse, FakeUpstream
 
 PACKAGE: Final = "mlx_stack_proxy"
 WARM: Final = 3  # requests before the one that is counted
@@ -42,27 +41,19 @@ STREAM: Final = (
 )
 
 
-class Answered(Response):
-    """A stream that tells when its first byte is asked for."""
+class Answered(FakeResponse):
+    """A stream that reports when its first byte is asked for."""
 
     def __init__(self, at_first: Callable[[], None]) -> None:
-        self.status = 200
-        self.headers = ((b"content-type", b"text/event-stream"),)
+        super().__init__([STREAM])
         self._at_first = at_first
-        self._pieces = [STREAM]
 
     async def next_bytes(self) -> bytes:
         self._at_first()
-        return self._pieces.pop() if self._pieces else b""
-
-    async def drain(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
+        return await super().next_bytes()
 
 
-class Answering(Upstream):
+class Answering(FakeUpstream):
     at_first: Callable[[], None] = staticmethod(lambda: None)
 
     async def fetch(
@@ -70,16 +61,7 @@ class Answering(Upstream):
     ) -> tuple[int, bytes]:
         return 200, b'{"data": [{"id": "fast"}]}'
 
-    async def send(
-        self,
-        method: str,
-        target: str,
-        headers: RawHeaders,
-        content: bytes | None = None,
-        *,
-        call_id: str | None = None,
-        repeatable: bool = False,
-    ) -> Response:
+    def answer(self, content: bytes) -> Answered:
         return Answered(self.at_first)
 
 
@@ -121,7 +103,7 @@ def _is_ours(kind: type) -> bool:
 async def counted(body: dict[str, Any]) -> Counter[str]:
     """Return the objects of an exchange by class. ``body``: of the request, beside its message."""
     settings = from_mapping({"state": {"backend": "memory"}})
-    upstream = Answering(UpstreamSettings())
+    upstream = Answering()
     services = build_services(settings, upstream=upstream)
     app = build_app(services)
     made = Made()

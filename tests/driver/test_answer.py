@@ -15,11 +15,11 @@ from mlx_stack_proxy.driver.call import Call
 from mlx_stack_proxy.engine.attempt import LONG_READ, Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.steps import Fail, PassOn
-from mlx_stack_proxy.engine.upstream import Response
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.settings import MemoryPressureSettings
 from tests.engine.exchanges import attempt, exchange
+from tests.support.fake_upstream import FakeResponse
 from tests.support.replies import DONE, chunk, data, text_chunks
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("all of it"))
@@ -107,18 +107,6 @@ async def test_where_not_even_the_head_is_out_a_failure_has_its_status() -> None
     assert client.body == FAILED.encoded()
 
 
-class LongReply(Response):
-    """One long event, then the end."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.headers = ((b"content-type", b"text/event-stream"),)
-        self._pieces = [data(chunk({"content": "word " * LONG_READ})), END + DONE]
-
-    async def next_bytes(self) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
-
-
 async def test_an_answer_knows_while_a_thread_writes_its_next_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,6 +122,7 @@ async def test_an_answer_knows_while_a_thread_writes_its_next_bytes(
 
     monkeypatch.setattr(Attempt, "feed", noting)
     one = exchange()
-    assert await Call(attempt(one), one).read(LongReply(), answer) is None
+    long_reply = FakeResponse([data(chunk({"content": "word " * LONG_READ})), END + DONE])
+    assert await Call(attempt(one), one).read(long_reply, answer) is None
     assert seen == [(False, True), (True, False)]
     assert not answer.encoding

@@ -15,12 +15,12 @@ from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.headers import RawHeaders
-from mlx_stack_proxy.engine.upstream import Response, Upstream, UpstreamError
+from mlx_stack_proxy.engine.upstream import UpstreamError
 from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.main import build_services
-from mlx_stack_proxy.settings import Settings, UpstreamSettings
+from mlx_stack_proxy.settings import Settings
 from tests.engine.exchanges import client_request, exchange
+from tests.support.fake_upstream import FOREVER, FakeResponse, FakeUpstream
 from tests.support.replies import DONE, chunk, data, with_role
 from tests.support.running_proxy import proxy_config
 from tests.support.waiting import settled
@@ -38,7 +38,6 @@ SEARCH = {
         },
     },
 }
-FOREVER = asyncio.Event  # a piece that never comes
 
 
 def said(*deltas: Json, finish: str = "stop") -> list[Any]:
@@ -63,61 +62,26 @@ CLIENTS = (422, b'{"error": {"message": "temperature must be at most 2"}}')
 REFUSED = UpstreamError("the connection was refused", unreachable=True)
 
 
-class Answered(Response):
-    """``pieces``: bytes, an error to raise, or ``FOREVER``."""
-
-    def __init__(self, status: int, kind: bytes, pieces: list[Any]) -> None:
-        self.status = status
-        self.headers = ((b"content-type", kind),)
-        self._pieces = pieces
-        self.closed = False
-
-    async def next_bytes(self) -> bytes:
-        if not self._pieces:
-            return b""
-        piece = self._pieces.pop(0)
-        if piece is FOREVER:
-            await asyncio.Event().wait()
-        if isinstance(piece, Exception):
-            raise piece
-        return bytes(piece)
-
-    async def drain(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-class Scripted(Upstream):
+class Scripted(FakeUpstream):
     """Gives each call of a model the next of its replies, the last one again and again."""
 
     def __init__(self, replies: dict[str, list[Any]]) -> None:
-        super().__init__(UpstreamSettings())
+        super().__init__()
         self.replies = {model: list(given) for model, given in replies.items()}
         self.asked: list[str] = []
-        self.answers: list[Answered] = []
+        self.answers: list[FakeResponse] = []
 
-    async def send(
-        self,
-        method: str,
-        target: str,
-        headers: RawHeaders,
-        content: bytes | None = None,
-        *,
-        call_id: str | None = None,
-        repeatable: bool = False,
-    ) -> Response:
-        model = json.loads(content or b"")["model"]
+    def answer(self, content: bytes) -> FakeResponse:
+        model = json.loads(content)["model"]
         self.asked.append(model)
         left = self.replies[model]
         reply = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply, tuple):
-            answer = Answered(reply[0], b"application/json", [reply[1]])
+            answer = FakeResponse([reply[1]], b"application/json", reply[0])
         else:
-            answer = Answered(200, b"text/event-stream", list(reply))
+            answer = FakeResponse(list(reply))
         self.answers.append(answer)
         return answer
 
