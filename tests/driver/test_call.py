@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from mlx_stack_proxy.driver.call import Call
+from mlx_stack_proxy.engine import upstream_answers
+from mlx_stack_proxy.engine.attempt import LONG_READ
+from tests.engine.exchanges import attempt, exchange
+from tests.support.fake_upstream import FakeResponse
+from tests.support.replies import completion
 
 
 class Endless:
@@ -43,3 +50,22 @@ async def test_a_cancellation_ends_a_reply_that_never_pauses() -> None:
     endless.cancel = reading.cancel
     with pytest.raises(asyncio.CancelledError):
         await reading
+
+
+async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed_in: list[threading.Thread] = []
+    completion_in = upstream_answers.completion_in
+
+    def noting(body: bytes, **how: Any) -> Any:
+        parsed_in.append(threading.current_thread())
+        return completion_in(body, **how)
+
+    monkeypatch.setattr(upstream_answers, "completion_in", noting)
+    for text in ("word ", "word " * LONG_READ):
+        one = exchange()
+        call = Call(attempt(one), one)
+        body = orjson.dumps(completion({"content": text}))
+        assert await call.read(FakeResponse([body], b"application/json")) is None
+        assert call.attempt.reply.choices[0].text == text
+    short, long = parsed_in
+    assert short is threading.main_thread() is not long

@@ -64,16 +64,21 @@ class Call:
         else:
             body = await response.read()
             self.first_byte = asyncio.get_running_loop().time()
-            completion = upstream_answers.completion_in(
-                body,
-                speaks_behind_result=attempt.speaks_behind_result,
-                tools=bool(self.exchange.request.tools),
-            )
-            if not isinstance(completion, dict):
-                return completion
-            attempt.reply.whole = True
-            take = partial(attempt.take_completion, completion)
-            await in_thread(take) if attempt.is_slow_to_feed(body) else take()
+            take = partial(self._take_whole, body)
+            return await in_thread(take) if attempt.is_slow_to_feed(body) else take()
+        return attempt.verdict
+
+    def _take_whole(self, body: bytes) -> Verdict | None:
+        attempt = self.attempt
+        completion = upstream_answers.completion_in(
+            body,
+            speaks_behind_result=attempt.speaks_behind_result,
+            tools=bool(self.exchange.request.tools),
+        )
+        if not isinstance(completion, dict):
+            return completion
+        attempt.reply.whole = True
+        attempt.take_completion(completion)
         return attempt.verdict
 
     async def _read_stream(
