@@ -72,7 +72,7 @@ class Call:
         attempt = self.attempt
         completion = upstream_answers.completion_in(
             body,
-            speaks_behind_result=attempt.speaks_behind_result,
+            speaks_after_result=attempt.speaks_after_result,
             tools=bool(self.exchange.request.tools),
         )
         if not isinstance(completion, dict):
@@ -117,7 +117,7 @@ class Call:
             our_key=self.our_key or exchange.tier in exchange.route.direct,
             our_choice=bool(exchange.route.tiers),
             needs=needs(exchange.request),
-            speaks_behind_result=self.attempt.speaks_behind_result,
+            speaks_after_result=self.attempt.speaks_after_result,
         )
 
 

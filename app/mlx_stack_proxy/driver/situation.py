@@ -107,7 +107,7 @@ class Situation:
         if tier is None:
             return None
         # The next tier needs a correction only if the client already has text of the bad reply,
-        # for its own reply follows that text.
+        # because its own reply follows that text.
         invalid = isinstance(self.verdict, InvalidToolCall)
         correct = invalid and self.exchange.text_is_out
         state = (self.exchange, self.settings, self.view, tier)

@@ -134,10 +134,10 @@ class Attempt:
         return self.reply.finished and len(self.reply.choices) >= self._expected_choices
 
     @property
-    def speaks_behind_result(self) -> bool:
+    def speaks_after_result(self) -> bool:
         """Whether the request sent has a user message of ours after a tool result."""
         asked = self._client_request.body["messages"]
-        return own_words.stand_behind_result(self.request.body["messages"], asked)
+        return own_words.stand_after_result(self.request.body["messages"], asked)
 
     @property
     def over(self) -> bool:
@@ -286,10 +286,10 @@ class Attempt:
         verdict = self._pipeline.watch(self.reply, delta) if self._watches else None
         if delta.error is not None:
             # A chat template refuses our words before the reply begins, never later.
-            may_be_ours = self.speaks_behind_result and not self.reply.choices
+            may_be_ours = self.speaks_after_result and not self.reply.choices
             message = delta.error.message or delta.error.type
             return repetition_inside(message) or failure_inside(
-                message, speaks_behind_result=may_be_ours, tools=bool(self._client_request.tools)
+                message, speaks_after_result=may_be_ours, tools=bool(self._client_request.tools)
             )
         return verdict
 

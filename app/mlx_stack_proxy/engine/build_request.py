@@ -71,7 +71,7 @@ def build(
     if strict and strict_template.needs_rewriting(body["messages"]):
         body["messages"] = strict_template.rewritten(body["messages"])
     if exchange.steps and not exchange.plain:
-        _tell(body, exchange, settings, tier)
+        _add_corrections(body, exchange, settings, tier)
     return UpstreamRequest(exchange.tier, body, window, learned, most_output)
 
 
@@ -81,14 +81,14 @@ def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
     return cloud.model if direct and cloud is not None else tier.model
 
 
-def _tell(
+def _add_corrections(
     body: dict[str, Any],
     exchange: Exchange,
     settings: Settings,
     tier: TierSettings | None,
 ) -> None:
     """Add to ``body`` what the earlier attempts require: correction, hint, other sampling."""
-    outcome, step = _told(exchange)
+    outcome, step = _newest_lesson(exchange)
     if outcome is None or step is None:
         return
     placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
@@ -110,7 +110,7 @@ def _tell(
         body.update(correction.other_sampling(body, step.number, local=local, warmer=step.warmer))
 
 
-def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
+def _newest_lesson(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
     """Return the newest outcome that the model may learn of, and the step that followed it.
 
     A retry after a server's failure says nothing new: the earlier outcome still counts.

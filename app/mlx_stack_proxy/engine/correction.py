@@ -166,7 +166,7 @@ def _refusal(
         return f"That call was refused: {errors}."
     what = "call" if failures[0].tool else "answer"
     lines = [f"That {what} was refused: {errors}.{_only_tools(body)}", "Make the right call."]
-    return "\n".join([*lines, *(_told_schemas(body, failures) if with_schema else ())])
+    return "\n".join([*lines, *(_shown_schemas(body, failures) if with_schema else ())])
 
 
 def _four_lines(
@@ -185,7 +185,7 @@ def _four_lines(
     names = _tool_names(body)
     if names:
         lines.append(f"Available tools: {_listed(names)}.")
-    return "\n".join([*lines, *(_told_schemas(body, failures) if with_schema else ())])
+    return "\n".join([*lines, *(_shown_schemas(body, failures) if with_schema else ())])
 
 
 def _errors(failures: Iterable[CallFailure]) -> list[str]:
@@ -226,7 +226,7 @@ def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
     return lines
 
 
-def _told_schemas(body: Mapping[str, Any], failures: Iterable[CallFailure]) -> list[str]:
+def _shown_schemas(body: Mapping[str, Any], failures: Iterable[CallFailure]) -> list[str]:
     """Return the failed tools' schemas; for an unknown tool all, if short (mlx-lm loses texts)."""
     if schemas := _schemas(body, {failure.tool for failure in failures}):
         return schemas

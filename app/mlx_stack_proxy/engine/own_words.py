@@ -28,7 +28,7 @@ def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]])
     return last.removeprefix(clients) if last.startswith(clients) else ""
 
 
-def stand_behind_result(
+def stand_after_result(
     sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
 ) -> bool:
     """Whether a user message of ours stands after a tool's result.

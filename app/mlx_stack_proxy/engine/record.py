@@ -1,8 +1,8 @@
 """The record of an exchange: who asked, what each attempt did, and what the client got.
 
-All that is told of an exchange is a function of its record: counters, metrics, events, the report,
-``why`` and the page. It holds names, numbers and words of fixed sets, and no text of a client or a
-model.
+All that is reported of an exchange is a function of its record: counters, metrics, events, the
+report, ``why`` and the page. It holds names, numbers and words of fixed sets, and no text of a
+client or a model.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _calls(
 
 
 def tool_label(name: str | None, offered: Collection[str]) -> str:
-    """Return the tool's name; ``other`` if it was not offered, for then it is a model's text."""
+    """Return the tool's name; ``other`` if it was not offered: then it is a model's text."""
     name = (name or "")[:MOST_NAME]
     return name if name and name in offered else OTHER
 

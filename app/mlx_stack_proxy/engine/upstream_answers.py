@@ -156,14 +156,14 @@ def failure_of_status(
     our_key: bool,
     our_choice: bool,
     needs: frozenset[str],
-    speaks_behind_result: bool = False,
+    speaks_after_result: bool = False,
 ) -> Failure | InvalidToolCall:
     """Return the failure that an answer reports, of status 300 and above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
     the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
     request asks for (``tier_view.needs``), one of which the model may lack.
-    ``speaks_behind_result``: our words stood after a tool result, where a strict chat template
+    ``speaks_after_result``: our words stood after a tool result, where a strict chat template
     takes none.
     """
     message = quoted_error(body) or f"status {status}"
@@ -188,7 +188,7 @@ def failure_of_status(
         sentence = _with(status, "LiteLLM refused the API key")
         failure = replace(failure, message=sentence, final=True)
         return failure if our_key else replace(failure, kind="refused", fault="client")
-    return _with_fault(failure, message.lower(), needs, our_choice, speaks_behind_result)
+    return _with_fault(failure, message.lower(), needs, our_choice, speaks_after_result)
 
 
 def _with_fault(
@@ -196,14 +196,14 @@ def _with_fault(
     message: str,
     needs: frozenset[str],
     our_choice: bool,
-    speaks_behind_result: bool,
+    speaks_after_result: bool,
 ) -> Failure:
     """Return the failure with whose fault it is, by its status and its words in lower case."""
     status = failure.status or 0
     place = "images" in needs and _OF_IMAGE_PLACE.search(message) is not None
     lacks = _lacking(message, needs) if status in _ABOUT_ABILITIES and not place else ""
     final = bool(lacks) or _is_about_model(status, message)
-    about_ours = speaks_behind_result and not lacks and _is_about_messages(status, message)
+    about_ours = speaks_after_result and not lacks and _is_about_messages(status, message)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
     own = status in (*_ABOUT_ABILITIES, 404) and (place or _SERVERS_OWN.search(message) is not None)
     if about_ours and _OF_TEMPLATE.search(message):  # otherwise the client may be to blame
@@ -252,11 +252,11 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
 
 
 def completion_in(
-    body: bytes, *, speaks_behind_result: bool = False, tools: bool = False
+    body: bytes, *, speaks_after_result: bool = False, tools: bool = False
 ) -> dict[str, Any] | Failure | InvalidToolCall:
     """Return the chat completion in a whole answer of status 200, or the failure in it.
 
-    ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
+    ``speaks_after_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
         completion, _ = surrogates.read(body, huge=True)
@@ -264,7 +264,7 @@ def completion_in(
         return Failure("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
         message = f"no chat completion, but: {quoted_error(body)}"
-        return failure_inside(message, speaks_behind_result=speaks_behind_result, tools=tools)
+        return failure_inside(message, speaks_after_result=speaks_after_result, tools=tools)
     return completion
 
 
@@ -276,11 +276,11 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
 
 
 def failure_inside(
-    error_text: str, *, speaks_behind_result: bool = False, tools: bool = False
+    error_text: str, *, speaks_after_result: bool = False, tools: bool = False
 ) -> Failure | InvalidToolCall:
     """Return the failure of an error inside an answer of status 200.
 
-    ``speaks_behind_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
+    ``speaks_after_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     line = _one_line(error_text)
     if tools and _OF_REPLY.search(error_text[:MAX_READ].lower()):
@@ -288,7 +288,7 @@ def failure_inside(
     if is_overflow(error_text):
         window = window_in(error_text)
         return Failure("context_overflow", f"the prompt does not fit: {line}", window=window)
-    about_ours = speaks_behind_result and _OF_TEMPLATE.search(error_text.lower()) is not None
+    about_ours = speaks_after_result and _OF_TEMPLATE.search(error_text.lower()) is not None
     failure = Failure("server_error", f"an error inside the answer: {line}", status=200)
     return replace(failure, kind="refused", fault="ours") if about_ours else failure
 
