@@ -20,11 +20,11 @@ from ..wire.reply import ChoiceReply, Reply
 from . import ladder
 from .cut_prompts import CutPrompts
 
-# A reply without the server's own usage is suspect only if so many streams of the tier had one. One
-# is not enough: vLLM names `cached_tokens` only where some were cached, so its usage for a new
-# prompt looks like LiteLLM's count; and a hook of LiteLLM's sends none,
+# A reply without the server's own usage is suspect only if at least MIN_OWN streams of the tier had
+# one, and OWN_FOR_EACH_RUN for each run of replies without one. One is not enough: vLLM names
+# `cached_tokens` only where some were cached, so its usage for a new prompt looks like LiteLLM's
+# count; and a hook of LiteLLM's sends none.
 MIN_OWN = 10
-# and so many for each run of replies without one.
 OWN_FOR_EACH_RUN = 10
 # A server's death ends the replies of all its clients, which makes a run. A longer run than this
 # means that the server sends no usage any more.
