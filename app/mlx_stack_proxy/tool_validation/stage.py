@@ -33,7 +33,7 @@ from .reply_parts import Mended, as_message, bad_calls
 from .slow_replies import is_slow
 from .text_calls import Holdback
 from .tool_choice import CLAIMED, read_choice
-from .tools import ToolSet, tool_set
+from .tools import tool_set
 from .unread import unread_beside, unread_call
 
 MISCOPIED = "miscopied_id"
@@ -90,10 +90,6 @@ class _State(StageState):
         )
         self._mended: dict[int, Mended] = {}
 
-    @property
-    def _tool_set(self) -> ToolSet:
-        return self._tools()
-
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
             request.body["messages"], count = readable(request.body["messages"])
@@ -105,7 +101,7 @@ class _State(StageState):
         tier, failed = self._stage.settings.tiers.get(request.tier), self._exchange.model_failure
         meant = [f.tool for f in failed.failures] if isinstance(failed, InvalidToolCall) else ()
         request.body["response_format"] = guided.response_format(
-            self._body, self._tool_set, meant, strict=tier is None or tier.local
+            self._body, self._tools(), meant, strict=tier is None or tier.local
         )
         self._mender.guided = self.remarks.guided = "asked"
 
@@ -118,7 +114,7 @@ class _State(StageState):
         searched = self._exchange.request.size if doubts else 0
         mender = self._mender
         format_, in_text = mender.response_format, mender.cleans
-        return is_slow(reply, self._tool_set, format_, searched, in_text=in_text)
+        return is_slow(reply, self._tools(), format_, searched, in_text=in_text)
 
     def mend(self, reply: Reply) -> None:
         mender = self._mender
@@ -128,7 +124,7 @@ class _State(StageState):
         self.remarks.guided = mender.guided or self.remarks.guided
         every = self._mended.values()
         self.remarks.calls += [call.name for mended in every for call in mended.calls]
-        for _ in range(sum(mended.unchecked for mended in self._mended.values())):
+        for _ in range(sum(mended.unchecked for mended in every)):
             self._note("tool_call_unchecked", ())
         if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
@@ -196,8 +192,8 @@ class _State(StageState):
         doubts: list[CallFailure] = []
         for position, call in enumerate(calls):
             arguments = json_object(call.arguments)
-            if arguments and call.name in self._tool_set:
-                schema = self._tool_set.compiled(call.name)
+            if arguments and call.name in self._tools():
+                schema = self._tools().compiled(call.name)
                 valid = Valid(call.name, arguments, schema, *self._said, most)
                 doubts += (
                     CallFailure(call.name, kind, error, 0, position)
@@ -212,17 +208,17 @@ class _State(StageState):
         if choice.finish_reason != "stop" or not self._mender.rescues or wished:
             return []
         if mended.unknown and UNOFFERED not in self._stage.off:
-            error = explain.unknown_tool(mended.unknown, self._tool_set.names)
+            error = explain.unknown_tool(mended.unknown, self._tools().names)
             return [CallFailure(mended.unknown, UNOFFERED, error)]
         if UNREAD in self._stage.off:
             return []
-        return _unread(unread_call(choice.text, self._tool_set) or mended.unoffered)
+        return _unread(unread_call(choice.text, self._tools()) or mended.unoffered)
 
     def _unread_beside(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:
         """Doubt calls found in a text that may hold one more, or that is nothing but a thought."""
         if not mended.rescued or choice.finish_reason != "tool_calls" or UNREAD in self._stage.off:
             return []
-        return _unread(mended.thought or unread_beside(choice.text, self._tool_set))
+        return _unread(mended.thought or unread_beside(choice.text, self._tools()))
 
     def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
         choice = reply.choices[index]
