@@ -24,7 +24,7 @@ from .formats.base import (
     Format,
     Source,
     Where,
-    behind_tail,
+    after_tail,
     json_object,
 )
 from .formats.scanner import Candidate, Scanner
@@ -268,7 +268,7 @@ class _Collector:
                 if block.text:
                     self._pieces.append(block.text)
                 self._calls += known_calls
-                end = behind_tail(scanner.text, block.end) if known_calls else block.end
+                end = after_tail(scanner.text, block.end) if known_calls else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)
@@ -279,4 +279,4 @@ class _Collector:
 
 def _is_litter(piece: str) -> bool:
     """Whether the text around calls is only blanks, and marks that a server left there."""
-    return not piece[behind_tail(piece, 0) :].strip()
+    return not piece[after_tail(piece, 0) :].strip()

@@ -40,8 +40,8 @@ def breach(
 ) -> CallFailure | None:
     """Return how a reply with calls of these ``names`` breaches ``choice``; None if it does not.
 
-    ``lost``: the reply has no call, but was meant as one. ``excused``: it may lack calls, for it
-    was cut or failed otherwise.
+    ``lost``: the reply has no call, but was meant as one. ``excused``: it may lack calls,
+    because it was cut or failed otherwise.
     """
     if choice.none:
         error = "no function may be called now; answer with text"

@@ -1,7 +1,7 @@
 """Recognize texts that hold a call which no format reads.
 
 ``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
-closing sign. ``unread_call`` is a doubt, because the text may only show an example. It looks behind
+closing sign. ``unread_call`` is a doubt, because the text may only show an example. It looks after
 the reasoning, outside quotes and inline code, for a tool's name near a mark that opens or closes
 calls, and for JSON or Python that calls a tool with all that it requires.
 """
@@ -135,7 +135,7 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
         if name := next(filter(None, named), None):
             return name  # whether its arguments are valid or not
         reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
-        calls += reading[0] if reading else _behind_name(src, index)
+        calls += reading[0] if reading else _after_name(src, index)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
@@ -143,7 +143,7 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
     return None
 
 
-def _behind_name(src: Source, index: int) -> list[Call]:
+def _after_name(src: Source, index: int) -> list[Call]:
     """Return the call whose arguments begin at ``index``, after a tool's name."""
     words = _NAME.findall(src.text, max(0, index - CLOSE), index)
     name = next((word for word in reversed(words) if word in src.tools), None)

@@ -28,7 +28,7 @@ _OPENERS = tuple(REASONING)
 
 
 class Thinking:
-    """Finds reasoning that is too long, as a text of its own or behind an answer's first tag."""
+    """Finds reasoning that is too long, as a text of its own or after an answer's first tag."""
 
     __slots__ = ("_closer", "_max_bytes", "_read_to", "_size", "_state")
 

@@ -43,7 +43,7 @@ class _Marked:
     whole_line: bool  # after the head, the line must end
     rest: str = ""  # the text after it, up to the next one, without blanks
 
-    def behind(self, rest: str) -> _Marked:
+    def followed_by(self, rest: str) -> _Marked:
         return _Marked(self.name, self.head, self.whole_line, "".join(rest.split()))
 
 
@@ -132,7 +132,7 @@ class MarkedCalls:
         """Note a mark: it ends the call at the mark before, if one is there."""
         if (read := self._read(start)) is not None:
             if self._last is not None:
-                self._calls.append(self._last.behind(self._text[self._last_end : self._open]))
+                self._calls.append(self._last.followed_by(self._text[self._last_end : self._open]))
             self._last, self._last_end = read
         self._open, self._matched = start, 0
         self._surplus = self._surplus_at(start)
@@ -164,7 +164,7 @@ class MarkedCalls:
         """Return the calls that would be surplus if they came again at ``start``."""
         if self._last is None or len(self._calls) + 1 < self._limit:
             return []
-        calls = [*self._calls, self._last.behind(self._text[self._last_end : start])]
+        calls = [*self._calls, self._last.followed_by(self._text[self._last_end : start])]
         surplus = []
         for size in range(1, min(len(calls) // self._limit, MOST_CALLS) + 1):
             laps = calls[-size * self._limit :]

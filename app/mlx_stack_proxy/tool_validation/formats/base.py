@@ -101,16 +101,16 @@ class Source:
 
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
-        tail_end = behind_tail(self.text, end)
+        tail_end = after_tail(self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
-def behind_tail(text: str, pos: int) -> int:
+def after_tail(text: str, pos: int) -> int:
     """Return the index after the marks that a server left after a call that ends at ``pos``."""
     return end_or(_TAIL.match(text, pos), pos)
 
 
-def behind_turn_ends(text: str, pos: int) -> int:
+def after_turn_ends(text: str, pos: int) -> int:
     """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
     return end_or(_ENDS.match(text, pos), pos)
 

@@ -16,7 +16,7 @@ from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
-from .base import TURN_ENDS, Format, Where, begins_reply, behind_turn_ends, skip_space
+from .base import TURN_ENDS, Format, Where, after_turn_ends, begins_reply, skip_space
 from .python_calls import WHOLE
 from .table import (
     FENCES,
@@ -224,7 +224,7 @@ class Scanner:
 
     def _judge_end(self, start: int, final: bool) -> int | None:
         """Cut tokens off that end the reply, unless the text speaks of them."""
-        text, run_end = self.text, behind_turn_ends(self.text, start)
+        text, run_end = self.text, after_turn_ends(self.text, start)
         index = skip_space(text, run_end)
         begun = text[index : index + LONGEST]
         may_end = not begun or (not final and may_become(TURN_ENDS_SORTED, begun))

@@ -23,7 +23,7 @@ from .base import (
     Reader,
     Source,
     Where,
-    behind_tail,
+    after_tail,
     dumps,
     end_or,
     in_marks,
@@ -367,7 +367,7 @@ def _read_tool(src: Source, start: int) -> Block | None:
     end = close(text, reading[1], (closer,))
     if end == reading[1] and text[end:].strip():
         return None
-    if text.startswith("</", skip_space(text, behind_tail(text, end))):
+    if text.startswith("</", skip_space(text, after_tail(text, end))):
         return None  # the element is a part of a document's element
     return Block(end, (reading[0],))
 
