@@ -55,16 +55,18 @@ async def during(fault: int, stack: RunningStack) -> list[Ended]:
 
 
 async def test_kill_9(quick: RunningStack) -> None:
-    check(await during(signal.SIGKILL, quick))
+    everyone = await during(signal.SIGKILL, quick)
     quick.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 1 s; log: ", 1)
     real_tier.until_used_again(quick)
     assert quick.metric(DEGRADED, tier="fast") == 0
+    check(everyone)
 
 
 async def test_sigstop(quick: RunningStack) -> None:
     try:
-        check(await during(signal.SIGSTOP, quick))
+        everyone = await during(signal.SIGSTOP, quick)
     finally:
         real_tier.signal_fast(quick, signal.SIGCONT)
     real_tier.until_used_again(quick)
     assert quick.metric(DEGRADED, tier="fast") == 0
+    check(everyone)

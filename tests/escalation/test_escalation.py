@@ -100,6 +100,17 @@ def test_an_end_that_litellm_made_up_is_seen_where_the_server_counts_itself(own:
     assert isinstance(verdict, Failure) and verdict.reason == "server_error"
 
 
+def test_litellms_count_of_a_stream_that_held_more_than_text_names_no_details() -> None:
+    """As of an mlx_lm.server that was killed after it had written what it took for a call."""
+    half = reply({"content": "Half an"}, usage=PLAIN)
+    assert isinstance(judged(half, known(OWN)), Failure)
+    stage = known(OWN, MIN_OWN - 1)
+    assert judged(half, stage) is None, "too few to know the server by"
+    for _ in range(MIN_OWN):
+        assert judged(reply({"content": "Good."}, usage=OWN), stage) is None
+    assert judged(half, stage) is None, "a server that names cached tokens only sometimes"
+
+
 def test_a_usage_that_never_came_tells_the_same_unless_we_cut_the_reply_ourselves() -> None:
     """LiteLLM counts a long reply for seconds after its finish_reason."""
     half = reply({"content": "Half an"})

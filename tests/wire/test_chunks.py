@@ -116,12 +116,15 @@ def test_a_finish_comes_with_what_it_finishes() -> None:
     assert brought(given(chunk({}, ""))) == {}
 
 
+CACHED = Usage(9, 0, cached_tokens=5, names_cached=True)
+
+
 @pytest.mark.parametrize(
     ("usage", "counts"),
     [
         ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 4)),
         ({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}, Usage(9, 4)),
-        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(9, 0, 5)),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}, CACHED),
         ({"prompt_tokens": None, "completion_tokens": -1}, Usage(0, 0)),
         ({"prompt_tokens": "9", "prompt_tokens_details": None}, Usage(9, 0)),
     ],

@@ -2,9 +2,10 @@
 
 If a model server dies, LiteLLM ends its stream with an invented ``finish_reason: "stop"`` and
 ``[DONE]``. Often the reply has no text. If it has some, only the usage gives the death away, which
-LiteLLM then counts itself: that usage has ``completion_tokens_details`` and no ``cached_tokens``,
-or comes too late to be waited for. Good replies of a server that never sends a usage look the same,
-so the sign counts only for local tiers whose server has shown, in a stream, that it sends its own.
+LiteLLM then counts itself: that usage has no ``cached_tokens``, and ``completion_tokens_details``
+unless the stream held more than text; or it comes too late to be waited for. Good replies of a
+server that never sends a usage look the same, so the sign counts only for local tiers whose server
+has shown, in a stream, that it sends its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..engine.steps import Start
 from ..engine.verdicts import EmptyResponse, Failure
 from ..settings import Settings
 from ..wire import thoughts
+from ..wire.delta import Usage
 from ..wire.reply import ChoiceReply, Reply
 from . import ladder
 from .cut_prompts import CutPrompts
@@ -63,7 +65,7 @@ class Escalation(Stage):
             return False
         usage = reply.usage
         # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.
-        return self._seen[tier].record(usage is None or usage.counted_by_litellm)
+        return self._seen[tier].record(usage)
 
 
 class _Usages:
@@ -72,13 +74,14 @@ class _Usages:
     def __init__(self) -> None:
         # _own_usages: replies that the server counted. _runs: runs of replies that LiteLLM counted.
         # _run_length: such replies in the present run; 0: no run. _own_in_run: replies that the
-        # server counted since that run began.
-        self._own_usages = self._runs = self._run_length = self._own_in_run = 0
+        # server counted since that run began. _unnamed: own usages that named no cached tokens.
+        self._own_usages = self._runs = self._run_length = self._own_in_run = self._unnamed = 0
 
-    def record(self, counted_by_litellm: bool) -> bool:
-        """Record a reply. Return whether its usage shows that the server has died."""
-        if not counted_by_litellm:
+    def record(self, usage: Usage | None) -> bool:
+        """Record a reply's usage. Return whether it shows that the server has died."""
+        if usage is not None and self._is_own(usage):
             self._own_usages += 1
+            self._unnamed += not usage.names_cached
             self._own_in_run += 1
             # As a server dies, bad replies outnumber the good ones; otherwise the run is over.
             if self._own_in_run >= self._run_length:
@@ -88,8 +91,14 @@ class _Usages:
         if self._run_length == 1:
             self._runs += 1
         if self._run_length > LONGEST_RUN:
-            self._own_usages = self._runs = 0
+            self._own_usages = self._runs = self._unnamed = 0
         return self._own_usages >= MIN_OWN and self._own_usages >= self._runs * OWN_FOR_EACH_RUN
+
+    def _is_own(self, usage: Usage) -> bool:
+        """Whether the server counted; one that has always named cached tokens names them again."""
+        if usage.counted_by_litellm:
+            return False
+        return usage.names_cached or self._unnamed > 0 or self._own_usages < MIN_OWN
 
 
 class _State(StageState):

@@ -95,6 +95,7 @@ class Usage(Struct, frozen=True, gc=False):
     completion_tokens: int
     cached_tokens: int = 0
     counted_by_litellm: bool = False  # the counts look like LiteLLM's own: the server sent none
+    names_cached: bool = False  # it says how many tokens came from a cache, even if none did
 
 
 class UpstreamErrorEvent(Struct, frozen=True, gc=False):
@@ -218,7 +219,8 @@ def usage_of(usage: Counts | Mapping[str, Any]) -> Usage:
         output = count_of(usage.get("completion_tokens"))
         detailed = "completion_tokens_details" in usage
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(prompt, output, count_of(cached), cached is None and detailed)
+    named = cached is not None
+    return Usage(prompt, output, count_of(cached), detailed and not named, named)
 
 
 def usage_fields(usage: Counts | dict[str, Any]) -> dict[str, Any]:
