@@ -61,15 +61,14 @@ How to use them: [configuration.md](configuration.md). As a file:
 [config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Each key has its default, what it takes (a type that the default shows is left out), "restart" if a
-change [needs one](configuration.md#a-change-while-it-runs), what it does, and in italics why its
-default is what it is: a source, a measurement, or a judgement. Retired keys are accepted without
-effect; the log and `check` name them. `name#123` is an issue of that project. "The specification"
-is the documents that [specify this proxy](specification.md). Measurements without a page: 2 virtual
-cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
+Each key has its default, its type unless the default shows it, "restart" if a change
+[needs one](configuration.md#a-change-while-it-runs), what it does, and in italics the reason for
+the default. "Specified" means by the [documents](specification.md); `name#123` is an issue of that
+project. Retired keys have no effect. Measurements without a page: 2 virtual cores (Intel Xeon, 2.5
+GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
-The environment overrides the file. A key's variable is `MLX_STACK_` and the key in capitals, with
-two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are JSON.
+The environment overrides the file: `server.port` is `MLX_STACK_SERVER__PORT`, with two underscores
+for each dot. Lists and mappings are JSON.
 """
 
 
