@@ -177,7 +177,7 @@ POLICIES = [re.findall(r"policy: (\w+)", config)[0] for config, *_ in EXAMPLES]
 
 
 def test_every_policy_has_an_example() -> None:
-    assert POLICIES == ["warn_and_continue", "escalate", "hard_stop", "hard_stop"]
+    assert POLICIES == ["warn_and_continue", "escalate", "hard_stop"]
 
 
 def dotted(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
