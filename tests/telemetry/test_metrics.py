@@ -16,7 +16,8 @@ from tests.support.running_proxy import proxy_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
-ROW = re.compile(r"^\| `((?:mlx_stack|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+TABLE = re.compile(r"^\| (counter|histogram|gauge) \|.*\n((?:\|.*\n)+)", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)` \|([^|]*)\|", re.MULTILINE)
 
 
 def all_metrics() -> Metrics:
@@ -47,7 +48,8 @@ def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
 def documented() -> dict[str, tuple[str, set[str]]]:
     return {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
-        for name, kind, labels in ROW.findall(PAGE)
+        for kind, rows in TABLE.findall(PAGE)
+        for name, labels in ROW.findall(rows)
     }
 
 
