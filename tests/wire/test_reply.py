@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.wire import call as call_module
-from mlx_stack_proxy.wire.call import Call, CallPiece
+from mlx_stack_proxy.wire.call import Call, CallPiece, JsonEnd
 from mlx_stack_proxy.wire.delta import ChoiceDelta, Delta, Said
 from mlx_stack_proxy.wire.growing import Growing
-from mlx_stack_proxy.wire.json_text import JsonEnd
 from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Reply
 from tests.support.deltas import call_delta, finish_delta, text_delta
 from tests.support.deltas import call_piece as piece

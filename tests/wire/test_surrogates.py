@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.wire import surrogates
+from mlx_stack_proxy.wire.json_text import decode
 from tests.engine.exchanges import attempt, completion_of, relayed
 from tests.server.asking import payloads, text_of
 from tests.support.replies import DONE, chunk, data
@@ -71,9 +71,9 @@ def test_a_choice_without_an_index_is_told_by_its_place(index: dict[str, Any]) -
 
 
 def test_a_whole_body() -> None:
-    assert surrogates.read(b'{"a": "\\ud83d\\ude00"}') == ({"a": "😀"}, True)
+    assert decode(b'{"a": "\\ud83d\\ude00"}') == ({"a": "😀"}, True)
     halved = b'{"a": "x\\ud83d", "b": ["\\ude00"]}'
-    assert surrogates.read(halved) == ({"a": "x\ufffd", "b": ["\ufffd"]}, False)
+    assert decode(halved) == ({"a": "x\ufffd", "b": ["\ufffd"]}, False)
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_a_whole_body() -> None:
 )
 def test_what_is_no_json_stays_none(body: bytes) -> None:
     with pytest.raises(ValueError):
-        surrogates.read(body)
+        decode(body)

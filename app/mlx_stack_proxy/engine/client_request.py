@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..errors import invalid
-from ..wire import legacy, surrogates
+from ..wire import json_text, legacy
 from ..wire.blocks import Known, messages_in
 from ..wire.chunk_form import MAX_CHOICES
 from ..wire.fields import (
@@ -73,7 +73,7 @@ def read(raw: bytes) -> dict[str, Any]:
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object")
     try:
-        body, _ = surrogates.read(raw)
+        body, _ = json_text.decode(raw)
     except ValueError as error:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):

@@ -11,7 +11,7 @@ import orjson
 
 from ..errors import invalid
 from ..frozen import frozen
-from ..wire import surrogates
+from ..wire import json_text
 from ..wire.fields import check_depth
 from ..wire.forms import BadForm, fields_of
 from .litellm_controls import is_control, patience, without_controls
@@ -65,7 +65,7 @@ def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
 def _parsed(body: bytes) -> tuple[object, bool]:
     """Return the parsed body, and whether it has no half characters, which readers differ on."""
     try:
-        return surrogates.read(body, huge=True)
+        return json_text.decode(body, huge=True)
     except ValueError as error:
         raise invalid(f"the request body is not valid JSON: {error}") from None
 

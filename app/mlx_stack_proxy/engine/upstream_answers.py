@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ..wire import surrogates
+from ..wire.json_text import decode
 from .verdicts import CallFailure, Failure, Fault, InvalidToolCall, LoopDetected
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
@@ -259,7 +259,7 @@ def completion_in(
     ``speaks_after_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
-        completion, _ = surrogates.read(body, huge=True)
+        completion, _ = decode(body, huge=True)
     except ValueError:
         return Failure("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):

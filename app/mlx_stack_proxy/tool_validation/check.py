@@ -21,7 +21,8 @@ import orjson
 from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.call import Call
-from ..wire.json_text import MAX_CHARS, Unreadable, parse, write
+from ..wire.json_reader import parse
+from ..wire.json_text import MAX_CHARS, Unreadable, write
 from ..wire.thoughts import after_thoughts
 from . import explain
 from .names import MAX_NAME

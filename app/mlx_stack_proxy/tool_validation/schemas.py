@@ -23,7 +23,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..wire import fields, surrogates
+from ..wire import fields, json_text
 from .clean_schema import PATTERN_BYTES, Patterns, clean, regex
 from .explain import UNEXPLAINED
 
@@ -221,7 +221,7 @@ def _refuse(uri: str) -> Any:
 
 def _without_surrogates(value: Any) -> Any:
     """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
-    return surrogates.read(json.dumps(value).encode())[0]
+    return json_text.decode(json.dumps(value).encode())[0]
 
 
 def clear_caches() -> None:

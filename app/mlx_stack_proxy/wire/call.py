@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .growing import Growing
-from .json_text import JsonEnd
+
+_TOKENS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_STEPS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 
 Index = Annotated[int, Meta(ge=0)]
 
@@ -36,6 +39,41 @@ class OddPiece(CallPiece, gc=False):
     was_object: bool = False  # the arguments came as a JSON object, not as its text
     odd: bool = False  # it lacked the index, the function, or the type next to a name
     more: dict[str, Any] | None = None  # further fields
+
+
+class JsonEnd:
+    """Looks for the end of a JSON object that comes in pieces; linear in the pieces' length."""
+
+    __slots__ = ("_backslash", "_depth", "_in_string", "blank", "over", "reached")
+
+    def __init__(self) -> None:
+        self.blank = True  # nothing but blanks has come
+        self.reached = False  # the first bracket is closed, and only blanks came after it
+        self.over = False  # more came after that
+        self._depth = 0  # open brackets
+        self._in_string = False
+        self._backslash = ""  # at the last piece's end, without what it escapes
+
+    def add(self, piece: str) -> None:
+        """Take in the next piece."""
+        if self.over or not piece or piece.isspace():
+            return
+        if self.reached:
+            self.reached, self.over = False, True
+            return
+        self.blank = False
+        piece = self._backslash + piece
+        for token in _TOKENS.finditer(piece):
+            mark = token[0]
+            if mark == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string and (step := _STEPS.get(mark)):
+                self._depth += step
+                if self._depth <= 0:
+                    self.over = bool(piece[token.end() :].strip())
+                    self.reached = not self.over
+                    return
+        self._backslash = "\\" if (len(piece) - len(piece.rstrip("\\"))) % 2 else ""
 
 
 class Call:

@@ -6,6 +6,7 @@ is brought into form first: see ``chunk_form``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import orjson
 from msgspec import UNSET
 
-from . import sse, surrogates
+from . import json_text, sse
 from .chunk_form import (
     MAX_CHOICES,
     OF_SERVER,
@@ -26,11 +27,31 @@ from .chunk_form import (
 )
 from .delta import DECODE, ChoiceDelta, Chunk, Delta, index_of, render, typed
 
+# A string in JSON that ends in the first half of a character, or begins with the second.
+_FIRST_HALF = re.compile('([\ud800-\udbff])"')
+_SECOND_HALF = re.compile('"([\udc00-\udfff])')
 _NOT_IN_FORM = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class MalformedChunk(ValueError):
     """An event's data is neither a JSON object nor ``[DONE]``."""
+
+
+class Halves:
+    """Joins characters that one stream's events cut in two. At most one half waits at a time."""
+
+    def __init__(self) -> None:
+        self._first_half = ""
+
+    def join(self, text: str) -> str:
+        """Put the waiting half before its second half, and keep the text's own first half back."""
+        if self._first_half and (second := _SECOND_HALF.search(text)):
+            text = f"{text[: second.start(1)]}{self._first_half}{text[second.start(1) :]}"
+            self._first_half = ""
+        if first := _FIRST_HALF.search(text):
+            self._first_half = first[1]
+            text = text[: first.start()] + text[first.end(1) :]
+        return text
 
 
 class ChunkReader:
@@ -42,7 +63,7 @@ class ChunkReader:
         self, id: str, model: str, believes: Believes = always, expected: int = MAX_CHOICES
     ) -> None:
         self._form = ChunkForm(id, model, believes, expected)
-        self._halves = surrogates.Halves()  # joins characters that the server cut in two
+        self._halves = Halves()  # joins characters that the server cut in two
         self._newest: Chunk | None = None  # the last chunk, if it came in form
         self._of_server: dict[str, Any] = {}  # the fields in ``OF_SERVER``
 
@@ -127,7 +148,7 @@ class ChunkReader:
         if data == sse.DONE:
             return Delta(frame.raw, done=True)
         try:
-            payload, strict = surrogates.read(data, huge=True, join=self._halves.join)
+            payload, strict = json_text.decode(data, huge=True, join=self._halves.join)
         except ValueError as error:
             if data.isspace() or not data:
                 return None  # the SDKs take blank data for broken JSON

@@ -16,8 +16,8 @@ from typing import Any
 
 from ...frozen import frozen
 from ...wire.call import Call
+from ...wire.json_reader import Reader as JsonReader
 from ...wire.json_text import Unreadable
-from ...wire.lenient_json import Reader as JsonReader
 from ..tools import ToolSet
 
 # Characters that failed readings of one reply may examine; then the rest of the reply stays text.
@@ -223,7 +223,7 @@ def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any],
 def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
     """Read the JSON value at ``pos``: the value and the index after it; None if it can't be read.
 
-    The reading is lenient (see ``wire.lenient_json``; ``mark`` is Gemma's quotation mark), but not
+    The reading is lenient (see ``wire.json_reader``; ``mark`` is Gemma's quotation mark), but not
     about brackets, which the check of arguments judges, nor about a key with two values.
     """
     reader = JsonReader(src.text, pos, mark=mark)

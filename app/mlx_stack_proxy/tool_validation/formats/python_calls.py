@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from ...wire.call import Call
+from ...wire.json_reader import Reader
 from ...wire.json_text import Unreadable
-from ...wire.lenient_json import Reader
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (

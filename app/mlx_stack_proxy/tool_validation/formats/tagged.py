@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from ...wire.call import Call
+from ...wire.json_reader import Reader
 from ...wire.json_text import Unreadable
-from ...wire.lenient_json import Reader
 from ..json_types import is_of_type
 from ..repair.variants import kinds, variants
 from .base import BRACKETS, One, Source, object_of, skip_space

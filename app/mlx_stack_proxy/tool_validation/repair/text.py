@@ -10,7 +10,7 @@ The rules, in the order in which they are tried:
 ``list_of_one``        the object as the only element of an array
 ``code_fence``         Markdown's fence around the value
 ``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
-the reader's           see ``lenient_json``: quotes, literals, commas, keys, newlines, closers
+the reader's           see ``LENIENCIES``: quotes, literals, commas, keys, newlines, closers
 ``extra_closer``       closing brackets after the value
 ``duplicate_object``   the same object once more; a different one is a second call: no repair
 ``trailing_text``      words after the value that hold no data
@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...frozen import frozen
-from ...wire.json_text import Unreadable, check_depth, parse_exactly
-from ...wire.lenient_json import Reader
+from ...wire.json_reader import Reader, parse
+from ...wire.json_text import Unreadable
 
 MAX_LEADING: Final = 300
 MAX_COPIES: Final = 8
@@ -72,8 +72,7 @@ def read(text: str, root: str = "{") -> Reading:
 
 def _read(text: str, root: str, encodings: int) -> Reading:
     try:
-        check_depth(text)
-        value = parse_exactly(text)
+        value = parse(text)
     except Unreadable as strict_error:
         if strict_error.kind == "too_deep":
             raise
@@ -103,7 +102,7 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
         if "\\" in text.replace('\\"', ""):  # other escapes may be escaped once or twice
             raise strict_error
         try:
-            inner_text = parse_exactly(f'"{text.rstrip()}"')
+            inner_text = parse(f'"{text.rstrip()}"')
         except Unreadable:
             raise strict_error from None
         inner = _read(inner_text, root, encodings - 1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from ...wire.json_reader import Reader
 from ...wire.json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
-from ...wire.lenient_json import Reader
 from .variants import Schema, kinds
 
 

@@ -1,15 +1,10 @@
-"""Read JSON as models write it when they slip, where the text has one reading only.
+"""The one reader of the JSON that models write: strictly, or as they slip, with one reading only.
 
-``Reader`` is a recursive-descent parser that goes through the text once and notes, by name, each
-leniency that it needed. It raises ``Unreadable`` rather than guess: it never invents the end of a
-string or number, never takes an unquoted word for a string, never drops a member. It knows no
-schema; the caller checks the value by a schema.
-
-Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``missing_comma``,
-``odd_number`` (``.25``, ``1.``, ``+1``, ``1_000``), ``unquoted_keys``, ``equals_sign``
-(``=`` or ``=>`` for a colon), ``unescaped_newline`` (any control character inside a string),
-``invalid_escape``, ``comments``, ``missing_closer``, ``extra_closer``, ``odd_space`` (a space
-between values that JSON lacks).
+``parse`` is strict. ``Reader`` is a recursive-descent parser that goes through the text once and
+notes, by name, each leniency that it needed; a text that needs none is strict JSON. It raises
+``Unreadable`` rather than guess: it never invents the end of a string or number, never takes an
+unquoted word for a string, never drops a member. It knows no schema; the caller checks the value by
+a schema.
 
 The same parser reads two dialects: Python's literals (``python=True``: tuples, triple quotes,
 Python's escapes) and Gemma's objects (``mark``: Gemma's quotation mark; there an unquoted word is
@@ -18,12 +13,38 @@ a string, too).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from .json_text import NUMBER, Unreadable, check_levels, join_pairs, not_json, read_number
+from .json_text import (
+    MAX_CHARS,
+    NUMBER,
+    Unreadable,
+    check_depth,
+    check_levels,
+    join_pairs,
+    not_json,
+    read_number,
+)
 
+# The leniencies, and how an error names what is wrong if the text has to be strict.
+LENIENCIES: Final = {
+    "single_quotes": 'a string whose quotation mark is not `"`',
+    "python_literals": "a literal that is not lower-case",
+    "trailing_comma": "a comma too many",
+    "missing_comma": "a comma is missing",
+    "odd_number": "a number that JSON writes otherwise",  # .25, 1., +1, 1_000
+    "unquoted_keys": "a field name without quotation marks",
+    "equals_sign": "no colon follows the field name",  # but `=` or `=>`
+    "unescaped_newline": "a line break or control character inside a string",
+    "invalid_escape": "a backslash that escapes nothing",
+    "comments": "a comment",
+    "missing_closer": "a closing bracket is missing",
+    "extra_closer": "a closing bracket too many",
+    "odd_space": "a space that JSON lacks",
+}
 # Spaces that JSON lacks: the byte order mark, and those of word processors and Chinese texts.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
@@ -67,17 +88,56 @@ _WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
 
+def parse(text: str) -> Any:
+    """Return the value of a strict JSON text, in linear time.
+
+    Raises :class:`Unreadable`, also if an object gives one key two different values, because
+    readers disagree about which of them counts.
+    """
+    if len(text) > MAX_CHARS:
+        raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
+    check_depth(text)
+    try:
+        return _DECODER.decode(text)
+    except ValueError:
+        pass
+    if not text.strip():
+        raise Unreadable("invalid_json", "are empty")
+    reader = Reader(text, strict=True)
+    reader.value()
+    raise not_json(text, "more follows the value", reader.position)
+
+
+def _no_constant(text: str) -> Any:
+    raise Unreadable("invalid_json", f"hold {text}, which JSON does not have")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=join_pairs, parse_constant=_no_constant, parse_float=read_number
+)
+
+
 class Reader:
-    """Reads one value out of a text; made for one reading, by the checks and the formats."""
+    """Reads one value out of a text; made for one reading.
+
+    ``strict``: the first leniency that the text needs is an error.
+    """
 
     def __init__(
-        self, text: str, position: int = 0, *, python: bool = False, mark: str = ""
+        self,
+        text: str,
+        position: int = 0,
+        *,
+        python: bool = False,
+        mark: str = "",
+        strict: bool = False,
     ) -> None:
         self.text = text
         self.position = position  # index of the next character to read
         self.used: dict[str, None] = {}  # names of the leniencies needed so far, in order
         self._python = python
         self._mark = mark
+        self._strict = strict
         self._open: list[str] = []  # the opening brackets around the position
 
     def value(self) -> Any:
@@ -88,9 +148,9 @@ class Reader:
         self._space()
         char = self._peek()
         if char == "{":
-            return self._object()
+            return join_pairs(self._members("{", "}", self._pair))
         if char == "[":
-            return self._array()
+            return self._members("[", "]", self.value)
         if self._python and char == "(":
             return self._members("(", ")", self.value)
         if char in _CLOSING or self._at_mark():
@@ -100,9 +160,9 @@ class Reader:
         word = _WORD.match(self.text, self.position)
         if word is None or word[0] not in _LITERALS:
             return self._plain()
-        self.position = word.end()
         if word[0][0].isupper():
-            self.used["python_literals"] = None
+            self._needs("python_literals")
+        self.position = word.end()
         return _LITERALS[word[0]]
 
     def arguments(self) -> list[tuple[str | None, Any]]:
@@ -127,20 +187,14 @@ class Reader:
     def _at_mark(self) -> bool:
         return bool(self._mark) and self.text.startswith(self._mark, self.position)
 
-    def _object(self) -> dict[str, Any]:
-        return join_pairs(self._members("{", "}", self._pair))
-
-    def _array(self) -> list[Any]:
-        return self._members("[", "]", self.value)
-
     def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
         self._open.append(opener)
         check_levels(len(self._open))
         self.position += 1
         self._space()
         if self._peek() == ",":  # as after the last member, nothing stands on its other side
+            self._needs("trailing_comma")
             self.position += 1
-            self.used["trailing_comma"] = None
             self._space()
         if self._peek() == closer:
             self.position += 1
@@ -159,7 +213,7 @@ class Reader:
             self._peek()
             raise self._error("a colon")
         if colon[0] != ":":
-            self.used["equals_sign"] = None
+            self._needs("equals_sign")
         self.position = colon.end()
         return key, self.value()
 
@@ -177,21 +231,21 @@ class Reader:
                 self._space()
                 if self._peek() != closer:
                     return False
-                self.used["trailing_comma"] = None
+                self._needs("trailing_comma")
                 char = closer
             if char == closer:
                 self.position += 1
                 break
             if char == "" or (char == other_closer and opener in self._open):
                 # The text or an outer container ends here, so this container was never closed.
-                self.used["missing_closer"] = None
+                self._needs("missing_closer")
                 break
             if self._lacks_comma(closer, member):
-                self.used["missing_comma"] = None
+                self._needs("missing_comma")
                 return False
             if char != other_closer:
                 raise self._error(f"a comma or `{closer}`")
-            self.used["extra_closer"] = None  # no open bracket matches it
+            self._needs("extra_closer")  # no open bracket matches it
             self.position += 1
         self._open.pop()
         return True
@@ -213,8 +267,8 @@ class Reader:
         key = _KEY.match(self.text, self.position)
         if key is None:
             raise self._error("a field name")
+        self._needs("unquoted_keys")
         self.position = key.end()
-        self.used["unquoted_keys"] = None
         return key[0]
 
     def _string(self) -> str:
@@ -223,26 +277,26 @@ class Reader:
         triple = _TRIPLE.match(self.text, self.position) if self._python else None
         if triple is not None:
             self.position = triple.end()
-            return self._unescaped(triple[2], "'")
+            return self._unescaped(triple[2], "'", triple.start(2))
         opening = self.text[self.position]
         if opening != '"':
-            self.used["single_quotes"] = None
+            self._needs("single_quotes")
         start = self.position + 1
         closing = _CLOSING[opening]
         match = _BODY[closing].match(self.text, start)
         body = match[0] if match is not None else ""
         self.position = start + len(body) + 1
         if self.text[self.position - 1 : self.position] != closing:
-            raise Unreadable("truncated", "break off inside a string")
-        if _CONTROL.search(body):
-            self.used["unescaped_newline"] = None
-        return self._unescaped(body, opening) if "\\" in body else body
+            raise self._cut_string(start)
+        if control := _CONTROL.search(body):
+            self._needs("unescaped_newline", start + control.start())
+        return self._unescaped(body, opening, start) if "\\" in body else body
 
     def _marked(self) -> str:
         start = self.position + len(self._mark)
         end = self.text.find(self._mark, start)
         if end < 0:
-            raise Unreadable("truncated", "break off inside a string")
+            raise self._cut_string(start)
         self.position = end + len(self._mark)
         return self.text[start:end]
 
@@ -256,7 +310,7 @@ class Reader:
             end = number.end() if number else self.position
             if number is None or not _AFTER_NUMBER.match(self.text, end):
                 raise self._error("a number")
-            self.used["odd_number"] = None
+            self._needs("odd_number")
         self.position = end
         return read_number(number[0].replace("_", "").lstrip("+"))
 
@@ -264,15 +318,15 @@ class Reader:
         while True:
             match = _SPACE.match(self.text, self.position)
             if match is not None and match[0]:
-                self.position = match.end()
                 if not match[0].isascii():
-                    self.used["odd_space"] = None
+                    self._needs("odd_space")
+                self.position = match.end()
             if not self.text.startswith("/", self.position):
                 return
             comment = _COMMENT.match(self.text, self.position)
             if comment is None:
                 return
-            self.used["comments"] = None
+            self._needs("comments")
             self.position = comment.end()
 
     def _peek(self, at_end: str = "") -> str:
@@ -281,35 +335,49 @@ class Reader:
         ``at_end`` is the closer that may be missing there.
         """
         char = self.text[self.position : self.position + 1]
-        if not char and not at_end:
+        if not char and (self._strict or not at_end):
             raise Unreadable("truncated", "break off before their end")
         return char
+
+    def _needs(self, leniency: str, at: int | None = None) -> None:
+        """Note a leniency that the text needs at an index, by default at the position."""
+        if self._strict:
+            raise not_json(self.text, LENIENCIES[leniency], self.position if at is None else at)
+        self.used[leniency] = None
+
+    def _cut_string(self, start: int) -> Unreadable:
+        beginning = self.text[start : start + 40]
+        return Unreadable("truncated", f"break off inside the string `{beginning}`")
 
     def _error(self, expected: str) -> Unreadable:
         return not_json(self.text, f"expected {expected}", self.position)
 
-    def _unescaped(self, body: str, opening: str) -> str:
-        """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways."""
+    def _unescaped(self, body: str, opening: str, start: int) -> str:
+        """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways.
+
+        ``start``: where in the text the string's body begins.
+        """
         # Single quotes anywhere in the text mean that Python wrote it: use Python's escapes.
         in_json = opening == '"' and "single_quotes" not in self.used and not self._python
         characters = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
         letters = {escape[1] for escape, character in characters.items() if character != escape}
-        literal = any(escape == character for escape, character in characters.items())
+        literal = next((escape for escape, char in characters.items() if escape == char), "")
+        if broken := next((escape for escape, char in characters.items() if not char), ""):
+            raise not_json(self.text, LENIENCIES["invalid_escape"], start + body.index(broken))
         if literal and not _WOULD_BE_ESCAPED.isdisjoint(letters):
-            raise Unreadable(
-                "invalid_json", "mix backslashes that are escapes with some that are not"
-            )
+            problem = "a string mixes backslashes that are escapes with some that are not"
+            raise not_json(self.text, problem, start + body.index(literal))
         apostrophes = in_json and "\\'" in characters
         if apostrophes and _BARE_QUOTE.search(body):
             # In code with quotes, `\'` may mean both characters: 'It'\''s', print('it\'s').
-            raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
+            raise not_json(self.text, "`\\'` is no escape", start + body.index("\\'"))
         if literal or apostrophes:
-            self.used["invalid_escape"] = None
+            self._needs("invalid_escape", start + body.index(literal or "\\'"))
         return _ESCAPE.sub(lambda match: characters[match[0]], body)
 
 
 def _meant(escape: str, in_json: bool) -> str:
-    """Return the character that an escape stands for.
+    """Return the character that an escape stands for; "" if it is broken.
 
     An unknown escape, such as ``\\d``, stands for itself, as in Python.
     """
@@ -318,9 +386,7 @@ def _meant(escape: str, in_json: bool) -> str:
         return _code_points(escape)
     if digits and not in_json and int(digits, 16) < 0x110000:
         return chr(int(digits, 16))
-    if char in "ux\r\n":
-        raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
-    return _ESCAPES.get(char, escape)
+    return "" if char in "ux\r\n" else _ESCAPES.get(char, escape)
 
 
 def _code_points(escapes: str) -> str:
