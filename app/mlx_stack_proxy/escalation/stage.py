@@ -57,7 +57,7 @@ class Escalation(Stage):
         self.cut_prompts = predecessor.cut_prompts
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange)
+        return _EscalationState(self, exchange)
 
     def record_end(self, tier: str, reply: Reply) -> bool:
         """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
@@ -101,7 +101,7 @@ class _Usages:
         return usage.names_cached or self._unnamed > 0 or self._own_usages < MIN_OWN
 
 
-class _State(StageState):
+class _EscalationState(StageState):
     def __init__(self, stage: Escalation, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange

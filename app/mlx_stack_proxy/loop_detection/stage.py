@@ -56,7 +56,7 @@ class LoopDetection(Stage):
         self.reader, self._sessions = predecessor.reader, predecessor._sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange, ReplyWatch(exchange, self._settings))
+        return _LoopState(self, exchange, ReplyWatch(exchange, self._settings))
 
     def forget(self, session: str | None) -> None:
         """Forget a session by its hash; None: forget all sessions."""
@@ -115,7 +115,7 @@ class LoopDetection(Stage):
         return Inquiry(rules.tier, body, take)
 
 
-class _State(StageState):
+class _LoopState(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         self._watch = watch
         self._reported = False  # `on_break: report` has noted what would have ended the reply

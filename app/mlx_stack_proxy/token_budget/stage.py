@@ -48,7 +48,7 @@ class TokenBudget(Stage):
         return downgraded(exchange, self._settings, conditions.view) or start
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange)
+        return _BudgetState(self, exchange)
 
     def limit(self, exchange: Exchange, request: UpstreamRequest) -> int:
         """Return the limit to send, in tokens."""
@@ -67,7 +67,7 @@ def _tokens(choice: ChoiceReply) -> int:
     return choice.thought.count + choice.written.count + choice.others
 
 
-class _State(StageState):
+class _BudgetState(StageState):
     def __init__(self, stage: TokenBudget, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange

@@ -68,10 +68,10 @@ class ToolValidation(Stage):
         )
 
     def open(self, exchange: Exchange) -> StageState:
-        return _State(self, exchange)
+        return _ValidationState(self, exchange)
 
 
-class _State(StageState):
+class _ValidationState(StageState):
     def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
