@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mlx_stack_proxy.driver.call import Call
+from mlx_stack_proxy.driver.call import UpstreamCall
 from mlx_stack_proxy.engine import upstream_answers
 from mlx_stack_proxy.engine.attempt import LONG_READ
 from tests.engine.exchanges import attempt, exchange
@@ -46,7 +46,7 @@ async def test_a_cancellation_ends_a_reply_that_never_pauses() -> None:
     """Although each piece that a thread has begun is fed to its end."""
     endless: Any = Endless()
     call: Any = SimpleNamespace(attempt=endless, first_byte=None)
-    reading = asyncio.ensure_future(Call._read_stream(call, endless, None, None))
+    reading = asyncio.ensure_future(UpstreamCall._read_stream(call, endless, None, None))
     endless.cancel = reading.cancel
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -63,7 +63,7 @@ async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.Monk
     monkeypatch.setattr(upstream_answers, "completion_in", noting)
     for text in ("word ", "word " * LONG_READ):
         one = exchange()
-        call = Call(attempt(one), one)
+        call = UpstreamCall(attempt(one), one)
         body = orjson.dumps(completion({"content": text}))
         assert await call.read(FakeResponse([body], b"application/json")) is None
         assert call.attempt.reply.choices[0].text == text

@@ -35,7 +35,7 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class UpstreamCall:
     """An attempt's call, from the wait for its turn to its reply's end. Times: the event loop's."""
 
     attempt: Attempt

@@ -52,7 +52,7 @@ from . import loop_question as ask_loop_model
 from .answer import Answer
 from .books import Books
 from .call import (
-    Call,
+    UpstreamCall,
     failed,
     in_thread,
     send,
@@ -93,7 +93,7 @@ class Driver:
         self._observer = observers.of(exchange, services.observers, self._report_fault)
         self._attempt: Attempt | None = None  # the newest attempt
         self._doubted_attempt: Attempt | None = None  # its reply may still be delivered
-        self._call: Call | None = None  # the newest attempt's, until its outcome is noted
+        self._call: UpstreamCall | None = None  # the newest attempt's, until its outcome is noted
         self._response: Response | None = None  # of the newest call, until it is closed
         self._whole = False  # that response came to its end, so that its connection can be kept
         self._books_closed = False
@@ -164,17 +164,17 @@ class Driver:
             accounts.note_escalated(self._services, exchange, first_tier, start.reason)
         return None
 
-    def _begin_attempt(self) -> Call:
+    def _begin_attempt(self) -> UpstreamCall:
         exchange, services = self._exchange, self._services
         request = build(exchange, services.settings, services.tier_states.view())
         attempt = Attempt(exchange, request, services.stages, self._report_fault)
         self._attempt = self._answer.running = attempt
-        self._call = Call(attempt, exchange, self._our_key)
+        self._call = UpstreamCall(attempt, exchange, self._our_key)
         return self._call
 
     # The call
 
-    async def _make(self, call: Call, backoff: float) -> Verdict | None:
+    async def _make(self, call: UpstreamCall, backoff: float) -> Verdict | None:
         """Make an attempt's call and read its reply; return what ended it early, None: its end.
 
         ``backoff``: seconds to wait before. Raises :class:`~.watch.ClientLeft`.
@@ -200,7 +200,7 @@ class Driver:
         finally:
             limits.end_call()
 
-    async def _make_in_turn(self, call: Call, backoff: float) -> Verdict | None:
+    async def _make_in_turn(self, call: UpstreamCall, backoff: float) -> Verdict | None:
         """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
         attempt, services, exchange = call.attempt, self._services, self._exchange
         tier, request = attempt.request.tier, exchange.request
@@ -233,7 +233,7 @@ class Driver:
                 await self._close_response()  # the model must stop now
             return verdict
 
-    async def _send_and_read(self, call: Call) -> Verdict | None:
+    async def _send_and_read(self, call: UpstreamCall) -> Verdict | None:
         services, exchange, observer = self._services, self._exchange, self._observer
         upstream, path, headers = way_to(services, exchange, self._headers)
         call.began = self._clock()
@@ -282,7 +282,7 @@ class Driver:
 
     # What came of it
 
-    def _note_end(self, call: Call, verdict: Verdict | None) -> None:
+    def _note_end(self, call: UpstreamCall, verdict: Verdict | None) -> None:
         """Append the outcome of the attempt that ended; update the breaker, metrics and events."""
         status = verdict.status if isinstance(verdict, Failure) else 200
         outcome = self._add_outcome(call, verdict, reason_of(verdict), status)
@@ -292,7 +292,7 @@ class Driver:
         accounts.settle_incidents(self._services, self._exchange)
 
     def _add_outcome(
-        self, call: Call, verdict: Verdict | None, reason: str | None, status: int | None
+        self, call: UpstreamCall, verdict: Verdict | None, reason: str | None, status: int | None
     ) -> Outcome:
         attempt, now = call.attempt, self._clock()
         self._call = None
@@ -326,7 +326,7 @@ class Driver:
                 self._observer.call_ended(attempt, outcome)
         return outcome
 
-    def _end_for_tier(self, call: Call) -> None:
+    def _end_for_tier(self, call: UpstreamCall) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
         tier_call, call.tier_call = call.tier_call, None
         if tier_call is not None:

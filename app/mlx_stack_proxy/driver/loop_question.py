@@ -30,7 +30,7 @@ from ..state.store import Limit, StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
-from .call import Call, send, way_to
+from .call import UpstreamCall, send, way_to
 from .services import Services
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
@@ -173,7 +173,7 @@ class _Question:
         response = await send(self._services, self._exchange, way, content)
         async with aclosing(response):
             try:
-                verdict = await Call(attempt, self._exchange).read(response)
+                verdict = await UpstreamCall(attempt, self._exchange).read(response)
             finally:
                 if response.status < 400:
                     self._count_tokens()
