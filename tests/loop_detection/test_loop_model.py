@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mlx_stack_proxy.loop_detection import loop_model
-from mlx_stack_proxy.loop_detection.loop_model import Answer
+from mlx_stack_proxy.loop_detection.loop_model import JudgeAnswer
 from mlx_stack_proxy.settings import JudgeSettings
 from tests.loop_detection.histories import TASK, Json, history, says, steps, user
 
@@ -20,7 +20,7 @@ def run(count: int) -> list[Json]:
 
 def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
     """After how many turns of one task a judge that always answers so is asked."""
-    answer = None if confidence is None else Answer(confidence)
+    answer = None if confidence is None else JudgeAnswer(confidence)
     at: int | None = None
     asked = []
     for count in range(1, turns + 1):
@@ -65,10 +65,10 @@ def test_a_question_about_little(messages: list[Json]) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95, "same call")),
-        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0, "r")),
-        ('{"confidence": 0}', Answer(0.0)),
-        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2)),
+        ('{"reasoning": "same call", "confidence": 0.95}', JudgeAnswer(0.95, "same call")),
+        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', JudgeAnswer(1.0, "r")),
+        ('{"confidence": 0}', JudgeAnswer(0.0)),
+        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', JudgeAnswer(0.2)),
         ("", None),
         ("I think it loops.", None),
         ('{"confidence": "high"}', None),
@@ -79,13 +79,13 @@ def test_a_question_about_little(messages: list[Json]) -> None:
         ("[1]", None),
     ],
 )
-def test_reading_its_answer(text: str, answer: Answer | None) -> None:
+def test_reading_its_answer(text: str, answer: JudgeAnswer | None) -> None:
     assert loop_model.read_answer(text) == answer
 
 
 @pytest.mark.parametrize(("confidence", "breaks"), [(0.91, True), (0.9, False), (0.0, False)])
 def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
-    found = loop_model.to_finding(Answer(confidence), history(run(33)), RULES)
+    found = loop_model.to_finding(JudgeAnswer(confidence), history(run(33)), RULES)
     assert (found is not None) is breaks
     if found is not None:
         assert (found.detector, found.repeats) == ("judge", 33)

@@ -53,7 +53,7 @@ _SYSTEM: Final = (
 
 
 @frozen
-class Answer:
+class JudgeAnswer:
     """What the loop model said."""
 
     confidence: float  # from 0 (the agent gets on) to 1 (it is surely stuck)
@@ -77,7 +77,7 @@ def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> boo
     )
 
 
-def next_look(history: History, answer: Answer | None) -> int:
+def next_look(history: History, answer: JudgeAnswer | None) -> int:
     """Return the turn of the task at which to ask again: the surer of a loop, the sooner.
 
     Without an answer the model is asked as late as :data:`INTERVAL` allows.
@@ -115,7 +115,7 @@ def question(
     }
 
 
-def read_answer(text: str) -> Answer | None:
+def read_answer(text: str) -> JudgeAnswer | None:
     """Return the model's answer, None if it can't be read. Text around the object is ignored."""
     text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
@@ -130,11 +130,11 @@ def read_answer(text: str) -> Answer | None:
         return None
     if not 0 <= confidence <= 1:
         return None
-    return Answer(float(confidence), str(value.get("reasoning") or "")[:MAX_REASONING])
+    return JudgeAnswer(float(confidence), str(value.get("reasoning") or "")[:MAX_REASONING])
 
 
 def to_finding(
-    answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
+    answer: JudgeAnswer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
 ) -> Finding | None:
     """Return a finding if the answer's confidence exceeds the settings'. The next turn breaks it.
 
