@@ -16,7 +16,7 @@ Item = dict[str, Any]
 
 
 @frozen
-class Growing:
+class ItemKind:
     """A kind of item that comes piece by piece."""
 
     prefix: str  # begins the item's id
@@ -37,9 +37,9 @@ class Growing:
 
 
 _OUTPUT_TEXT: Final = {"type": "output_text", "annotations": [], "logprobs": []}
-TEXT: Final = Growing("msg", "response.output_text", "text", _OUTPUT_TEXT, {"logprobs": []})
-REFUSAL: Final = Growing("msg", "response.refusal", "refusal", {"type": "refusal"}, {})
-REASONING: Final = Growing("rs", "response.reasoning_text", "text", {"type": "reasoning_text"}, {})
+TEXT: Final = ItemKind("msg", "response.output_text", "text", _OUTPUT_TEXT, {"logprobs": []})
+REFUSAL: Final = ItemKind("msg", "response.refusal", "refusal", {"type": "refusal"}, {})
+REASONING: Final = ItemKind("rs", "response.reasoning_text", "text", {"type": "reasoning_text"}, {})
 
 
 @frozen
@@ -47,8 +47,8 @@ class Called:
     """A call in the shape in which its tool was offered."""
 
     item: Item
-    event: str  # as in :class:`Growing`
-    field: str  # as in :class:`Growing`
+    event: str  # as in :class:`ItemKind`
+    field: str  # as in :class:`ItemKind`
     extra_fields: Mapping[str, Any]  # further fields of the event that ends its text
 
     @property

@@ -22,7 +22,7 @@ from ..dialect import Context, Ending
 from ..sse import DONE_FRAME, named_frame
 from .echo import Echo
 from .errors import failure_of
-from .output import REASONING, REFUSAL, TEXT, Growing, Item, called, usage_of
+from .output import REASONING, REFUSAL, TEXT, Item, ItemKind, called, usage_of
 
 _INCOMPLETE: Final[Mapping[Any, str]] = {
     "length": "max_output_tokens",
@@ -45,7 +45,7 @@ class ResponseStream:
         self._begun = False
         self._sequence = 0
         self._output: list[Item] = []
-        self._open: Growing | None = None
+        self._open: ItemKind | None = None
         self._text_is_out = False
         self._item_id = ""
         self._pieces: list[str] = []
@@ -85,14 +85,14 @@ class ResponseStream:
             "response.in_progress", response
         )
 
-    def _grow(self, kind: Growing, text: str) -> bytes:
+    def _grow(self, kind: ItemKind, text: str) -> bytes:
         out = b"" if self._open is kind else self._close() + self._open_item(kind)
         self._pieces.append(text)
         return out + self._event(
             f"{kind.event}.delta", self._place(), delta=text, **kind.extra_fields
         )
 
-    def _open_item(self, kind: Growing) -> bytes:
+    def _open_item(self, kind: ItemKind) -> bytes:
         self._open = kind
         self._text_is_out = self._text_is_out or kind is not REASONING
         self._item_id = f"{kind.prefix}_{self._next_id()}"
