@@ -23,7 +23,7 @@ from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.cloud import Cloud
 from ..settings import Settings
 from ..wire.thoughts import after_thoughts
-from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Outcome, Replay
+from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Replay, Replayed
 
 Mark = Literal["ok", "note", "FAIL"]
 MOST_SECONDS = 180.0  # limit for one answer: the server may have to load the model first
@@ -205,7 +205,9 @@ class Probe:
         advice = f"; set tiers.{name}.guided: retry" if thinks else ""
         return "ok", f"obeys a JSON schema, so retries can be guided{advice}"
 
-    async def _streamed(self, name: str, question: str, **parameters: Any) -> tuple[bytes, Outcome]:
+    async def _streamed(
+        self, name: str, question: str, **parameters: Any
+    ) -> tuple[bytes, Replayed]:
         """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
         options = {"stream": True, "stream_options": {"include_usage": True}, **parameters}
         answer = await self._ask(name, "a streamed completion", question, **options)
@@ -245,7 +247,7 @@ def _is_the_code(text: str) -> bool:
         return False
 
 
-def _of_tool_call(outcome: Outcome) -> tuple[Mark, str]:
+def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
     called = outcome.reply is not None and any(
         choice["message"].get("tool_calls") for choice in outcome.reply["choices"]
     )

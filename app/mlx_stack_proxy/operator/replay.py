@@ -31,7 +31,7 @@ from ..engine.attempt import Attempt
 from ..engine.build_request import build
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
-from ..engine.outcome import Outcome as Ended
+from ..engine.outcome import Outcome
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry, Start
@@ -59,7 +59,7 @@ class BadRecord(ValueError):
 
 
 @frozen
-class Outcome:
+class Replayed:
     """What the proxy would have done with one record."""
 
     line: int  # its number in the file, from 1
@@ -108,7 +108,7 @@ class Replay:
         self._stages = stages.build(settings)
         self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
 
-    def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
+    def lines(self, source: Iterable[bytes]) -> Iterator[Replayed]:
         """Yield the outcome of each line that is not blank."""
         for number, line in enumerate(source, 1):
             if not line.strip():
@@ -116,9 +116,9 @@ class Replay:
             try:
                 yield self.record(_parsed(line), number)
             except BadRecord as error:
-                yield Outcome(number, UNREADABLE, error=str(error))
+                yield Replayed(number, UNREADABLE, error=str(error))
 
-    def record(self, record: Any, line: int = 0) -> Outcome:
+    def record(self, record: Any, line: int = 0) -> Replayed:
         """Return the outcome of one parsed record. Raises :class:`BadRecord`.
 
         ``line``: the record's line number, for the outcome.
@@ -138,7 +138,7 @@ class Replay:
         if verdict is None:
             verdict = _verdict(attempt, record.get("reply"))
         reason, remarks = reason_of(verdict), attempt.remarks()
-        ended = Ended(exchange.tier, verdict, reason, remarks=remarks, reply=attempt.reply)
+        ended = Outcome(exchange.tier, verdict, reason, remarks=remarks, reply=attempt.reply)
         exchange.outcomes.append(ended)
         step = next_step(exchange, self._settings, TierView(), exchange.started)
         if isinstance(step, Deliver):
@@ -149,7 +149,7 @@ class Replay:
                 hint = self._correction(exchange, attempt, verdict, step)
                 fields |= {"action": RETRIED, "correction": hint}
         verdict_data = as_data(verdict)
-        return Outcome(
+        return Replayed(
             line,
             request_id=str(record.get("request_id") or ""),
             schemas=tuple(faulty_schemas(exchange.request.tools)),
@@ -196,7 +196,7 @@ class Replay:
             guided = bool(context.get("guided"))
             return Exchange(
                 request,
-                outcomes=[Ended(tier, called=False) for _ in retried],
+                outcomes=[Outcome(tier, called=False) for _ in retried],
                 steps=[Retry(reason, n, guided=guided) for reason, n in retried.items()],
                 start=Start(tier, guided=guided),
             )
@@ -359,7 +359,7 @@ def _reason(verdict: Verdict | None) -> str:
     return reason
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
     """Count the records, and how often each action, repair, format and failure occurs."""
     values = {
         "actions": [outcome.action for outcome in outcomes],
@@ -383,7 +383,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay a file; return the exit code: 1 if a line, 2 if the file can't be read, else 0."""
     out, settings = sys.stdout, load(args.config)
-    outcomes: list[Outcome] = []
+    outcomes: list[Replayed] = []
     try:
         source = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")  # noqa: SIM115
     except OSError as error:
