@@ -27,7 +27,7 @@ from ..wire.thoughts import after_thoughts
 from . import explain
 from .names import MAX_NAME
 from .repair.shape import Mender
-from .repair.text import Reading, read
+from .repair.text import RepairedText, read
 from .repair.wrapping import copied_keywords, framed, unwrap
 from .schemas import CompiledSchema, reply_schema
 from .text_calls import rescue
@@ -287,7 +287,7 @@ class _Check:
                 self.fail(kind, sentence, explain.field_of(error))
 
 
-def _check_clear(reading: Reading, text: str, schema: CompiledSchema) -> None:
+def _check_clear(reading: RepairedText, text: str, schema: CompiledSchema) -> None:
     """Raise ``Unreadable`` if the tool's parameters suggest that there is a second reading."""
     value, rules = reading.value, reading.rules
     if "missing_closer" in rules and _holds(value, schema.declared - value.keys()):

@@ -52,7 +52,7 @@ _QUOTED: Final = re.compile(
 
 
 @frozen
-class Reading:
+class RepairedText:
     """The one reading of a text."""
 
     value: Any
@@ -60,7 +60,7 @@ class Reading:
     text: str | None = None  # the part of the text that is strict JSON; None if the value isn't
 
 
-def read(text: str, root: str = "{") -> Reading:
+def read(text: str, root: str = "{") -> RepairedText:
     """Return the one reading of ``text``, in linear time; raise ``Unreadable`` if there is none.
 
     ``root``: the brackets with which the value may begin, ``{`` for a call's arguments, ``{[`` for
@@ -70,17 +70,17 @@ def read(text: str, root: str = "{") -> Reading:
     return _read(text.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
 
 
-def _read(text: str, root: str, encodings: int) -> Reading:
+def _read(text: str, root: str, encodings: int) -> RepairedText:
     try:
         value = parse(text)
     except Unreadable as strict_error:
         if strict_error.kind == "too_deep":
             raise
         return _read_leniently(text, root, encodings, strict_error)
-    return _rooted(Reading(value, (), text), root, encodings)
+    return _rooted(RepairedText(value, (), text), root, encodings)
 
 
-def _rooted(reading: Reading, root: str, encodings: int) -> Reading:
+def _rooted(reading: RepairedText, root: str, encodings: int) -> RepairedText:
     """Return ``reading`` if its value may stand at the root, or the root value inside it.
 
     Raises ``Unreadable`` for any other value.
@@ -93,11 +93,11 @@ def _rooted(reading: Reading, root: str, encodings: int) -> Reading:
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
         return reading
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        return Reading(value[0], (*reading.rules, "list_of_one"))
+        return RepairedText(value[0], (*reading.rules, "list_of_one"))
     raise Unreadable("not_an_object", "are not a JSON object")
 
 
-def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadable) -> Reading:
+def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadable) -> RepairedText:
     if _QUOTES_ESCAPED.match(text) and encodings:
         if "\\" in text.replace('\\"', ""):  # other escapes may be escaped once or twice
             raise strict_error
@@ -135,7 +135,7 @@ def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[st
     return start, [*rules, *(["code_fence"] if fence else [])]
 
 
-def _read_at(text: str, start: int) -> Reading:
+def _read_at(text: str, start: int) -> RepairedText:
     reader = Reader(text, start)
     try:
         value = reader.value()
@@ -149,10 +149,10 @@ def _read_at(text: str, start: int) -> Reading:
         return replace(filled, rules=("leading_text", *filled.rules))
     exact = None if reader.used else text[start : reader.position]
     trailing_rules = _trailing_rules(text, reader.position, value)
-    return Reading(value, (*reader.used, *trailing_rules), exact)
+    return RepairedText(value, (*reader.used, *trailing_rules), exact)
 
 
-def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading:
+def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> RepairedText:
     escaped = _QUOTED.sub(r'\\"\1\\"', text)
     reader = Reader(escaped, start)
     try:
@@ -161,7 +161,7 @@ def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> Reading
         raise error from None
     if not reader.used.keys() <= {"unescaped_newline"} or escaped[reader.position :].strip():
         raise error
-    return Reading(value, ("unescaped_quotes", *reader.used))
+    return RepairedText(value, ("unescaped_quotes", *reader.used))
 
 
 def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
