@@ -46,7 +46,7 @@ _AS_IT_CAME = Options(repair=False)
 
 
 @frozen
-class Server:
+class DemoServer:
     """A server to ask: the proxy, or the model server behind it."""
 
     url: str  # without /v1
@@ -55,7 +55,7 @@ class Server:
 
 
 @frozen
-class Reply:
+class DemoReply:
     """A reply, or the error that came in its place."""
 
     written: str  # its text or its calls, in one line
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     piped = _PIPED_BRIEF if args.brief else _PIPED
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
     shown = _line if args.brief else _pair
-    counts = _show_all(console, shown, direct, Server(url, args.tier, key))
+    counts = _show_all(console, shown, direct, DemoServer(url, args.tier, key))
     console.print(_sum(counts))
     if args.brief:
         return 0
@@ -122,28 +122,28 @@ def _report(remote: Remote) -> list[str]:
         return [printable(f"There is no report: {error}")]
 
 
-def _direct(args: argparse.Namespace, proxy: str, key: str) -> Server | None:
+def _direct(args: argparse.Namespace, proxy: str, key: str) -> DemoServer | None:
     """Return the server to ask directly; None if neither ``--direct`` nor an ``up`` tells it."""
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        return Server(url, args.direct_model or args.tier, key)
+        return DemoServer(url, args.direct_model or args.tier, key)
     folder = running_at(proxy)
     return None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
 
 
-def model_server(config: Path, tier: str) -> Server | None:
+def model_server(config: Path, tier: str) -> DemoServer | None:
     """Return the tier's model server from the configuration that ``up`` wrote, or None."""
     settings = load(str(config)).tiers.get(tier)
     if settings is None or settings.health_url is None:
         return None
-    return Server(settings.health_url.removesuffix("/health"), SERVED_MODEL)
+    return DemoServer(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
 def _show_all(
     console: Console,
-    shown: Callable[[int, str, Reply, Reply], Table],
-    direct: Server,
-    proxy: Server,
+    shown: Callable[[int, str, DemoReply, DemoReply], Table],
+    direct: DemoServer,
+    proxy: DemoServer,
 ) -> tuple[int, int, int]:
     """Ask and print all questions; return their number, and how many replies were right each way.
 
@@ -170,11 +170,11 @@ def _show_all(
 
 def ask(
     client: httpx.Client,
-    server: Server,
+    server: DemoServer,
     question: str,
     tools: Sequence[Mapping[str, Any]],
     identity: Mapping[str, str],
-) -> Reply:
+) -> DemoReply:
     """Ask once. ``identity``: headers that name agent and session. Raises ``CommandError``."""
     body = {
         "model": server.model,
@@ -197,7 +197,7 @@ def ask(
         raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
-    return Reply(written, wrong, time.monotonic() - began, answer.headers)
+    return DemoReply(written, wrong, time.monotonic() - began, answer.headers)
 
 
 def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -224,7 +224,7 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
 
 
-def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
     table = Table(
         box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
         title=Text(f"{number}. {question}", style="bold"),
@@ -238,7 +238,7 @@ def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     return table
 
 
-def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
     line = Table.grid(padding=(0, 1, 0, 0), expand=True)
     for ratio in (32, 46, 46):
         line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
@@ -248,17 +248,17 @@ def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     return line
 
 
-def _written(reply: Reply) -> Text:
+def _written(reply: DemoReply) -> Text:
     return Text(printable(abridged(" ".join(reply.written.split()), _MOST)))
 
 
-def _why_wrong(reply: Reply) -> Text:
+def _why_wrong(reply: DemoReply) -> Text:
     if not reply.wrong:
         return Text("✓ right", style="green")
     return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
 
 
-def _outcome(reply: Reply) -> Text:
+def _outcome(reply: DemoReply) -> Text:
     """Say what the proxy did, from its response headers, or why its reply can't be used."""
     if reply.wrong:
         return _why_wrong(reply)
