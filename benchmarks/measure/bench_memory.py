@@ -22,7 +22,7 @@ from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.memory_pressure.readers import (
     HostMemory,
     LinuxMemory,
-    Reader,
+    MemoryReader,
     Threaded,
     this_machine,
 )
@@ -45,7 +45,7 @@ class Empty:
         return Reading()
 
 
-async def look_seconds(reader: Reader) -> float:
+async def look_seconds(reader: MemoryReader) -> float:
     """Processor time of one look, the median of the rounds."""
     rules = MemoryPressureSettings()
     probe = MemoryProbe(rules, reader, time.monotonic)
@@ -62,7 +62,7 @@ async def look_seconds(reader: Reader) -> float:
 
 async def looks() -> None:
     print(f"{'reader':44} {'a look':>10} {'of a core':>10}")
-    readers: list[Reader] = [Threaded(Empty())]
+    readers: list[MemoryReader] = [Threaded(Empty())]
     machine = this_machine()
     if machine is not None:
         readers.append(Threaded(machine))

@@ -14,7 +14,7 @@ from typing import Any
 from .. import log, tasks
 from ..settings import MemoryPressureSettings
 from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
-from .readers import Reader
+from .readers import MemoryReader
 
 STALE_SECONDS = 15.0  # how long a reading counts without a newer one, at the least
 STALE_INTERVALS = 3  # the same, in intervals between two looks; the longer time holds
@@ -32,7 +32,10 @@ class MemoryProbe:
     """
 
     def __init__(
-        self, settings: MemoryPressureSettings, reader: Reader | None, clock: Callable[[], float]
+        self,
+        settings: MemoryPressureSettings,
+        reader: MemoryReader | None,
+        clock: Callable[[], float],
     ) -> None:
         self.pressure = NO_PRESSURE  # replaced after each look, never changed in place
         self.on_change: OnChange | None = None  # awaited with (before, after) at a change of level
@@ -110,7 +113,7 @@ class MemoryProbe:
         if old.level is not self.pressure.level:
             await self._changed(old, self.pressure)
 
-    async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
+    async def _read(self, reader: MemoryReader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
 
         If a look hangs, the next call waits for it again; no second look begins meanwhile.

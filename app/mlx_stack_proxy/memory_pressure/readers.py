@@ -29,7 +29,7 @@ HOST_SECONDS = 3.0  # for the whole answer of another machine
 MAX_HOST_BODY = 64 * 1024  # bytes
 
 
-class Reader(Protocol):
+class MemoryReader(Protocol):
     """A source of readings, as the probe uses it."""
 
     name: str  # which figures it reads, in words
@@ -49,7 +49,7 @@ class Blocking(Protocol):
     def read(self) -> Reading: ...
 
 
-def open_reader(source: str) -> Reader | None:
+def open_reader(source: str) -> MemoryReader | None:
     """Return the reader of a configured ``source``; None if there is nothing to read."""
     if source == "off":
         return None
