@@ -19,7 +19,7 @@ from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 _ERROR = "Error: "  # begins the result of an error: chat completions have no flag for it
 
 
-class Reader:
+class ContentReader:
     """Reads the contents of a request's messages into a transcript."""
 
     def __init__(self) -> None:

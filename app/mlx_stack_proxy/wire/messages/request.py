@@ -11,7 +11,7 @@ from ..dialect import SessionName, Translated
 from ..fields import STRING, each, members, require, string_or
 from ..prompt_size import estimate_prompt_tokens
 from ..transcript import Json
-from .content import Reader, refused, text_in
+from .content import ContentReader, refused, text_in
 from .tools import offer
 
 # Begins a system text with the client's version and a digest, which change from turn to turn.
@@ -50,7 +50,7 @@ def count_tokens(body: Json) -> Json:
 
 def _translated(body: Json) -> Translated:
     require(body, _CHECKS)
-    reader = Reader()
+    reader = ContentReader()
     reader.transcript.system(_system_texts(body.get("system"), "system"))
     messages = body.get("messages")
     for position, message in enumerate(messages if isinstance(messages, list) else ()):
@@ -78,7 +78,7 @@ def _schema(body: Json) -> Any:
     return response_format.get("schema") if isinstance(response_format, dict) else None
 
 
-def _add(reader: Reader, message: Any, path: str) -> None:
+def _add(reader: ContentReader, message: Any, path: str) -> None:
     """Take the next message. ``path``: its place in the request, for errors."""
     role = message.get("role") if isinstance(message, dict) else None
     content_path = f"{path}.content"
