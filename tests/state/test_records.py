@@ -8,13 +8,13 @@ import pytest
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import Change, Limit, Record, Settlement, Store
+from mlx_stack_proxy.state.store import Change, KeptRecord, Limit, Settlement, Store
 from tests.state.conftest import NOW, SIZES, MakeStore
 from tests.support.redis_server import RedisServer
 
 
-def record(number: int, agent: str = "codex", body: bytes = b'{"tier":"fast"}') -> Record:
-    return Record(f"req-{number}", NOW + number, agent, "a", body)
+def record(number: int, agent: str = "codex", body: bytes = b'{"tier":"fast"}') -> KeptRecord:
+    return KeptRecord(f"req-{number}", NOW + number, agent, "a", body)
 
 
 async def test_a_record_is_found_by_its_request(store: Store) -> None:

@@ -22,8 +22,8 @@ from .store import (
     BreakerState,
     Change,
     EventQuery,
+    KeptRecord,
     Limit,
-    Record,
     Sessions,
     SessionState,
     Sizes,
@@ -282,13 +282,14 @@ class Database:
         sql = f"SELECT count(*) FROM events WHERE {conditions}"  # noqa: S608
         return int(self._run(sql, values).fetchone()[0])
 
-    def records(self, column: str, value: str | None, limit: int) -> list[Record]:
+    def records(self, column: str, value: str | None, limit: int) -> list[KeptRecord]:
         """Return the newest records, the newest first: all, or those with a value in a column."""
         where = f"WHERE {column} = :value" if value is not None else ""
         sql = f"SELECT id, at, agent, session, body FROM records {where} "  # noqa: S608
         values = {"value": value, "limit": limit}
         return [
-            Record(*row) for row in self._run(f"{sql} ORDER BY number DESC LIMIT :limit", values)
+            KeptRecord(*row)
+            for row in self._run(f"{sql} ORDER BY number DESC LIMIT :limit", values)
         ]
 
 

@@ -34,9 +34,9 @@ from .store import (
     BreakerState,
     Change,
     EventQuery,
+    KeptRecord,
     Limit,
     NotSent,
-    Record,
     Refused,
     Reserved,
     Sessions,
@@ -223,16 +223,18 @@ class RedisStore:
 
     # Records
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
         return await self._find_records(lambda record: agent in (None, record.agent), limit)
 
-    async def record(self, request_id: str) -> Record | None:
+    async def record(self, request_id: str) -> KeptRecord | None:
         found = await self._find_records(lambda record: record.id == request_id, 1)
         return found[0] if found else None
 
-    async def _find_records(self, wanted: Callable[[Record], bool], limit: int) -> list[Record]:
+    async def _find_records(
+        self, wanted: Callable[[KeptRecord], bool], limit: int
+    ) -> list[KeptRecord]:
         """Return the newest records that are wanted, the newest first."""
-        found: list[Record] = []
+        found: list[KeptRecord] = []
         highest = "+"
         while len(found) < limit:
             command = ("XREVRANGE", f"{self._prefix}:records", highest, "-", "COUNT", RECORDS_PAGE)
@@ -391,11 +393,11 @@ def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     return _number(number), event
 
 
-def _record(entry: Any) -> Record:
+def _record(entry: Any) -> KeptRecord:
     _, flat = entry
     fields = dict(_pairs(flat))
     name, agent, session = (fields[key].decode() for key in (b"id", b"agent", b"session"))
-    return Record(name, float(fields[b"at"]), agent, session, fields[b"body"])
+    return KeptRecord(name, float(fields[b"at"]), agent, session, fields[b"body"])
 
 
 def _counters(row: Any) -> tuple[HourKey, Counts]:

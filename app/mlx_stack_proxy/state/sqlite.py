@@ -20,8 +20,8 @@ from .store import (
     BreakerState,
     Change,
     EventQuery,
+    KeptRecord,
     Limit,
-    Record,
     Refused,
     Reserved,
     Sessions,
@@ -114,10 +114,10 @@ class SqliteStore:
     async def count_events(self, query: EventQuery) -> int:
         return await self._transactions.ask(lambda db: db.count_events(query))
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
         return await self._transactions.ask(lambda db: db.records("agent", agent, limit))
 
-    async def record(self, request_id: str) -> Record | None:
+    async def record(self, request_id: str) -> KeptRecord | None:
         found = await self._transactions.ask(lambda db: db.records("id", request_id, 1))
         return found[0] if found else None
 

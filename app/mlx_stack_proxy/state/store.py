@@ -101,7 +101,7 @@ class Settlement:
     amounts: Mapping[Limit, int]  # tokens that were really used, to be counted in each scope
 
 
-class Record(NamedTuple):
+class KeptRecord(NamedTuple):
     """What the store keeps of one exchange, whole, so that it can be explained later."""
 
     id: str  # the request's id; a client may use one twice
@@ -128,7 +128,7 @@ class Change:
     events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
     reply: str = ""  # the digest, in one line, of a text reply that joins the session's; "": none
     replies_kept: int = 0  # how many of them the session keeps then, the last ones
-    records: Sequence[Record] = ()
+    records: Sequence[KeptRecord] = ()
 
 
 @frozen
@@ -261,11 +261,11 @@ class Store(Protocol):
         """Count the events that ``query`` selects, as if it had no ``limit``."""
         ...
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[Record]:
+    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
         """Return the newest records, of ``agent`` or of all agents, the newest first."""
         ...
 
-    async def record(self, request_id: str) -> Record | None:
+    async def record(self, request_id: str) -> KeptRecord | None:
         """Return the newest record of a request's id, or None."""
         ...
 

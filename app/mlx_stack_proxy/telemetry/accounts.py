@@ -24,8 +24,7 @@ from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..kept import kept
 from ..state.hourly import Counts, Deltas, HourKey, hour_of
-from ..state.store import Record as KeptRecord
-from ..state.store import StoreError
+from ..state.store import KeptRecord, StoreError
 from .counters import INCIDENTS, amount_of, counts_of
 from .shared import Shared
 

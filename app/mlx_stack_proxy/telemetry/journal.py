@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import log
 from ..state.hourly import Deltas, HourKey, merge
-from ..state.store import BreakerState, Change, EventQuery, Record, Store, StoreError
+from ..state.store import BreakerState, Change, EventQuery, KeptRecord, Store, StoreError
 
 MOST_EVENTS = 1000  # the newest ones, in memory
 MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first
@@ -32,7 +32,7 @@ class Journal:
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
         # Recorded since the task's last call to the store:
         self._events: list[Mapping[str, Any]] = []
-        self._records: list[Record] = []
+        self._records: list[KeptRecord] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
         self._next_write: asyncio.Future[None] | None = None  # done when these are written
@@ -47,7 +47,7 @@ class Journal:
             self._newest.extend(events)
             self._write_soon()
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: KeptRecord) -> None:
         """Keep the record of an exchange."""
         self._records.append(record)
         self._write_soon()
