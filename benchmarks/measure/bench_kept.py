@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.measure.bench_history import MESSAGES, transcript
 from mlx_stack_proxy.loop_detection.history import HistoryReader
-from mlx_stack_proxy.loop_detection.memory import Sessions
+from mlx_stack_proxy.loop_detection.memory import LoopMemory
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes
 from mlx_stack_proxy.tool_validation.tools import tool_set
@@ -36,7 +36,7 @@ def sessions(*, window: bool) -> object:
 async def _sessions(window: bool) -> object:
     store = SqliteStore(None, Sizes(SESSIONS, 86_400.0, 1e6, 10_000))
     await store.open()
-    remembered = Sessions(SESSIONS)
+    remembered = LoopMemory(SESSIONS)
     for number in range(SESSIONS):
         name = f"{number:032x}"
         spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import Refused, Reserved, Store
+from mlx_stack_proxy.state.store import ReservationRefused, Reserved, Store
 from tests.state.conftest import TTL
 from tests.state.spending import HOUR, NOW, hour_limit, session_limit, spend, used
 from tests.support.storing import settle
@@ -35,7 +35,7 @@ async def test_all_scopes_or_none(store: Store) -> None:
     await spend(store, hour_limit(None), 60)
     limits = [session_limit(100), hour_limit(100)]
     found = await store.reserve("t", limits, 50, NOW, NOW + 60)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert (found.limit, found.used, found.waits_for_others) == (limits[1], 60, False)
     assert (await store.load("a", NOW)).reserved == 0
     # Nothing of it is left in the way of another.
@@ -47,7 +47,7 @@ async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
     limits = [session_limit(100)]
     await store.reserve("t", limits, 60, NOW, NOW + 60)
     found = await store.reserve("u", limits, 40, NOW, NOW + 60)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert (found.used, found.waits_for_others) == (10, True)
     await settle(store, "t", dict.fromkeys(limits, 5), NOW)
     assert isinstance(await store.reserve("u", limits, 40, NOW, NOW + 60), Reserved)
@@ -58,13 +58,13 @@ async def test_a_partial_reservation_takes_what_is_left(store: Store) -> None:
     assert isinstance(await store.reserve("t", limits, 500, NOW, NOW + 60, least=1), Reserved)
     # Another one waits, however little it may need, because the first may use all there is.
     found = await store.reserve("u", limits, 1, NOW, NOW + 60, least=1)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert found.waits_for_others
     await settle(store, "t", dict.fromkeys(limits, 99), NOW)
     assert isinstance(await store.reserve("u", limits, 500, NOW, NOW + 60, least=1), Reserved)
     await settle(store, "u", dict.fromkeys(limits, 1), NOW)
     found = await store.reserve("v", limits, 1, NOW, NOW + 60, least=1)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert (found.used, found.waits_for_others) == (100, False)
 
 
@@ -127,7 +127,7 @@ async def test_to_settle_more_than_was_set_aside_counts_it_all(store: Store) -> 
     await settle(store, "t", dict.fromkeys(limits, 150), NOW)
     assert await used(store, limits[0]) == 150
     found = await store.reserve("u", limits, 0, NOW, NOW + 60)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert (found.used, found.waits_for_others) == (150, False)
 
 
@@ -158,7 +158,7 @@ async def test_when_there_is_room_again(store: Store) -> None:
 
     async def resets_in(tokens: int) -> float:
         found = await store.reserve("t", [limit], tokens, now, now)
-        assert isinstance(found, Refused)
+        assert isinstance(found, ReservationRefused)
         assert not found.waits_for_others
         return found.resets_in
 
@@ -169,7 +169,7 @@ async def test_when_there_is_room_again(store: Store) -> None:
     assert await resets_in(101) == HOUR  # never, as far as it is known
     await spend(store, limit, 20, minute + 240)
     found = await store.reserve("t", [limit], 90, now, now, least=1)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     # 110 are used: once the first minute's are out, one more may begin.
     assert found.resets_in == HOUR - 600
     await settle(store, "none", dict.fromkeys([limit], -20), minute + 240)
@@ -179,11 +179,11 @@ async def test_when_there_is_room_again(store: Store) -> None:
 
 async def test_a_session_limit_resets_with_the_session(store: Store) -> None:
     found = await store.reserve("t", [session_limit(10)], 11, NOW, NOW)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert found.resets_in == TTL
     await spend(store, session_limit(None), 10)
     found = await store.reserve("t", [session_limit(10)], 1, NOW + 100, NOW, least=1)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ReservationRefused)
     assert found.resets_in == TTL - 100
 
 
@@ -193,7 +193,7 @@ async def test_a_reservation_does_not_stand_in_its_own_way(store: Store) -> None
     assert isinstance(await store.reserve("t", limits, 90, NOW, NOW + 60), Reserved)
     assert (await store.load("a", NOW)).reserved == 90
     # One that is refused leaves the one before as it was.
-    assert isinstance(await store.reserve("t", limits, 101, NOW, NOW + 60), Refused)
+    assert isinstance(await store.reserve("t", limits, 101, NOW, NOW + 60), ReservationRefused)
     assert (await store.load("a", NOW)).reserved == 90
     await settle(store, "t", dict.fromkeys(limits, 0), NOW)
     assert (await store.load("a", NOW)).reserved == 0

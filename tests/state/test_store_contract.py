@@ -14,7 +14,7 @@ from mlx_stack_proxy.state.store import (
     Change,
     EventQuery,
     Limit,
-    Refused,
+    ReservationRefused,
     Reserved,
     SessionState,
     Settlement,
@@ -188,7 +188,7 @@ async def test_a_key_pushes_out_none_of_anothers_sessions(store: Store) -> None:
     assert listed == {*theirs, *flood[-(MAX_SESSIONS - 2) :]}
     for session in theirs:
         found = await store.reserve("t", [session_limit(20, session)], 1, NOW + 60, NOW + 70)
-        assert isinstance(found, Refused)
+        assert isinstance(found, ReservationRefused)
 
 
 async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:

@@ -82,7 +82,7 @@ class SessionMemory:
         return broken_length is not None and finding.length > broken_length
 
 
-class Sessions:
+class LoopMemory:
     """The memories of all sessions, by session hash; the least recently used are dropped."""
 
     def __init__(self, limit: int) -> None:

@@ -26,7 +26,7 @@ from .call_keys import CallKey
 from .finding import Finding
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import MAX_SESSIONS, History, HistoryReader
-from .memory import SessionMemory, Sessions
+from .memory import LoopMemory, SessionMemory
 from .said import replace_by_notice, verdict_of
 
 NO_PROGRESS: Final = "no_progress"
@@ -48,7 +48,7 @@ class LoopDetection(Stage):
         self._settings = settings
         most = self.rules.max_tracked_threads
         self.reader = HistoryReader(most or MAX_SESSIONS)
-        self._sessions = Sessions(most or self.rules.max_sessions)
+        self._sessions = LoopMemory(most or self.rules.max_sessions)
 
     def continue_from(self, predecessor: Stage) -> None:
         """Take over the memory of the stage that ran with earlier settings."""

@@ -37,7 +37,7 @@ from .store import (
     KeptRecord,
     Limit,
     NotSent,
-    Refused,
+    ReservationRefused,
     Reserved,
     Sessions,
     SessionState,
@@ -176,7 +176,7 @@ class RedisStore:
         expires: float,
         *,
         least: int | None = None,
-    ) -> Reserved | Refused:
+    ) -> Reserved | ReservationRefused:
         arguments: list[str | int] = []
         for limit in limits:
             limit_tokens = "" if limit.most is None else limit.most
@@ -187,7 +187,7 @@ class RedisStore:
         if number == 0:
             return Reserved(_by_scope(limits, reply))
         used, fits_alone, resets_in = reply
-        return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
+        return ReservationRefused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
 
     # Breakers and events
 

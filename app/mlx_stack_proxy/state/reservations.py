@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .spending import Spending
-from .store import Limit, Refused, Reserved
+from .store import Limit, ReservationRefused, Reserved
 
 
 class Reservations:
@@ -32,7 +32,7 @@ class Reservations:
         *,
         least: int | None,
         spending: Spending,
-    ) -> Reserved | Refused:
+    ) -> Reserved | ReservationRefused:
         """Reserve as ``Store.reserve`` does; ``spending``: what is used under the limits."""
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
@@ -46,7 +46,7 @@ class Reservations:
             reserved -= own_tokens if limit.scope in own_scopes else 0
             if reserved + (tokens if reserved else minimum) > remaining:
                 resets_in = spending.resets_in(limit, minimum)
-                return Refused(limit, used[limit.scope], minimum <= remaining, resets_in)
+                return ReservationRefused(limit, used[limit.scope], minimum <= remaining, resets_in)
         self.release(ticket)
         if expires > now:
             scopes = tuple(used)

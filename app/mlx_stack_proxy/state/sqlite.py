@@ -22,7 +22,7 @@ from .store import (
     EventQuery,
     KeptRecord,
     Limit,
-    Refused,
+    ReservationRefused,
     Reserved,
     Sessions,
     SessionState,
@@ -77,8 +77,8 @@ class SqliteStore:
         expires: float,
         *,
         least: int | None = None,
-    ) -> Reserved | Refused:
-        def run(db: Database) -> Reserved | Refused:
+    ) -> Reserved | ReservationRefused:
+        def run(db: Database) -> Reserved | ReservationRefused:
             spending = Spending(db.connection, limits, now, self._sizes.session_ttl)
             found = self._reservations.reserve(
                 ticket, limits, tokens, now, expires, least=least, spending=spending
@@ -87,7 +87,7 @@ class SqliteStore:
                 self._transactions.do_next(lambda db: db.tidy(limits, now))
             return found
 
-        reserved: Reserved | Refused = await self._transactions.do(run, reads=True)
+        reserved: Reserved | ReservationRefused = await self._transactions.do(run, reads=True)
         return reserved
 
     # What operators ask

@@ -132,7 +132,7 @@ class Change:
 
 
 @frozen
-class Refused:
+class ReservationRefused:
     """A reservation that doesn't fit into a budget."""
 
     limit: Limit  # the first budget that has no room
@@ -240,7 +240,7 @@ class Store(Protocol):
         expires: float,
         *,
         least: int | None = None,
-    ) -> Reserved | Refused:
+    ) -> Reserved | ReservationRefused:
         """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
 
         ``ticket`` names the reservation. A second reservation with the same ticket replaces the

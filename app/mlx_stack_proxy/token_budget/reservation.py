@@ -17,7 +17,7 @@ from typing import Any
 from .. import log
 from ..engine.verdicts import Rejected
 from ..errors import ProxyError
-from ..state.store import Change, Limit, NotSent, Refused, Settlement, StoreError
+from ..state.store import Change, Limit, NotSent, ReservationRefused, Settlement, StoreError
 from ..telemetry import accounts
 from ..telemetry.shared import Shared
 from . import budgets
@@ -82,7 +82,7 @@ class Reservation:
         *,
         least: int | None = None,
         patience: float = 0.0,
-    ) -> Refused | None:
+    ) -> ReservationRefused | None:
         """Set tokens aside in all limits, or in none; return the limit that refuses them, if any.
 
         ``seconds``: how long the request may take; the reservation expires a minute later.
@@ -102,7 +102,7 @@ class Reservation:
 
     async def _reserve(
         self, limits: Sequence[Limit], tokens: int, seconds: float, least: int | None
-    ) -> Refused | None:
+    ) -> ReservationRefused | None:
         """Try once; return the limit that refuses the tokens, if any. Raises ``StoreError``."""
         services = self._services
         now = services.wall_clock()
@@ -119,12 +119,14 @@ class Reservation:
                 nothing = Settlement(self._ticket, dict.fromkeys(limits, 0))
                 services.background.start(self._write(nothing))
             raise
-        if not isinstance(refused, Refused):
+        if not isinstance(refused, ReservationRefused):
             return None
         self.held = False
         return refused
 
-    def refusal_of(self, refused: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+    def refusal_of(
+        self, refused: ReservationRefused, tier: str, *, tier_only: bool = False
+    ) -> Rejected:
         """Return the client's error, and keep it as an event at most once a minute.
 
         The event is limited for each session and kind of budget. ``tier_only``: the budget is one
