@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.wire.json_reader import LENIENCIES, Reader, parse
+from mlx_stack_proxy.wire.json_reader import LENIENCIES, JsonReader, parse
 from mlx_stack_proxy.wire.json_text import MAX_DIGITS, Unreadable
 
 SLIPS = {
@@ -31,7 +31,7 @@ def test_every_leniency_has_its_slip() -> None:
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_is_read_or_reported_with_its_place(name: str) -> None:
     text, (line, column) = SLIPS[name]
-    reader = Reader(text)
+    reader = JsonReader(text)
     reader.value()
     assert list(reader.used) == [name]
     with pytest.raises(Unreadable) as error:
@@ -91,6 +91,6 @@ def test_strict_json(text: str, value: object) -> None:
 
 def test_what_is_strict_needs_no_leniency() -> None:
     text = '{"a": [true, null, -1.5e3], "b": "x\\n\\u00e9", "c": {}}'
-    reader = Reader(text, strict=True)
+    reader = JsonReader(text, strict=True)
     assert reader.value() == parse(text)
     assert (dict(reader.used), reader.position) == ({}, len(text))

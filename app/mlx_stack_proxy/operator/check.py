@@ -54,15 +54,15 @@ _WIDTH = 80
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
-        "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
+        "Check the configuration, LiteLLM and its models, then ask each tier of this machine for a "
+        "token, a stream and a tool call. Exit code: 1 if a line says FAIL, else 0."
     )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
         "--settings", action="store_true", help="only print every setting and where it comes from"
     )
-    mode.add_argument("--no-probe", action="store_true", help="ask no model")
-    mode.add_argument("--cloud", action="store_true", help="also ask cloud tiers")
+    mode.add_argument("--no-probe", action="store_true", help="call no model")
+    mode.add_argument("--cloud", action="store_true", help="call cloud tiers too")
     parser.set_defaults(run=run)
 
 

@@ -26,7 +26,7 @@ class Command:
     """A row of the table of commands."""
 
     name: str
-    says: str  # its line in --help
+    says: str  # its line in --help, and its description unless it has a longer one
     module: str  # relative to this package
     config: bool = True  # whether the command takes --config
     adds: str = "add_arguments"  # the module's function
@@ -46,13 +46,13 @@ COMMANDS = (
         "agents", "print what Claude Code, Codex and others need to use the proxy", "agents.command"
     ),
     Command("config", "print the JSON Schema of the configuration", "cli", False, "_add_schema"),
-    Command("replay", "run recorded exchanges through the stages", "replay"),
+    Command("replay", "run recorded exchanges through the stages again, without a model", "replay"),
     Command("pressure", "show this machine's memory pressure", "pressure"),
     Command("status", "show a running proxy and its tiers on one screen", "remote.status"),
     Command("report", "summarise the last hours in a few sentences", "remote.report"),
     Command("why", "explain one request in a paragraph", "remote.why"),
     Command("sessions", "list a running proxy's sessions", "remote.sessions"),
-    Command("events", "list what a running proxy did", "remote.events"),
+    Command("events", "list what a running proxy did, event by event", "remote.events"),
     Command(
         "service",
         "run the proxy as a service (launchd on macOS, systemd on Linux)",
@@ -63,7 +63,7 @@ COMMANDS = (
         "up", "start model servers, LiteLLM and the proxy on this machine", "local_stack.up", False
     ),
     Command(
-        "demo", "ask a weak model directly and through the proxy, side by side", "demo.command"
+        "demo", "ask a weak model ten questions, directly and through the proxy", "demo.command"
     ),
     Command("completion", "print a shell's completion script", "cli", False, "_add_completion"),
 )
@@ -110,7 +110,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=bool(argv), metavar="COMMAND")
     completing = "_ARGCOMPLETE" in os.environ  # a shell asks which words may follow
     for command in COMMANDS:
-        subparser = commands.add_parser(command.name, help=command.says)
+        described = f"{command.says[0].upper()}{command.says[1:]}."
+        subparser = commands.add_parser(command.name, help=command.says, description=described)
         if completing or command.name in argv:
             getattr(import_module(f".{command.module}", __package__), command.adds)(subparser)
             if command.config:
@@ -124,7 +125,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.exit(CONFIG_ERROR)
     args, others = parser.parse_known_args(argv, argparse.Namespace(words=words))
     if others:
-        hint = "; the client's own follow `--`" if argv[0] == "launch" else ""
+        hint = "; arguments for the client follow `--`" if argv[0] == "launch" else ""
         parser.error(f"unrecognized arguments: {' '.join(others)}{hint}")
     return args
 
@@ -133,13 +134,15 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="default: $MLX_STACK_CONFIG, then ./config.yaml, then the defaults alone",
+        help="default: $MLX_STACK_CONFIG, then ./config.yaml, then only the defaults",
     )
 
 
 def _add_schema(parser: argparse.ArgumentParser) -> None:
     about = parser.add_subparsers(required=True, metavar="WHAT")
-    about.add_parser("schema", help="print its JSON Schema, for editors").set_defaults(run=_schema)
+    about.add_parser("schema", help="print the JSON Schema, which editors read").set_defaults(
+        run=_schema
+    )
 
 
 def _schema(_: argparse.Namespace) -> int:
@@ -150,8 +153,8 @@ def _schema(_: argparse.Namespace) -> int:
 def _add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
     parser.description = (
-        'In ~/.bashrc or ~/.zshrc: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish: '
-        "mlx-stack-proxy completion fish > ~/.config/fish/completions/mlx-stack-proxy.fish"
+        'In ~/.bashrc or ~/.zshrc put: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish '
+        "run: mlx-stack-proxy completion fish > ~/.config/fish/completions/mlx-stack-proxy.fish"
     )
     parser.set_defaults(run=_completion)
 

@@ -375,8 +375,10 @@ def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument(
+        "file", metavar="FILE.jsonl", help="one record for each line; - is standard input"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
     parser.set_defaults(run=run)
 
 

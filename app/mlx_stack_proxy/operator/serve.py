@@ -15,16 +15,19 @@ _HOSTS_WITH_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that inclu
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", help="overrides server.host")
-    parser.add_argument("--port", type=int, help="overrides server.port")
+    parser.add_argument("--host", help="override server.host")
+    parser.add_argument("--port", type=int, help="override server.port")
     parser.add_argument(
         "--env-file",
         metavar="FILE",
         type=Path,
-        help="a file with further environment variables; mode 0600",
+        help="read more environment variables from this file (mode 0600)",
     )
     parser.add_argument(
-        "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
+        "--log-file",
+        metavar="FILE",
+        type=Path,
+        help="log to this file, which is rotated, instead of standard error",
     )
     parser.add_argument(
         "--config-error-exit",

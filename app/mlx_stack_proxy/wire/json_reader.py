@@ -1,7 +1,7 @@
 """The one reader of the JSON that models write: strictly, or as they slip, with one reading only.
 
-``parse`` is strict. ``Reader`` is a recursive-descent parser that goes through the text once and
-notes, by name, each leniency that it needed; a text that needs none is strict JSON. It raises
+``parse`` is strict. ``JsonReader`` is a recursive-descent parser that reads the text once and names
+each leniency that it needed; a text that needs none is strict JSON. It raises
 ``Unreadable`` rather than guess: it never invents the end of a string or number, never takes an
 unquoted word for a string, never drops a member. It knows no schema; the caller checks the value by
 a schema.
@@ -103,7 +103,7 @@ def parse(text: str) -> Any:
         pass
     if not text.strip():
         raise Unreadable("invalid_json", "are empty")
-    reader = Reader(text, strict=True)
+    reader = JsonReader(text, strict=True)
     reader.value()
     raise not_json(text, "more follows the value", reader.position)
 
@@ -117,7 +117,7 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-class Reader:
+class JsonReader:
     """Reads one value out of a text; made for one reading.
 
     ``strict``: the first leniency that the text needs is an error.

@@ -142,7 +142,7 @@ def test_where_a_clients_own_arguments_go_is_said(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         cli.main(["launch", "claude-code", "-p", "Hello"])
     said_there = " ".join(capsys.readouterr().err.split())
-    assert "unrecognized arguments: -p Hello; the client's own follow `--`" in said_there
+    assert "unrecognized arguments: -p Hello; arguments for the client follow `--`" in said_there
 
 
 async def test_a_foreign_server_names_no_variable_of_ours(

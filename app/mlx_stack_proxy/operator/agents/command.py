@@ -13,8 +13,8 @@ from .known import add_options, client_named, name_leftovers, proxy_for
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``agents``."""
     parser.description = (
-        "What a client needs to ask the running proxy: the lines to paste (standard output holds "
-        "nothing else). Without a name: the clients that are known."
+        "Print what a client needs to use the running proxy, ready to paste. Without a name, list "
+        "the known clients."
     )
     parser.add_argument("client", nargs="?", metavar="NAME", help="for example claude-code")
     add_options(parser)

@@ -26,7 +26,7 @@ from .leftovers import BACKUP, left_in
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that both commands have."""
     parser.add_argument(
-        "--model", default=AUTO, help="the tier or alias to ask for (default: %(default)s)"
+        "--model", default=AUTO, help="the tier or alias to use (default: %(default)s)"
     )
     add_url(parser)
 

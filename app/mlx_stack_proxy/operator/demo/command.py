@@ -70,18 +70,22 @@ class DemoReply:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Ask ten questions of a weak model, directly and through the proxy, and show both side by "
-        "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
+        "Ask a weak model ten questions, directly and through the proxy, and compare the replies. "
+        "With these questions the demo model of `make run` makes each kind of mistake."
     )
-    parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
-    parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
+    parser.add_argument(
+        "--url", help="the proxy; default: server.host and port of the configuration"
+    )
+    parser.add_argument("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
     parser.add_argument(
         "--direct",
         metavar="URL",
-        help="what stands behind the proxy: LiteLLM, or the tier's model server "
+        help="the server behind the proxy: LiteLLM, or the tier's model server "
         "(default: that of a running `mlx-stack-proxy up`)",
     )
-    parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
+    parser.add_argument(
+        "--direct-model", metavar="NAME", help="the model's name on that server; default: the tier"
+    )
     parser.add_argument(
         "--brief", action="store_true", help="print one line for each question, without the replies"
     )

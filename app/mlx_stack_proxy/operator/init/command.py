@@ -34,8 +34,8 @@ _WIDTH = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``init``."""
     parser.description = (
-        "Look for LiteLLM and its models, and write a configuration with a tier for each model "
-        "that suits. Asks LiteLLM for its lists, no model for a word, and changes no other file."
+        "Read LiteLLM's lists of models and write a configuration with a tier for each suitable "
+        "model. Calls no model and changes no other file."
     )
     parser.add_argument(
         "--base-url", default=_DEFAULT.base_url, help="LiteLLM's address (default: %(default)s)"
@@ -43,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--litellm-config",
         metavar="FILE",
-        help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml where that is there)",
+        help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml, if it exists)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the file, write nothing")
     parser.add_argument(
         "--inside",
         action="store_true",
-        help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
+        help="for the reliability layer inside LiteLLM; also print what LiteLLM's file needs",
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.set_defaults(run=run)

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``up``."""
     parser.description = (
         "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "
-        "the reliability proxy. Ctrl-C ends all of it."
+        "the reliability proxy. Ctrl-C stops all of it."
     )
     parser.add_argument(
         "--tier",
@@ -52,21 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=MODEL",
         help="serve this model (a folder, or a Hugging Face id such as "
-        "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` leaves a tier out; may be repeated "
+        "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` omits a tier; may be repeated "
         "(default: the two demo models, as fast and standard)",
     )
     _add_ports(parser)
     parser.add_argument(
         "--inside",
         action="store_true",
-        help="no process of the proxy's own: LiteLLM listens on --port, with the reliability layer "
-        "inside it",
+        help="run the reliability layer inside LiteLLM, which listens on --port",
     )
     parser.add_argument(
         "--run-dir",
         metavar="FOLDER",
         default=USUAL,
-        help="where logs and generated configurations go (default: %(default)s)",
+        help="the folder of logs and generated configurations (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 

@@ -155,7 +155,7 @@ def set_remote_command(
         return 0
 
     add_url(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=command)
 
 

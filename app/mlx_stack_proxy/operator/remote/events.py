@@ -31,10 +31,10 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument("--agent", metavar="NAME", help="only what this agent did")
     events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
     events.add_argument(
-        "--since", type=with_zone, help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00"
+        "--since", type=with_zone, help="30m, 12h or 2d ago, or a time such as 2026-11-22T08:00"
     )
     amount = events.add_mutually_exclusive_group()
-    amount.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
+    amount.add_argument("--limit", type=int, default=50, help="how many, the newest; default: 50")
     amount.add_argument("--all", action="store_true", help="all stored events")
     events.add_argument(
         "--follow", "-f", action="store_true", help="follow new events until Ctrl-C"

@@ -25,13 +25,16 @@ Json = dict[str, Any]  # the proxy's answer, or a part of it
 def add_arguments(report: argparse.ArgumentParser) -> None:
     when = report.add_mutually_exclusive_group()
     when.add_argument(
-        "--since", type=with_zone, default=DEFAULT, help="30m, 12h, 2d ago; or a time; default: 12h"
+        "--since",
+        type=with_zone,
+        default=DEFAULT,
+        help="30m, 12h or 2d ago, or a time; default: 12h",
     )
     when.add_argument(
         "--night", action="store_true", help="from 8 in the evening to 8 in the morning, or now"
     )
     report.add_argument("--agent", metavar="NAME", help="only what this agent did")
-    report.add_argument("--markdown", action="store_true", help="as Markdown")
+    report.add_argument("--markdown", action="store_true", help="print Markdown")
     set_remote_command(report, run)
 
 

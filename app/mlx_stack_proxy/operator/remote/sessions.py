@@ -14,11 +14,11 @@ from .events import moment
 
 def add_arguments(sessions: argparse.ArgumentParser) -> None:
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
-    sessions.add_argument("--delete", action="store_true", help="reset that session")
+    sessions.add_argument("--delete", action="store_true", help="reset the session")
     sessions.add_argument("--all", action="store_true", help="with --delete: reset all sessions")
-    sessions.add_argument("--agent", metavar="NAME", help="only those of this agent")
-    sessions.add_argument("--limit", type=int, default=20)
-    sessions.add_argument("--offset", type=int, default=0)
+    sessions.add_argument("--agent", metavar="NAME", help="only sessions of this agent")
+    sessions.add_argument("--limit", type=int, default=20, help="how many; default: 20")
+    sessions.add_argument("--offset", type=int, default=0, help="how many to skip")
     set_remote_command(sessions, run)
 
 

@@ -33,7 +33,7 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
         nargs="?",
         type=float,
         const=2.0,
-        help="redraw until Ctrl-C, every 2 s by default",
+        help="redraw until Ctrl-C; default: every 2 s",
     )
     set_remote_command(status, run)
 

@@ -20,9 +20,9 @@ def add_arguments(why: argparse.ArgumentParser) -> None:
         nargs="?",
         default="last",
         metavar="ID",
-        help="an X-MLX-Stack-Request-Id; default: last, the newest that did not go right at once",
+        help="an X-MLX-Stack-Request-Id; default: last, the newest that went wrong at first",
     )
-    why.add_argument("--agent", metavar="NAME", help="with last: the newest of this agent")
+    why.add_argument("--agent", metavar="NAME", help="the newest of this agent")
     set_remote_command(why, run)
 
 

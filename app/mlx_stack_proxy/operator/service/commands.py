@@ -44,19 +44,21 @@ class Spec:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    install = _add(actions, "install", _install, "set it up and start it, now and at each start")
+    install = _add(
+        actions, "install", _install, "install the service and start it, now and at each boot"
+    )
     install.add_argument("--config", metavar="FILE", help="default: as for `serve`")
-    removal = "stop and remove it; configuration and data stay"
+    removal = "stop and remove the service; configuration and data stay"
     uninstall = _add(actions, "uninstall", _uninstall, removal)
-    restart = _add(actions, "restart", _restart, "stop it cleanly and start it again")
+    restart = _add(actions, "restart", _restart, "stop the service cleanly and start it again")
     for subparser in (install, uninstall, restart):
         subparser.add_argument(
-            "--dry-run", action="store_true", help="only print what would be done"
+            "--dry-run", action="store_true", help="print what would be done, and do nothing"
         )
-    _add(actions, "status", _status, "show its state")
-    logs = _add(actions, "logs", _logs, "show its log")
-    logs.add_argument("--lines", "-n", type=int, default=100)
-    logs.add_argument("--follow", "-f", action="store_true", help="follow new events until Ctrl-C")
+    _add(actions, "status", _status, "show the service's state")
+    logs = _add(actions, "logs", _logs, "show the service's log")
+    logs.add_argument("--lines", "-n", type=int, default=100, help="the last ones; default: 100")
+    logs.add_argument("--follow", "-f", action="store_true", help="follow the log until Ctrl-C")
 
 
 def _add(
@@ -65,10 +67,16 @@ def _add(
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument(
-        "--user", dest="system", action="store_false", help="a service of this user (the default)"
+        "--user",
+        dest="system",
+        action="store_false",
+        help="a service of the current user (default)",
     )
     scope.add_argument(
-        "--system", dest="system", action="store_true", help="of the machine; Linux, as root"
+        "--system",
+        dest="system",
+        action="store_true",
+        help="a service of the machine (Linux, as root)",
     )
     parser.set_defaults(run=command, system=False)
     return parser

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...frozen import frozen
 from ...wire.call import Call
-from ...wire.json_reader import Reader as JsonReader
+from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..tools import ToolSet
 

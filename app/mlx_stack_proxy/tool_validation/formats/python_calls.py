@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ...wire.call import Call
-from ...wire.json_reader import Reader
+from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..names import MAX_NAME
 from ..tools import ToolSet
@@ -62,7 +62,7 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
     opening = skip_space(src.text, name.end()) if name else pos
     if name is None or not src.text.startswith("(", opening):
         return None
-    reader = Reader(src.text, opening, python=True)
+    reader = JsonReader(src.text, opening, python=True)
     try:
         arguments = reader.arguments()
     except (Unreadable, RecursionError):

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from ...wire.call import Call
-from ...wire.json_reader import Reader
+from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..json_types import is_of_type
 from ..repair.variants import kinds, variants
@@ -283,7 +283,8 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     """
     if allowed == {"string"}:
         return raw
-    reader = Reader(f"{raw} ", python=True)  # with a blank, because a number must not end the text
+    # With a blank, because a number must not end the text.
+    reader = JsonReader(f"{raw} ", python=True)
     try:
         value = reader.value()
     except (Unreadable, RecursionError):

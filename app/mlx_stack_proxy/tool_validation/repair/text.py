@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...frozen import frozen
-from ...wire.json_reader import Reader, parse
+from ...wire.json_reader import JsonReader, parse
 from ...wire.json_text import Unreadable
 
 MAX_LEADING: Final = 300
@@ -136,7 +136,7 @@ def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[st
 
 
 def _read_at(text: str, start: int) -> RepairedText:
-    reader = Reader(text, start)
+    reader = JsonReader(text, start)
     try:
         value = reader.value()
     except Unreadable as error:
@@ -154,7 +154,7 @@ def _read_at(text: str, start: int) -> RepairedText:
 
 def _read_with_inner_quotes(text: str, start: int, error: Unreadable) -> RepairedText:
     escaped = _QUOTED.sub(r'\\"\1\\"', text)
-    reader = Reader(escaped, start)
+    reader = JsonReader(escaped, start)
     try:
         value = reader.value()
     except Unreadable:
@@ -176,7 +176,7 @@ def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
             position = closers.end()
         if text[position : position + 1] != "{":
             break
-        copy = Reader(text, position)
+        copy = JsonReader(text, position)
         if copy.value() != value:
             raise Unreadable("invalid_json", "hold two different JSON objects")
         rules["duplicate_object"] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from ...wire.json_reader import Reader
+from ...wire.json_reader import JsonReader
 from ...wire.json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
 from .variants import Schema, kinds
 
@@ -69,7 +69,7 @@ def container_from_string(value: Any, allowed: frozenset[str]) -> Any:
     kind = {"[": "array", "{": "object"}.get(text[:1])
     if kind not in allowed:
         return NOTHING
-    reader = Reader(text)
+    reader = JsonReader(text)
     try:
         container = reader.value()
     except Unreadable:
