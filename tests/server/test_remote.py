@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mlx_stack_proxy import tasks
 from mlx_stack_proxy.operator.cli import main
-from mlx_stack_proxy.state.store import SessionState
 from tests.server.asking import ask
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, session
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
-from tests.support.running_proxy import RunningProxy
+from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
 TWO_TIERS = {
@@ -70,30 +67,22 @@ async def test_sessions_shown_and_reset(
     assert (code, out) == (1, "") and "there is no session" in err
 
 
-async def test_an_agents_many_sessions_leave_the_loop_to_others(
-    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+async def test_after_a_restart_the_sessions_of_an_agent_are_known(
+    upstream: ScriptedServer, tmp_path: Path
 ) -> None:
     upstream.always(lambda _: text_stream("Hello"))
-    for number in range(5):
-        await ask(proxy, {**session(number), "X-MLX-Stack-Agent": "agent-one"})
-    store, turn, seen = proxy.services.store, 0, []
-    load = store.load
-
-    async def watched(*args: Any) -> SessionState:
-        seen.append(turn)
-        return await load(*args)
-
-    async def others() -> None:
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(store, "load", watched)
-    task = asyncio.create_task(others())
-    answer = await proxy.client.get("/mlx-stack/sessions", params={"agent": "agent-one"})
-    await tasks.end(task)
-    assert answer.json()["total"] == len(seen) == len(set(seen)) == 5
+    state = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
+    async with running_proxy(upstream.url, state) as proxy:
+        for number in range(3):
+            last = await ask(proxy, {**session(number), "X-MLX-Stack-Agent": "agent-one"})
+        await ask(proxy, {**session(3), "X-MLX-Stack-Agent": "agent-two"})
+    async with running_proxy(upstream.url, state) as again:
+        query = {"agent": "agent-one", "limit": "2"}
+        page = (await again.client.get("/mlx-stack/sessions", params=query)).json()
+    assert (page["total"], len(page["sessions"])) == (3, 2)
+    newest = page["sessions"][0]
+    assert newest["agent"] == "agent-one"
+    assert newest["request_id"] == last.headers["x-request-id"]
 
 
 @pytest.mark.specification(154)

@@ -103,6 +103,22 @@ async def test_the_digests_of_the_last_text_replies_are_kept(store: Store) -> No
     assert (await store.load("a", NOW + 9)).replies == ()
 
 
+async def test_who_asked_last_is_known(store: Store) -> None:
+    for number, (name, agent) in enumerate((("a", "aider"), ("b", "codex"), ("c", "codex"))):
+        change = Change(turns=1, agent=agent, request_id=f"r{number}")
+        await commit(store, name, change, NOW + number)
+    await commit(store, "a", Change(turns=1), NOW + 5)  # of nobody: who asked before stays
+    found = await store.load("a", NOW + 5)
+    assert (found.agent, found.request_id) == ("aider", "r0")
+    assert [one.session for one in await store.sessions(NOW + 5, agent="codex")] == ["c", "b"]
+    assert [one.session for one in await store.sessions(NOW + 5, 1, 5, "codex")] == ["b"]
+    assert await store.count_sessions(NOW + 5, "codex") == 2
+    assert await store.sessions(NOW + 5, agent="nobody") == []
+    await commit(store, "b", Change(turns=1, agent="aider", request_id="r9"), NOW + 6)
+    found = await store.load("b", NOW + 6)
+    assert (found.agent, found.request_id) == ("aider", "r9")
+
+
 async def test_a_late_commit_does_not_turn_back_the_clock(store: Store) -> None:
     await commit(store, "a", ONE_TURN, NOW)
     await commit(store, "a", ONE_TURN, NOW - 50)

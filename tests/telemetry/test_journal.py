@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.store import BreakerState, Change, StoreError
 from mlx_stack_proxy.telemetry.journal import Journal
+from tests.support.waiting import until
 
 
 class SlowStore:
@@ -48,13 +50,31 @@ async def test_what_comes_while_one_call_runs_is_the_next_one(
 ) -> None:
     journal.add([event("a"), event("b")])
     journal.add([event("c")])
+    waiting = asyncio.create_task(journal.written())
+    await asyncio.sleep(0)
     await asyncio.sleep(0)  # the first call begins
     journal.add([event("d")])
     journal.add([])
     store.let.set()
-    await journal.written()
+    await waiting
     assert store.calls == [["a", "b", "c"], ["d"]]
     await journal.written()  # there is nothing to wait for
+
+
+async def test_an_exchange_takes_along_what_waits(journal: Journal, store: SlowStore) -> None:
+    journal.add([event("a")])
+    journal.count({HourKey(1, "codex", "fast"): {"requests": 1}})
+    change = journal.take(session="s", turns=1)
+    assert (change.session, change.turns, len(change.events)) == ("s", 1, 1)
+    assert change.counts == {HourKey(1, "codex", "fast"): {"requests": 1}}
+    await journal.written()
+    assert store.calls == [], "nothing is left for a write of the journal's own"
+
+
+async def test_what_no_exchange_takes_is_written_soon(journal: Journal, store: SlowStore) -> None:
+    store.let.set()
+    journal.add([event("a")])
+    await until(lambda: store.calls == [["a"]])
 
 
 async def test_of_a_breaker_only_the_last_state_is_written(

@@ -31,7 +31,6 @@ from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.server.report import report_of
 from mlx_stack_proxy.server.status import status
 from mlx_stack_proxy.settings import Settings
-from mlx_stack_proxy.state.store import Change
 from mlx_stack_proxy.telemetry import accounts
 from mlx_stack_proxy.telemetry.counters import BROKEN_PARTS, counts_of
 from mlx_stack_proxy.telemetry.report import ReportScope
@@ -156,8 +155,8 @@ async def run(services: Services, given: dict[str, Any]) -> None:
         accounts.note_step(services, exchange, step)
     if not attempts and given["end"] != "client_left":
         result = outcome_of(last_step(exchange, given["end"]))  # type: ignore[arg-type]
-    deltas = accounts.count_end(services, exchange, result)
-    await services.store.write(Change(counts=deltas), NOW)
+    accounts.count_end(services, exchange, result)
+    await services.store.write(services.journal.take(), NOW)
     accounts.close(services, exchange, result, 3.0)
 
 

@@ -13,7 +13,6 @@ which refuses an attempt while nobody can tell what is used.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,15 +21,7 @@ from ..engine.spent import Spent, spent_by
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
-from ..state.hourly import Deltas
-from ..state.store import (
-    Change,
-    Limit,
-    SessionState,
-    Settlement,
-    Sticky,
-    StoreError,
-)
+from ..state.store import Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
@@ -244,34 +235,33 @@ class Books:
 
     # At its end
 
-    async def close(self, counts: Deltas, *, delivered: bool) -> None:
+    async def close(self, *, delivered: bool) -> None:
         """Settle all tokens that were used and write the session. Raises nothing.
 
-        ``counts``: what the exchange adds to the hourly counters. ``delivered``: the client gets a
-        reply, so that an escalation may become sticky.
+        What waits in the journal is written in the same transaction. ``delivered``: the client gets
+        a reply, so that an escalation may become sticky.
         """
         try:
             await self.settle_cloud()
-            await self._write(counts, delivered)
+            await self._write(delivered)
             await self._services.journal.written()
         except StoreError as error:
             accounts.store_failed(self._services, error)
         except Exception as error:  # a fault in here must not keep a good reply back
             accounts.stage_failed(self._services, "books", error)
 
-    async def _write(self, counts: Deltas, delivered: bool) -> None:
+    async def _write(self, delivered: bool) -> None:
         self._note_attempt()
         if not self._exchange.attempts:  # refused before any call: the session stays idle
-            self._services.journal.count(counts)
             await self._settle()
             return
         settlement = self._reservation.settlement(self._unsettled)
-        tokens_before = await self._commit(settlement, counts, delivered)
+        tokens_before = await self._commit(settlement, delivered)
         if settlement is not None:
             self._reservation.tell(settlement, tokens_before, self._exchange.tier)
 
     def _commit(
-        self, settlement: Settlement | None, counts: Deltas, delivered: bool
+        self, settlement: Settlement | None, delivered: bool
     ) -> Awaitable[Mapping[str, int]]:
         exchange = self._exchange
         now = self._services.wall_clock()
@@ -280,11 +270,17 @@ class Books:
             seconds = self._services.settings.reliability.escalation.sticky_seconds
             if seconds:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        session = exchange.session.hash
-        change = Change(session, 1, exchange.tier, sticky, settlement, counts)
         similar = self._services.settings.reliability.loop_detection.similar_replies
         outcome = exchange.delivered if delivered and similar is not None else None
-        if similar is not None and outcome is not None and outcome.remarks.reply_digest:
-            kept = similar.window
-            change = replace(change, reply=outcome.remarks.reply_digest, replies_kept=kept)
+        change = self._services.journal.take(
+            session=exchange.session.hash,
+            turns=1,
+            tier=exchange.tier,
+            sticky=sticky,
+            agent=exchange.request.agent,
+            request_id=exchange.id,
+            settlement=settlement,
+            reply=outcome.remarks.reply_digest if outcome is not None else "",
+            replies_kept=similar.window if similar is not None else 0,
+        )
         return self._services.store.write(change, now)

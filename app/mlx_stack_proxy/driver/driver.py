@@ -344,8 +344,8 @@ class Driver:
         """Count the exchange and settle its budgets, before the client's last byte; only once."""
         if not self._books_closed:
             self._books_closed = True
-            counts = accounts.count_end(self._services, self._exchange, outcome, step)
-            await self._books.close(counts, delivered=isinstance(step, (Deliver, DeliverEarlier)))
+            accounts.count_end(self._services, self._exchange, outcome, step)
+            await self._books.close(delivered=isinstance(step, (Deliver, DeliverEarlier)))
 
     async def _deliver(self, step: LastStep) -> None:
         """Write what the last step says to the client: a reply or an error."""

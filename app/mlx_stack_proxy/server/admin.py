@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +22,7 @@ from ..telemetry.report import ReportScope
 from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
 from .exchange_details import exchange_details
-from .kept import events_of, who_asked
+from .kept import events_of
 from .report import report_of
 from .status import configuration, status
 
@@ -33,7 +32,6 @@ _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_DAYS = 366  # in a report
 _NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
-Who = Mapping[str, tuple[str, str]]  # an agent and the id of a request, by session
 MAX_PAGE = 1000  # entries in one answer
 MAX_SEARCHED = 10_000  # sessions that are searched for the beginning of a hash
 
@@ -153,28 +151,12 @@ class Admin:
         """Answer with this, and with what an operator should know first: settings that wait."""
         return as_json({**content, "configuration": configuration(self._services, whole=True)})
 
-    async def of_agent(self, who: Who, offset: int, limit: int) -> dict[str, Any]:
-        """Return a page of the sessions of ``who``, the last used first."""
-        store, now = self._services.store, self._services.wall_clock()
-        states = []
-        for session in filter(None, who):
-            states.append(await store.load(session, now))
-            await asyncio.sleep(0)  # a store that answers in place would hold the loop
-        known = [state for state in states if state.turns or state.used]
-        known.sort(key=lambda state: -state.last_seen)
-        entries = [self.shown(state, who) for state in known[offset : offset + limit]]
-        return {"total": len(known), "unreadable": 0, "sessions": entries}
-
-    def shown(self, state: SessionState, who: Who) -> dict[str, Any]:
-        """Return a session as the endpoints show it: tokens, and times since the epoch.
-
-        ``who``: the last known agent and request, by session.
-        """
+    def shown(self, state: SessionState) -> dict[str, Any]:
+        """Return a session as the endpoints show it: tokens, and times since the epoch."""
         sticky_ends = [entry.until for entry in state.sticky.values()]
-        agent, request_id = who.get(state.session, (None, None))
         return {
-            "agent": agent,
-            "request_id": request_id,
+            "agent": state.agent or None,
+            "request_id": state.request_id or None,
             "session": state.session,
             "used": state.used,
             "estimated": state.estimated,
@@ -217,12 +199,9 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
         limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
         offset = _whole("offset", request.query_params.get("offset", "0"))
         agent = request.query_params.get("agent") or None
-        who = await who_asked(services, agent)
-        if agent is not None:
-            return admin.answer(await admin.of_agent(who, offset, limit))
-        page = await services.store.sessions(services.wall_clock(), offset, limit)
-        total = await services.store.count_sessions(services.wall_clock())
-        entries = [admin.shown(state, who) for state in page]
+        page = await services.store.sessions(services.wall_clock(), offset, limit, agent)
+        total = await services.store.count_sessions(services.wall_clock(), agent)
+        entries = [admin.shown(state) for state in page]
         return admin.answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
 
     @router.delete("/sessions")
@@ -231,7 +210,7 @@ def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
 
     @router.get("/sessions/{name:path}")
     async def session(name: str) -> Response:
-        return as_json(admin.shown(await admin.find(name), await who_asked(services)))
+        return as_json(admin.shown(await admin.find(name)))
 
     @router.delete("/sessions/{name:path}")
     async def delete(name: str) -> Response:

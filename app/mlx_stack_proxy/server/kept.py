@@ -1,7 +1,4 @@
-"""Read events, counters and records from the store; while it fails, from this process's memory.
-
-And who was last seen asking in which session: the store's sessions don't say.
-"""
+"""Read events, counters and records from the store; while it fails, from this process's memory."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts
 
 LAST: Final = "last"  # in place of a request's id
-MOST_RECORDS: Final = 1000  # that are searched for who asked
 Events = list[tuple[int, Mapping[str, Any]]]
 
 
@@ -26,6 +22,7 @@ async def events_of(services: Services, query: EventQuery) -> tuple[Events, str 
 
     If something is, they are those in memory.
     """
+    await services.journal.written()
     try:
         return await services.store.events(query), None
     except StoreError as error:
@@ -83,20 +80,3 @@ def _read(body: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return data if isinstance(data, dict) and "detail" in data else None
-
-
-async def who_asked(services: Services, agent: str | None = None) -> dict[str, tuple[str, str]]:
-    """Return agent and id of the newest known request by session: of ``agent``, if it is given.
-
-    Known are the exchanges that this process remembers, and those whose record the store has.
-    """
-    try:
-        stored = await services.store.records(agent, MOST_RECORDS)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        stored = []
-    found = {record.session: (record.agent, record.id) for record in reversed(stored)}
-    for record in services.records:
-        if agent in (None, record.agent):
-            found[record.session] = (record.agent, record.id)
-    return found

@@ -37,10 +37,12 @@ SHARE = 100  # one of so many rows beyond a bound is forgotten at once, because 
 STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
 _PUT_SESSION: Final = (
-    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
+    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
     "turns = excluded.turns, tier = excluded.tier, first_seen = excluded.first_seen, "
-    "last_seen = excluded.last_seen, sticky = excluded.sticky, replies = excluded.replies"
+    "last_seen = excluded.last_seen, sticky = excluded.sticky, replies = excluded.replies, "
+    "agent = excluded.agent, request_id = excluded.request_id"
 )
+_LISTED: Final = "FROM sessions WHERE last_seen >= ?1 AND (?2 IS NULL OR agent = ?2)"
 # The API key's part of a session's hash, which may be empty, in sessions' and purses' names.
 _KEY: Final = {"sessions": "substr(session, 33)", "purses": "substr(purse, 41)"}
 _FORGET_SESSIONS: Final = (
@@ -97,7 +99,7 @@ class Database:
         own, estimated = Limit(scope, None, False), Limit(scope + ESTIMATED, None, False)
         spending = Spending(self.connection, (own, *limits), now, self._ttl, session)
         counts = {limit.scope: spending.used(limit) for limit in limits}
-        _, turns, tier, first_seen, last_seen, sticky, replies = spending.row or _fresh(now)
+        turns, tier, first_seen, last_seen, sticky, replies, *asked = spending.row or _fresh(now)
         tokens = (spending.used(own), reserved, spending.used(estimated))
         return SessionState(  # all its fields, in their order: by name it takes twice as long
             session,
@@ -109,25 +111,23 @@ class Database:
             first_seen,
             last_seen,
             tuple(replies.split("\n")) if replies else (),
+            *asked,
         )
 
-    def sessions(self, now: float, offset: int, limit: int) -> Sessions:
+    def sessions(self, now: float, offset: int, limit: int, agent: str | None) -> Sessions:
         """Return sessions as ``Store.sessions`` does, without what is set aside."""
-        sql = (
-            "SELECT session FROM sessions WHERE last_seen >= ? "
-            "ORDER BY last_seen DESC LIMIT ? OFFSET ?"
-        )
+        sql = f"SELECT session {_LISTED} ORDER BY last_seen DESC LIMIT ?3 OFFSET ?4"
         sessions = Sessions()
-        for (session,) in self._run(sql, (now - self._ttl, limit, offset)).fetchall():
+        for (session,) in self._run(sql, (now - self._ttl, agent, limit, offset)).fetchall():
             try:
                 sessions.append(self.load(session, now, (), 0))
             except (ValueError, TypeError, LookupError):
                 sessions.unreadable += 1
         return sessions
 
-    def count_sessions(self, now: float) -> int:
-        sql = "SELECT count(*) FROM sessions WHERE last_seen >= ?"
-        return int(self._run(sql, (now - self._ttl,)).fetchone()[0])
+    def count_sessions(self, now: float, agent: str | None) -> int:
+        sql = f"SELECT count(*) {_LISTED}"
+        return int(self._run(sql, (now - self._ttl, agent)).fetchone()[0])
 
     def delete(self, session: str) -> bool:
         """Forget a session as ``Store.delete`` does."""
@@ -179,7 +179,7 @@ class Database:
             self._run(_FORGET_ACCOUNTS, (key, older_half, over))
 
     def _add_to_session(self, change: Change, now: float, row: tuple[Any, ...] | None) -> None:
-        _, turns, tier, first_seen, last_seen, sticky, replies = row or _fresh(now)
+        turns, tier, first_seen, last_seen, sticky, replies, *asked = row or _fresh(now)
         if change.sticky:
             lasting = _lasting({**_sticky(sticky), **change.sticky}, now)
             sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()}) if lasting else ""
@@ -193,6 +193,7 @@ class Database:
             max(now, last_seen),
             sticky,
             replies.lstrip("\n"),
+            *((change.agent, change.request_id) if change.agent else asked),
         )
         self._run(_PUT_SESSION, values)
         if row is None and (over := self._over("sessions", self._sizes.max_sessions, 1)):
@@ -295,7 +296,7 @@ class Database:
 
 def _fresh(now: float) -> tuple[Any, ...]:
     """Return the row of a session without one, but for its name."""
-    return "", 0, "", now, now, "", ""
+    return 0, "", now, now, "", "", "", ""
 
 
 def _sticky(text: str) -> dict[str, Sticky]:

@@ -153,14 +153,18 @@ class RedisStore:
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
-        rows = await self._run("sessions", _time(now), self._ttl, offset, limit)
+    async def sessions(
+        self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
+    ) -> Sessions:
+        rows, _ = await self._run("sessions", _time(now), self._ttl, offset, limit, agent or "")
         readable = _readable(lambda row: _session(row, now), rows)
         sessions = Sessions(readable)
         sessions.unreadable = len(rows) - len(readable)
         return sessions
 
-    async def count_sessions(self, now: float) -> int:
+    async def count_sessions(self, now: float, agent: str | None = None) -> int:
+        if agent is not None:
+            return int((await self._run("sessions", _time(now), self._ttl, 0, 0, agent))[1])
         oldest = now - self._sizes.session_ttl
         key = f"{self._prefix}:sessions"
         return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
@@ -323,6 +327,8 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
         "tier": change.tier,
         "reply": change.reply,
         "replies_kept": change.replies_kept,
+        "agent": change.agent,
+        "request": change.request_id,
         "sticky": {
             model: f"{entry.until!r} {entry.tier}" for model, entry in change.sticky.items()
         },
@@ -376,6 +382,8 @@ def _session(row: Any, now: float) -> SessionState:
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),
         replies=tuple(fields.get(b"replies", b"").decode().splitlines()),
+        agent=fields.get(b"agent", b"").decode(),
+        request_id=fields.get(b"request", b"").decode(),
     )
 
 

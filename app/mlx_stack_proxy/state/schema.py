@@ -1,8 +1,8 @@
 """The tables of the SQLite file, and how files of earlier versions become such a one.
 
-Version 0.1 wrote schema 3 and version 0.2 schema 4: one table ``entries`` with a row for each
-session, token account (``purses``), rolling hour, breaker and row of the hours' counters, as name,
-kind and JSON.
+Schema 5 has no agent in a session's row. Version 0.1 wrote schema 3 and version 0.2 schema 4: one
+table ``entries`` with a row for each session, token account (``purses``), rolling hour, breaker and
+row of the hours' counters, as name, kind and JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-VERSION: Final = 5  # raise it with each change of the tables
-READABLE: Final = (0, 3, 4, VERSION)  # 0: a new file
+VERSION: Final = 6  # raise it with each change of the tables
+READABLE: Final = (0, 3, 4, 5, VERSION)  # 0: a new file
 
 _EVENTS: Final = """
     CREATE TABLE IF NOT EXISTS events (
@@ -31,13 +31,18 @@ _EVENTS: Final = """
     CREATE INDEX IF NOT EXISTS records_by_id ON records (id);
     CREATE INDEX IF NOT EXISTS records_by_agent ON records (agent);
 """
+_FROM_5: Final = """
+    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN request_id TEXT NOT NULL DEFAULT '';
+"""
 # A session's row and its budget's are two, because a budget outlives its session.
 _TABLES: Final = """
     CREATE TABLE sessions (
         session TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL,
         first_seen REAL NOT NULL, last_seen REAL NOT NULL,
         sticky TEXT NOT NULL,  -- {requested model: [tier, until]} as JSON; '': none
-        replies TEXT NOT NULL  -- digests of the last text replies, one a line
+        replies TEXT NOT NULL,  -- digests of the last text replies, one a line
+        agent TEXT NOT NULL DEFAULT '', request_id TEXT NOT NULL DEFAULT ''  -- who asked last
     ) WITHOUT ROWID;
     CREATE INDEX sessions_by_use ON sessions (last_seen);
     -- Token accounts. One counts the tokens of scopes that are forgotten together: `session:ID` has
@@ -70,9 +75,10 @@ def prepare(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == VERSION:
         return 0
+    tables = _FROM_5 if version == 5 else _EVENTS + _TABLES
     try:
-        connection.executescript(f"BEGIN IMMEDIATE; {_EVENTS} {_TABLES}")
-        odd = _move_entries(connection) if version else 0
+        connection.executescript(f"BEGIN IMMEDIATE; {tables}")
+        odd = _move_entries(connection) if version in (3, 4) else 0
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.commit()
     except BaseException:
@@ -139,7 +145,7 @@ _ROW_OF: Final[Mapping[str, Callable[[str, Any], Iterable[Any]]]] = {
     "counts": _counters,
 }
 _INTO: Final = {
-    "sessions": "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "sessions": "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, '', '')",
     "purses": "INSERT INTO purses VALUES (?, ?, ?, ?)",
     "hours": "INSERT INTO hours VALUES (?, ?)",
     "breakers": "INSERT INTO breakers VALUES (?, ?, ?, ?)",

@@ -44,11 +44,11 @@ def _select(accounts: int, hours: int) -> str:
     """Return one statement for a session's row and those of so many accounts and hours."""
     names, scopes = ", ".join("?" * accounts), ", ".join("?" * hours)
     return (
-        "SELECT 0, session, turns, tier, first_seen, last_seen, sticky, replies "  # noqa: S608
-        "FROM sessions "
-        "WHERE session = ? UNION ALL SELECT 1, purse, used, touched, 0, 0, 0, 0 FROM purses "
-        f"WHERE purse IN ({names}) UNION ALL SELECT 2, scope, minutes, 0, 0, 0, 0, 0 FROM hours "
-        f"WHERE scope IN ({scopes})"
+        "SELECT 0, session, turns, tier, first_seen, last_seen, sticky, replies, "  # noqa: S608
+        "agent, request_id FROM sessions WHERE session = ? UNION ALL "
+        f"SELECT 1, purse, used, touched, 0, 0, 0, 0, 0, 0 FROM purses WHERE purse IN ({names}) "
+        "UNION ALL "
+        f"SELECT 2, scope, minutes, 0, 0, 0, 0, 0, 0, 0 FROM hours WHERE scope IN ({scopes})"
     )
 
 
@@ -76,7 +76,7 @@ class Spending:
         sql = _select(len(accounts), len(hours))
         for kind, name, *row in connection.execute(sql, (session, *accounts, *hours)):
             if kind == 0:
-                self.row = (name, *row) if now - row[3] <= ttl else None
+                self.row = tuple(row) if now - row[3] <= ttl else None
             elif kind == 1:
                 fresh = now - row[1] <= ttl
                 self._accounts[name] = (

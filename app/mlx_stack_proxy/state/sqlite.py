@@ -95,15 +95,17 @@ class SqliteStore:
     async def delete(self, session: str) -> bool:
         return bool(await self._transactions.do(lambda db: db.delete(session)))
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
-        found = await self._transactions.ask(lambda db: db.sessions(now, offset, limit))
+    async def sessions(
+        self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
+    ) -> Sessions:
+        found = await self._transactions.ask(lambda db: db.sessions(now, offset, limit, agent))
         for number, state in enumerate(found):
             reserved = self._reservations.in_scope(SESSION + state.session, now)
             found[number] = replace(state, reserved=reserved)
         return found
 
-    async def count_sessions(self, now: float) -> int:
-        return await self._transactions.ask(lambda db: db.count_sessions(now))
+    async def count_sessions(self, now: float, agent: str | None = None) -> int:
+        return await self._transactions.ask(lambda db: db.count_sessions(now, agent))
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         return await self._transactions.ask(Database.breakers)

@@ -85,6 +85,8 @@ class SessionState:
     first_seen: float = 0.0
     last_seen: float = 0.0
     replies: tuple[str, ...] = ()  # digests of the last text replies, oldest first
+    agent: str = ""  # who asked last
+    request_id: str = ""  # of that exchange
 
 
 class Sessions(list[SessionState]):
@@ -118,10 +120,12 @@ class Change:
     A change adds, so parallel exchanges' changes may be written in any order.
     """
 
-    session: str = ""  # the session of the next three fields; "": they are not written
+    session: str = ""  # the session of the next five fields; "": they are not written
     turns: int = 0  # added to the session's turns
     tier: str = ""  # the session's tier from now on; "": the session keeps its tier
     sticky: Mapping[str, Sticky] = field(default_factory=dict)  # by requested model
+    agent: str = ""  # who asked; "": the session keeps its agent and its request
+    request_id: str = ""
     settlement: Settlement | None = None
     counts: Deltas = field(default_factory=dict)  # added to the hours' counters
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # new states, by tier
@@ -223,11 +227,16 @@ class Store(Protocol):
         """
         ...
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
-        """Return sessions that are not idle for too long, the last used first."""
+    async def sessions(
+        self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
+    ) -> Sessions:
+        """Return sessions that are not idle for too long, the last used first.
+
+        ``agent``: only those that this agent used last; None: all.
+        """
         ...
 
-    async def count_sessions(self, now: float) -> int:
+    async def count_sessions(self, now: float, agent: str | None = None) -> int:
         """Count the sessions that :meth:`sessions` can return."""
         ...
 

@@ -23,7 +23,7 @@ from ..engine.steps import Fail, LastStep, Move, Retry, Step
 from ..engine.verdicts import LoopDetected, Rejected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..kept import kept
-from ..state.hourly import Counts, Deltas, HourKey, hour_of
+from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import KeptRecord, StoreError
 from .counters import INCIDENTS, amount_of, counts_of
 from .shared import Shared
@@ -44,8 +44,8 @@ tier_label = records.tier_label
 
 def count_end(
     services: Shared, exchange: Exchange, outcome: str, last: LastStep | None = None
-) -> Deltas:
-    """Make an ended exchange's record, and tell of it. Return what the hour's counters get."""
+) -> None:
+    """Make an ended exchange's record, and count it."""
     try:
         seconds = asyncio.get_running_loop().time() - exchange.started
         record = record_of(exchange, outcome, services.wall_clock(), seconds, last)
@@ -58,15 +58,15 @@ def count_end(
             )
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
-        return {}
+        return
     exchange.record = record
     services.records.append(record)
     services.metrics.requests.labels(record.tier, outcome).inc()
     services.metrics.count_agent(record.agent, outcome)
     hour = hour_of(record.time)
-    deltas = {HourKey(hour, record.agent, tier): counts for tier, counts in by_tier.items()}
-    services.journal.remember(deltas)
-    return deltas
+    services.journal.count(
+        {HourKey(hour, record.agent, tier): counts for tier, counts in by_tier.items()}
+    )
 
 
 def _told_of_end(record: Record) -> list[tuple[str, dict[str, Any]]]:
@@ -225,9 +225,7 @@ def record_events_of(
 
 def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:
     """Add to the present hour's counters that belong to no request; ``tier``: "" for no tier."""
-    deltas = {HourKey(hour_of(services.wall_clock()), "", tier): counts}
-    services.journal.remember(deltas)
-    services.journal.count(deltas)
+    services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 
 def stage_failed(services: Shared, stage: str, error: Exception) -> None:

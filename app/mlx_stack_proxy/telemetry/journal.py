@@ -1,8 +1,7 @@
-"""Write events, the hours' counters and the breakers' states to the store, in the background.
+"""Collect events, records, the hours' counters and the breakers' states for the store.
 
-Callers record something and go on; only the end of an exchange and the end of the process wait
-until it is written. A task sends all that was recorded since its last call to the store as one
-change: the events in their order, and of each breaker the last state alone.
+An exchange that ends takes what is here into its own write, so that it costs one transaction. What
+no exchange takes is written in the background shortly after it was recorded.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from ..state.store import BreakerState, Change, EventQuery, KeptRecord, Store, S
 
 MOST_EVENTS = 1000  # the newest ones, in memory
 MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first
+LINGER_SECONDS = 0.1  # that a record waits for the end of an exchange
 
 
 class Journal:
@@ -28,17 +28,16 @@ class Journal:
         self._store = store
         self._clock = clock
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # if a write fails
+        # For the time in which the store can't be read:
         self._newest: deque[Mapping[str, Any]] = deque(maxlen=MOST_EVENTS)
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
-        # Recorded since the task's last call to the store:
+        # Recorded, and taken by no write yet:
         self._events: list[Mapping[str, Any]] = []
         self._records: list[KeptRecord] = []
         self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
-        self._next_write: asyncio.Future[None] | None = None  # done when these are written
-        # Done when the running call to the store has ended.
-        self._current_write: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None  # None: nothing waits
+        self._task: asyncio.Task[None] | None = None  # writes what no exchange has taken
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Record events; each has ``time``, ``kind``, ``session``."""
@@ -54,59 +53,62 @@ class Journal:
 
     def count(self, deltas: Deltas) -> None:
         """Add to the hours' counters."""
-        if deltas:
-            merge(self._counts, deltas)
-            self._write_soon()
-
-    # For the time in which the store can't be read
-
-    def remember(self, deltas: Deltas) -> None:
-        """Remember counters, whoever writes them to the store."""
+        if not deltas:
+            return
+        merge(self._counts, deltas)
         merge(self.counted, deltas)
         if len(self.counted) > MOST_ROWS:
             oldest = min(key.hour for key in self.counted)
             for key in [key for key in self.counted if key.hour == oldest]:
                 del self.counted[key]
+        self._write_soon()
+
+    def set_breaker(self, tier: str, state: BreakerState) -> None:
+        self._breakers[tier] = state
+        self._write_soon()
 
     def remembered(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Return the newest events that match ``query``, by numbers of their own, oldest first."""
         found = enumerate(self._newest, 1)
         return [(number, event) for number, event in found if query.asks_for(event)]
 
-    def set_breaker(self, tier: str, state: BreakerState) -> None:
-        self._breakers[tier] = state
-        self._write_soon()
+    def take(self, **fields: Any) -> Change:
+        """Return all that waits, as one change for the caller to write, with further ``fields``."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        change = Change(
+            counts=self._counts,
+            breakers=self._breakers,
+            events=self._events,
+            records=self._records,
+            **fields,
+        )
+        self._counts, self._breakers, self._events, self._records = {}, {}, [], []
+        return change
 
     async def written(self) -> None:
-        """Wait until the store has written, or failed to write, all that was recorded so far."""
-        last = self._next_write or self._current_write
-        if last is not None:
-            await asyncio.shield(last)
+        """Write all that waits now; return when that is done, or has failed."""
+        if self._due is not None:
+            self._write_now()
+        if self._task is not None:
+            await asyncio.shield(self._task)
 
     def _write_soon(self) -> None:
-        if self._next_write is None:
-            self._next_write = asyncio.get_running_loop().create_future()
-            if self._task is None:
-                self._task = asyncio.create_task(self._write())
+        if self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(LINGER_SECONDS, self._write_now)
+
+    def _write_now(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        while self._next_write is not None:
-            done = self._current_write = self._next_write
-            change = Change(
-                counts=self._counts,
-                breakers=self._breakers,
-                events=self._events,
-                records=self._records,
-            )
-            self._next_write, self._events, self._counts, self._breakers = None, [], {}, {}
-            self._records = []
+        while self._due is not None:
             try:
-                await self._write_down(change)
-            except Exception as error:  # uncaught, it would leave `written` waiting forever
+                await self._write_down(self.take())
+            except Exception as error:
                 log.fault("journal_fault", error)
-            finally:
-                self._current_write = None
-                done.set_result(None)
         self._task = None
 
     async def _write_down(self, change: Change) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from mlx_stack_proxy import log
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.state import transactions
+from mlx_stack_proxy.state import schema, transactions
 from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -182,6 +182,27 @@ async def test_files_of_0_1_and_0_2_are_read(
         expected = {HourKey(*hour): {"requests": 2}} if version == 4 else {}
         assert await store.counts(hour[0], hour[0]) == expected
         assert [number for number, _ in await store.events(EventQuery())] == [7]
+        await store.close()
+
+
+async def test_a_file_of_schema_5_is_read(make_sqlite: MakeStore, path: Path) -> None:
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    schema.prepare(connection)
+    connection.executescript(
+        "DROP TABLE sessions; CREATE TABLE sessions (session TEXT PRIMARY KEY, turns INTEGER "
+        "NOT NULL, tier TEXT NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL, sticky "
+        "TEXT NOT NULL, replies TEXT NOT NULL) WITHOUT ROWID; "
+        f"INSERT INTO sessions VALUES ('a', 3, 'fast', {NOW}, {NOW}, '', ''); "
+        "PRAGMA user_version = 5"
+    )
+    connection.close()
+    for agent in ("", "codex"):
+        store = make_sqlite()
+        await store.open()
+        found = await store.load("a", NOW)
+        assert (found.turns, found.tier, found.agent) == (3, "fast", agent)
+        await commit(store, "a", Change(agent="codex", request_id="r"), NOW)
         await store.close()
 
 

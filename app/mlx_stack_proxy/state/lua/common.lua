@@ -2,8 +2,8 @@
 -- seconds of the caller's clock, in ARGV as text. All keys begin with the same hash tag: they lie
 -- on one node of a cluster, and a script may build the names of its keys from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, first, last, replies (digests, one a line), and
---                             "sticky:MODEL" = "UNTIL TIER"
+--   PREFIX:s:SESSION   hash   turns, tier, first, last, replies (digests, one a line), agent
+--                             and request (who asked last), "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched": when some were last counted
 --   PREFIX:h:SCOPE     hash   tokens by minute

@@ -88,6 +88,9 @@ local function add_turns(key)
   if change.tier ~= '' then
     redis.call('HSET', key, 'tier', change.tier)
   end
+  if change.agent ~= '' then
+    redis.call('HSET', key, 'agent', change.agent, 'request', change.request)
+  end
 end
 
 local function add_sticky(key)
