@@ -89,6 +89,7 @@ def _connect(services: Services) -> None:
     """Register the parts' callbacks; add the optional parts that the settings turn on."""
     settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
+    services.store.health.on_change = partial(accounts.store_changed, services)
     callbacks = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
     services.upstream.reach.watch(*callbacks)
     services.capture = _capture(services)

@@ -108,7 +108,7 @@ async def fill(store: Store, first: int, last: int) -> None:
 
 async def bench(label: str, store: Store, most: int, size: object = None) -> None:
     await store.open()
-    assert store.trouble is None, store.trouble
+    assert store.health.sentence is None, store.health.sentence
     print(f"\n{label}\n{HEAD}")
     filled = 0
     for sessions in [n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= most] or [most]:

@@ -77,6 +77,19 @@ async def test_the_next_answer_says_that_it_is_back(
     assert "upstream_up" in await kinds(proxy.client)
 
 
+async def test_the_event_of_a_failed_request_says_why(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    await upstream.stop()
+    assert (await ask(proxy)).status_code == 503
+    events = (await got(proxy.client, "/mlx-stack/events"))["events"]
+    [failed] = [event["detail"] for event in events if event["kind"] == "exhausted"]
+    assert failed["why"] == "the connection was refused"
+    exchange = await got(proxy.client, "/mlx-stack/exchanges/last")
+    assert "took no connection (the connection was refused" in exchange["why"]
+    await upstream.listen()
+
+
 async def test_a_tier_whose_server_is_gone(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"tiers.fast.health_url": f"http://127.0.0.1:{free_port()}/health"})
     status = await got(proxy.client, "/mlx-stack/status")

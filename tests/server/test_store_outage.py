@@ -87,6 +87,16 @@ async def test_a_request_that_is_refused_meanwhile_counts_once(
     assert report["store"] != "ok" and report["parts"] == {"refused": 1}
 
 
+async def test_a_failure_shorter_than_a_request_is_an_event(proxy: RunningProxy) -> None:
+    health = proxy.services.store.health
+    health.begin("the disk takes over 5 s")
+    health.begin("the disk is full")
+    health.end()
+    events = (await get(proxy, "events"))["events"]
+    assert [event["kind"] for event in events][-2:] == ["store_down", "store_up"]
+    assert events[-2]["detail"] == {"why": "the disk takes over 5 s"}
+
+
 @pytest.fixture
 def full_disk() -> Iterator[Callable[[int], None]]:
     """Files may not grow beyond so many bytes, in this process."""
@@ -116,7 +126,7 @@ async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
 
     async def fails() -> bool:
         await ask(proxy, AGENT)
-        return proxy.services.store.trouble is not None
+        return proxy.services.store.health.sentence is not None
 
     await until(fails)
     report = await get(proxy, "report")

@@ -53,7 +53,7 @@ async def kept(path: Path) -> tuple[dict[str, int], dict[str, int], int]:
     """Turns and tokens of each session, and the hour's tokens, as the next process finds them."""
     store = SqliteStore(str(path), SIZES)
     await store.open()
-    assert store.trouble is None
+    assert store.health.sentence is None
     found = await store.sessions(time.time(), 0, SESSIONS + 1)
     hour = (await store.load("", time.time(), [HOUR])).counts["hour"]
     await store.close()

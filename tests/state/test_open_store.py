@@ -50,7 +50,7 @@ async def test_in_memory_it_is_a_store_like_the_others_and_leaves_no_file(
     await commit(store, "a", Change(turns=1), 1.0)
     await add_events(store, [{"time": 1.0, "kind": "k", "session": "a"}])
     assert await store.count_events(EventQuery(session="a")) == 1
-    assert (store.trouble, os.listdir(tmp_path)) == (None, [])
+    assert (store.health.sentence, os.listdir(tmp_path)) == (None, [])
     await store.close()
 
 
@@ -60,7 +60,7 @@ async def test_the_file_lies_where_the_settings_say(
     monkeypatch.setenv("HOME", str(tmp_path))
     store = open_store(from_mapping({}))
     await store.open()
-    assert store.trouble is None
+    assert store.health.sentence is None
     await store.close()
     folder = tmp_path / ".mlx-stack"
     assert folder.stat().st_mode & 0o777 == 0o700

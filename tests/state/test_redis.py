@@ -186,12 +186,12 @@ async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
         return_exceptions=True,
     )
     assert {type(one) for one in await lost} == {StoreError}
-    await until(lambda: store.trouble is not None)
+    await until(lambda: store.health.sentence is not None)
     with pytest.raises(NotSent):
         await settle(store, "u", dict.fromkeys(BOTH, 1), NOW)
     own_server.thaw()  # it now does what it was sent, though nobody waits for the answers
     await until(lambda: not store._pending)
-    assert store.trouble is None
+    assert store.health.sentence is None
     found = await store.load("a", NOW)
     assert (found.used, found.reserved, found.turns) == (9, 0, 8)
     await store.close()
@@ -206,7 +206,7 @@ async def test_a_server_that_hangs_is_waited_for_only_once(
     await settle(store, "t", dict.fromkeys([SESSION], 70), NOW)
     own_server.freeze()
     assert "no answer" in await failed(store)
-    await until(lambda: store.trouble is not None)
+    await until(lambda: store.health.sentence is not None)
     # From now on nobody waits: the call that nobody makes can't take long.
     link = store._link
     monkeypatch.setattr(link, "_redis", None)
@@ -214,7 +214,7 @@ async def test_a_server_that_hangs_is_waited_for_only_once(
     assert "no answer" in await failed(store)
     monkeypatch.undo()
     own_server.thaw()
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     assert (await store.load("a", NOW)).used == 70
     await store.close()
 
@@ -224,9 +224,9 @@ async def test_a_start_without_a_server(own_server: RedisServer) -> None:
     store = redis_store(own_server.url)
     await store.open()
     assert "can't be reached" in await failed(store)
-    assert store.trouble is not None
+    assert store.health.sentence is not None
     own_server.start()
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     await commit(store, "a", Change(turns=1), NOW)
     await store.close()
     assert await failed(store) == "Redis is closed"
@@ -249,10 +249,10 @@ async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
     with pytest.raises(StoreError, match=r"Redis refuses: .*maxmemory"):
         await commit(store, "a", Change(turns=1), NOW)
     assert (await store.load("a", NOW)).turns == 1
-    assert store.trouble is not None  # to read goes well, which does not hide it
+    assert store.health.sentence is not None  # to read goes well, which does not hide it
     own_server.ask("CONFIG", "SET", "maxmemory", "0")
     await commit(store, "a", Change(turns=1), NOW)
-    assert store.trouble is None
+    assert store.health.sentence is None
     # What was refused is added after all, once.
     while (await store.load("a", NOW)).turns < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
@@ -286,7 +286,7 @@ async def test_a_call_without_an_answer_is_not_the_servers_fault_alone(
     await loads
     monkeypatch.setattr(redis_link, "CALL_SECONDS", 30.0)
     assert (await store.load("a", NOW)).session == "a"
-    assert store.trouble is None
+    assert store.health.sentence is None
 
 
 async def test_a_cancelled_request_leaves_no_answer_for_the_next(
@@ -300,7 +300,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         assert (await store.load(f"s{number}", NOW)).session == f"s{number}"
-    assert store.trouble is None
+    assert store.health.sentence is None
 
 
 async def test_a_cancelled_call_is_cancelled_wherever_it_is(replicas: list[RedisStore]) -> None:
@@ -325,7 +325,7 @@ async def test_a_cancelled_call_is_cancelled_though_the_server_hangs(
     await store.open()
     ended: list[object] = []
     for turns in [*range(20)] * 3:
-        await until(lambda: store.trouble is None)
+        await until(lambda: store.health.sentence is None)
         await store.load("a", NOW)
         own_server.freeze()
         asking = asyncio.create_task(store.events(EventQuery(limit=1)))

@@ -112,11 +112,11 @@ async def test_a_redis_that_is_demoted_under_load_loses_nothing(
         while new.ask("SET", "mark", "2") != b"+OK":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         failed = load.failed
-        await until(lambda failed=failed: load.failed > failed and store.trouble is not None)
-        assert "replica" in str(store.trouble)
+        await until(lambda failed=failed: load.failed > failed and store.health.sentence)
+        assert "replica" in str(store.health.sentence)
         await load.more()
         address.target = new.port
-        await until(lambda: store.trouble is None)
+        await until(lambda: store.health.sentence is None)
     await load.more()
     await load.stop()
     await until(lambda: not store._pending)
@@ -139,7 +139,7 @@ async def test_a_redis_that_is_killed_under_load_loses_nothing(
     address.target = two.port
     await load.more()
     await load.stop()
-    await until(lambda: store.trouble is None and not store._pending)
+    await until(lambda: store.health.sentence is None and not store._pending)
     assert await counted(store) == (load.finished, load.finished)
     await store.close()
 
@@ -147,7 +147,7 @@ async def test_a_redis_that_is_killed_under_load_loses_nothing(
 async def test_a_start_at_a_replica_waits_for_the_master(servers: list[RedisServer]) -> None:
     store = redis_store(servers[1].url)
     await store.open()
-    assert "replica" in str(store.trouble)
+    assert "replica" in str(store.health.sentence)
     servers[1].ask("REPLICAOF", "NO", "ONE")
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     await store.close()

@@ -54,7 +54,7 @@ async def test_a_session_that_makes_no_sense_is_left_out_and_counted(
     assert {one.session for one in found} == {"good", "other"}
     assert found.unreadable == 1
     assert await store.count_sessions(NOW) == 3
-    assert store.trouble is None
+    assert store.health.sentence is None
     await store.close()
 
 

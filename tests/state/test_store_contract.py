@@ -32,7 +32,7 @@ async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
     assert await store.count_sessions(NOW) == 0
     assert await store.sessions(NOW) == []
-    assert store.trouble is None
+    assert store.health.sentence is None
 
 
 async def test_what_is_committed_is_loaded(store: Store) -> None:
@@ -365,4 +365,4 @@ async def test_a_count_beyond_all_numbers_stops_nothing(store: Store) -> None:
     other = session_limit(None, "b")
     await spend(store, other, 7)
     assert await used(store, other) == 7
-    assert store.trouble is None
+    assert store.health.sentence is None

@@ -52,7 +52,12 @@ _IDENTIFIER = re.compile(r"(?=.{1,60}\Z)[a-z]+(?:_[a-z]+){1,5}", re.S)
 
 
 def error_class(verdict: Verdict | None) -> str:
-    """Return what upstream named as the error; "" if it named nothing that is known to be safe."""
+    """Return what upstream named as the error; "" if it named nothing that is known to be safe.
+
+    Without a connection it is why there is none, in our own words.
+    """
+    if isinstance(verdict, Failure) and verdict.kind == "unreachable":
+        return verdict.message
     if not isinstance(verdict, Failure) or verdict.reason != "server_error":
         return ""
     text = verdict.message[:MOST_READ]

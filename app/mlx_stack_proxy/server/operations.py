@@ -45,7 +45,7 @@ def _add_state(app: FastAPI, services: Services) -> None:
         # Without the store the proxy still serves, so that it stays ready. The details may say
         # where the store lies: only an operator gets them.
         may_know = admin.is_operator(services, request)
-        trouble = services.store.trouble
+        trouble = services.store.health.sentence
         state["store"] = "ok" if trouble is None else trouble if may_know else "fails"
         state["memory_pressure"] = services.memory.shown()
         state["configuration"] = configuration(services, whole=may_know)

@@ -36,6 +36,6 @@ async def report_of(services: Services, query: report.ReportScope) -> dict[str, 
         trouble = failed or trouble
     events = [event for _, event in sorted(numbered, key=lambda entry: entry[0])]
     events = [event for event in events if event["time"] <= query.until]
-    remembered, trouble = trouble is not None, trouble or services.store.trouble
+    remembered, trouble = trouble is not None, trouble or services.store.health.sentence
     query = report.ReportScope(since, query.until, query.agent, trouble, remembered)
     return {"version": __version__, **report.build(query, rows, events, services.settings)}

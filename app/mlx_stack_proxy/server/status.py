@@ -40,7 +40,7 @@ async def status(services: Services) -> dict[str, Any]:
         "sessions": sessions,
         "litellm": "ok" if alive else services.upstream.reach.why or "no answer in time",
         "configuration": configuration(services, whole=True),
-        "store": services.store.trouble or "ok",
+        "store": services.store.health.sentence or "ok",
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
         "tiers": _tiers(services, gone_tiers),

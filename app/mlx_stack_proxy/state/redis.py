@@ -89,6 +89,7 @@ class RedisStore:
         ``clock``: seconds since the epoch, for the housekeeping and for pending writes.
         """
         self._link = RedisLink(url, prefix, _SCRIPTS)
+        self.health = self._link.health
         self._prefix = prefix
         self._sizes = sizes
         self._ttl = _time(sizes.session_ttl)
@@ -107,10 +108,6 @@ class RedisStore:
         self._pending: deque[_PendingWrite] = deque(maxlen=MOST_PENDING)
         self._has_pending = asyncio.Event()  # set while there are pending writes
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def trouble(self) -> str | None:
-        return self._link.trouble
 
     async def open(self) -> None:
         await self._link.open()

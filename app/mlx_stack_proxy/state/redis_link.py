@@ -25,8 +25,9 @@ from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from .. import log, tasks
+from .. import tasks
 from .store import NotSent, StoreError
+from .trouble import Trouble
 
 CALL_SECONDS = 1.0  # for a call, the wait for a free connection included
 RETRY_SECONDS = 1.0  # between two pings while the link is lost
@@ -66,15 +67,11 @@ class RedisLink:
         }
         self._prefix = prefix
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
+        self.health = Trouble(_NOT_ASKED)
         self._lost: str | None = _NOT_ASKED  # why calls fail at once; None: the link works
-        # By script or command: the error with which the server has refused the last call.
-        self._refused: dict[str, str] = {}
+        self._refused: set[str] = set()  # scripts and commands whose last call was refused
         self._ping_due = asyncio.Event()  # set: `_watch` is to ping the server
         self._watcher: asyncio.Task[None] | None = None
-
-    @property
-    def trouble(self) -> str | None:
-        return self._lost or next(iter(self._refused.values()), None)
 
     async def open(self) -> None:
         await self._ping()
@@ -84,7 +81,7 @@ class RedisLink:
         await tasks.end(self._watcher)
         with contextlib.suppress(Exception):
             await self._redis.aclose()
-        self._lost = "Redis is closed"
+        self._lost = self.health.sentence = "Redis is closed"
 
     async def run(self, name: str, *args: str | bytes | int) -> Any:
         """Run a script; return its answer. Raises StoreError, NotSent."""
@@ -112,22 +109,23 @@ class RedisLink:
             self._lose(error)
             raise StoreError(self._lost) from error
         except RedisError as error:
-            sentence = f"Redis refuses: {error}"
-            if self._refused.get(name) != sentence:
-                log.get().error("store_fails", reason=sentence, what=name)
-            self._refused[name] = sentence
-            raise StoreError(sentence) from error
+            self._refused.add(name)
+            self.health.begin(f"Redis refuses: {error}", what=name)
+            raise StoreError(self.health.sentence) from error
         if name in self._refused:
-            del self._refused[name]
-            log.get().info("store_works", what=name)
+            self._refused.remove(name)
+            self._works()
         return answer
+
+    def _works(self) -> None:
+        if self._lost is None and not self._refused:
+            self.health.end()
 
     def _lose(self, error: BaseException) -> None:
         state = "is a replica now" if isinstance(error, _DEMOTED) else "can't be reached"
-        sentence = f"Redis {state}: {error}"
-        if self._lost in (None, _NOT_ASKED):
-            log.get().error("store_fails", reason=sentence)
-        self._lost = sentence
+        if self._lost in (None, _NOT_ASKED):  # else it is the same failure, in other words
+            self._lost = f"Redis {state}: {error}"
+            self.health.begin(self._lost)
         self._ping_due.set()
 
     async def _watch(self) -> None:
@@ -148,9 +146,8 @@ class RedisLink:
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
             self._lose(StoreError("no answer") if timed_out else error)
             return False
-        if self._lost not in (None, _NOT_ASKED):
-            log.get().info("store_works")
         self._lost = None
+        self._works()
         return True
 
     async def _write(self) -> None:

@@ -45,10 +45,7 @@ class SqliteStore:
         self._reservations = Reservations()
         file = StateFile(path) if path is not None else None
         self._transactions = Transactions(file, sizes, self._reservations, clock)
-
-    @property
-    def trouble(self) -> str | None:
-        return self._transactions.trouble
+        self.health = self._transactions.health
 
     async def open(self) -> None:
         await self._transactions.open()

@@ -26,7 +26,7 @@ from .store import StoreError
 # The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
 LOG_PAGES = 4_000
 COPIED_PAGES = 200  # between two of these steps other threads can use a copy's source
-LARGEST_LOG = 16 * 1024 * 1024  # bytes to which SQLite cuts the log's file when the log is empty
+LARGEST_LOG = 1024 * 1024  # bytes to which SQLite cuts the log's file when it begins anew
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 

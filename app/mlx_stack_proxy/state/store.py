@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..frozen import frozen
 from .hourly import Counts, Deltas, HourKey
+from .trouble import Trouble
 
 # The largest token count: JSON, Lua and SQL all hold it exactly. Backends cap at it, for a larger
 # number can only be a mistake, and must not break the counts that it is added to.
@@ -192,10 +193,7 @@ class Sizes:
 class Store(Protocol):
     """A backend. An exchange loads its session at its start and writes its change at its end."""
 
-    @property
-    def trouble(self) -> str | None:
-        """Say in a sentence for people what is wrong with the backend now; None if nothing is."""
-        ...
+    health: Trouble
 
     async def open(self) -> None:
         """Start. A backend that can't be reached raises nothing: the store keeps trying."""

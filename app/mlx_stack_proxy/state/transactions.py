@@ -27,6 +27,7 @@ from .database import Database
 from .reservations import Reservations
 from .sqlite_file import StateFile, refusal
 from .store import NotSent, Sizes, StoreError
+from .trouble import Trouble
 
 RETRY_SECONDS = 1.0  # after the file began to fail; each further pause is twice as long
 LONGEST_RETRY_SECONDS = 30.0
@@ -85,7 +86,7 @@ class Transactions:
         self._sizes = sizes
         self._clock = clock
         self._reservations = reservations
-        self._jobs: deque[_Job] = deque(maxlen=MOST_WAITING)
+        self._jobs: deque[_Job] = deque()
         self._in_flight: list[_Job] | None = None  # the jobs that the thread commits
         self._watch: asyncio.TimerHandle | None = None  # when to look whether it hangs
         self._busy = False  # the thread is using the first connection
@@ -93,9 +94,7 @@ class Transactions:
         self._spare: Database | None = None  # the second one; None: without a file that works
         self._operators: Database | None = None  # the third; None likewise
         self._error: StoreError | None = None  # why the file can't be used now
-        # Why the store doesn't work now, as a sentence; None: all is well.
-        self.trouble: str | None = f"{self._where} is not open yet"
-        self._complained = False  # whether trouble was logged since the file last worked
+        self.health = Trouble(f"{self._where} is not open yet")
         self._wake = asyncio.Event()  # set: the file failed, or the store is to close
         self._closing = False
 
@@ -104,7 +103,7 @@ class Transactions:
         self._writer, self._reader = Worker("mlx-stack-state"), Worker("mlx-stack-state-read")
         if self._file is None:
             self._use([sqlite_file.in_memory()])
-            self.trouble = None
+            self.health.end()
         else:
             await self._repair(self._file)
         self._task = asyncio.create_task(self._run())
@@ -117,7 +116,7 @@ class Transactions:
             await asyncio.wait([self.do(lambda db: None)], timeout=CLOSE_SECONDS)
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         self._task.cancel()
-        self.trouble = f"{self._where} is closed"
+        self.health.sentence = f"{self._where} is closed"
         self._fail_waiters(self._jobs)
         first, others = self._db, (self._spare, self._operators)
         self._db = self._spare = self._operators = None
@@ -143,7 +142,7 @@ class Transactions:
     def _known(self) -> Database:
         """Return the first connection. Raises StoreError if the file has not been read yet."""
         if self._db is None:
-            raise StoreError(self.trouble)
+            raise StoreError(self.health.sentence)
         return self._db
 
     @contextlib.contextmanager
@@ -169,9 +168,12 @@ class Transactions:
         """
         self._known()
         job = _Job(run, self._loop.create_future(), reads, slow, ticket)
-        hangs = self._busy and self.trouble is not None
+        hangs = self._busy and self.health.sentence is not None
         if hangs and reads:
-            raise NotSent(self.trouble)
+            raise NotSent(self.health.sentence)
+        if len(self._jobs) >= MOST_WAITING:
+            too_many = f"{self._where}: over {MOST_WAITING} changes wait for the disk"
+            self._jobs.popleft().end(StoreError(too_many))
         self._jobs.append(job)
         if not self._busy:
             self._transact()
@@ -251,8 +253,8 @@ class Transactions:
         if error is not None:
             self._fail(error, jobs)
             return
-        if self.trouble is not None and self._error is None:
-            self._report_working()
+        if self.health.sentence is not None and self._error is None:
+            self.health.end(path=self._where)
         self._end(jobs)
         self._transact()
 
@@ -315,11 +317,11 @@ class Transactions:
         except (StoreError, sqlite3.Error) as error:
             await self._writer.do(partial(_close, connections))
             self._error = refusal(self._where, "can't be written", error)
-            self._report_trouble(str(self._error))
+            self.health.begin(str(self._error))
         else:
             self._use(connections)
             self._error = None
-            self._report_working()
+            self.health.end(path=self._where)
         self._busy = False
         self._transact()
 
@@ -337,7 +339,7 @@ class Transactions:
         if not isinstance(error, sqlite3.Error):  # a bug of ours: log its place and go on
             log.fault("store_fault", error)
         self._error = refusal(self._where, "can't be written", error)
-        self._report_trouble(str(self._error))
+        self.health.begin(str(self._error))
         self._fail_waiters(jobs)
         self._fail_waiters(self._jobs)
         self._busy = True
@@ -360,24 +362,12 @@ class Transactions:
         """Tell the callers of changes the trouble; the changes themselves are not lost by that."""
         for job in jobs:
             if not job.reads or self._db is None:
-                job.end(StoreError(self.trouble))
+                job.end(StoreError(self.health.sentence))
 
     def _report_stall(self, jobs: list[_Job]) -> None:
-        self._report_trouble(f"{self._where}: the disk takes over {STALL_SECONDS:g} s")
+        self.health.begin(f"{self._where}: the disk takes over {STALL_SECONDS:g} s")
         for job in (*jobs, *self._jobs):
-            job.end(StoreError(self.trouble))
-
-    def _report_trouble(self, sentence: str) -> None:
-        if sentence != self.trouble:
-            log.get().error("store_fails", reason=sentence)
-            self._complained = True
-        self.trouble = sentence
-
-    def _report_working(self) -> None:
-        self.trouble = None
-        if self._complained:
-            log.get().info("store_works", path=self._where)
-            self._complained = False
+            job.end(StoreError(self.health.sentence))
 
 
 def _raise(error: Exception, db: Database) -> None:

@@ -38,7 +38,6 @@ _COUNTED = {
     "tier_degraded": "down",
 }
 
-STORE_POLL_SECONDS = 1.0  # between two looks at a store that fails
 tier_label = records.tier_label
 
 
@@ -174,6 +173,8 @@ def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
         return
     tried = [attempt.as_dict() for attempt in exchange.attempts]
     detail = {"type": error.type, "status": error.status, "attempts": tried}
+    if tried and (wrong := records.attempt_of(exchange, len(exchange.outcomes) - 1).wrong):
+        detail["why"] = wrong
     record_events(services, exchange, [("exhausted", detail)])
 
 
@@ -235,25 +236,20 @@ def stage_failed(services: Shared, stage: str, error: Exception) -> None:
 
 
 def store_failed(services: Shared, error: StoreError) -> None:
-    """Count a failure of the store; log it once a minute at most, because every request may fail.
-
-    If it lasts, keep an event that it began, and one that it is over.
-    """
+    """Count a failed call; log it once a minute at most, because every request may fail."""
     services.metrics.store_errors.inc()
-    if services.store.trouble is not None and not services.life.store_fails:
-        services.life.store_fails = True
-        record_event(services, "store_down", {"why": services.store.trouble})
-        services.background.start(_until_it_works(services, asyncio.get_running_loop().time()))
     if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
-async def _until_it_works(services: Shared, since: float) -> None:
-    while services.store.trouble is not None:  # noqa: ASYNC110  # a store has no event to wait for
-        await asyncio.sleep(STORE_POLL_SECONDS)
-    services.life.store_fails = False
-    seconds = round(asyncio.get_running_loop().time() - since, 1)
-    record_event(services, "store_up", {"seconds": seconds})
+def store_changed(services: Shared, why: str | None) -> None:
+    """Record that the store has begun to fail, and ``why``; None: that it works again."""
+    now = asyncio.get_running_loop().time()
+    if why is not None:
+        services.life.store_down_at = now
+        record_event(services, "store_down", {"why": why})
+    else:
+        record_event(services, "store_up", {"seconds": round(now - services.life.store_down_at, 1)})
 
 
 def close(services: Shared, exchange: Exchange, outcome: str, seconds: float) -> None:

@@ -41,7 +41,7 @@ class Life:
     started: float = field(default_factory=time.time)
     # What is wrong with the newest configuration, if it can't be used.
     bad_settings: list[str] = field(default_factory=list)
-    store_fails: bool = False  # its event is kept, and that it works again is to be told
+    store_down_at: float = 0.0  # when it last began to fail, on the event loop's clock
     restart_due: list[str] = field(default_factory=list)  # changed settings that wait for a restart
     # When memory pressure reached its present level.
     pressure_since: float = field(default_factory=time.time)

@@ -43,8 +43,8 @@ async def test_a_second_process_is_told_who_has_the_file(
     await settle(store, "t", dict.fromkeys([HOUR], 70), NOW)
     second = make_sqlite()
     await second.open()
-    assert second.trouble is not None
-    assert f"{path} is in use by another process (pid {os.getpid()})" in second.trouble
+    assert second.health.sentence is not None
+    assert f"{path} is in use by another process (pid {os.getpid()})" in second.health.sentence
     for call in (
         second.load("a", NOW),
         settle(second, "t", dict.fromkeys([HOUR], 1), NOW),
@@ -53,7 +53,7 @@ async def test_a_second_process_is_told_who_has_the_file(
         await fails(call, "in use by another process")
     # It takes over where the first one ends.
     await store.close()
-    await until(lambda: second.trouble is None)
+    await until(lambda: second.health.sentence is None)
     found = await second.reserve("u", [HOUR], 0, NOW, NOW)
     assert found.used == {"hour": 70}  # type: ignore[union-attr]
     await second.close()
@@ -67,7 +67,7 @@ async def test_a_corrupt_file_is_set_aside(
     given(path, content)
     store = make_sqlite()
     await store.open()
-    assert store.trouble is None
+    assert store.health.sentence is None
     await commit(store, "a", ONE_TURN, NOW)
     (aside,) = path.parent.glob("reliability.db.corrupt-*")
     assert aside.read_bytes() == content
@@ -91,7 +91,7 @@ async def test_a_file_that_breaks_while_in_use_is_set_aside(
     connection.execute("PRAGMA shrink_memory").fetchall()  # so that it looks
     counts = {HourKey(1, "codex", "fast"): {"requests": 1}}
     await fails(commit(store, "s0", Change(turns=1, counts=counts), NOW), "malformed|not a data")
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     assert rows(path, "sessions") == kept
     assert (await store.load("s0", NOW)).turns == (2 if broken else 1)
     assert {name.suffix[:9] for name in path.parent.glob("*.corrupt-*")} == {".corrupt-"}
@@ -108,7 +108,7 @@ async def test_a_file_of_another_version_is_set_aside(
     log.configure(ObservabilitySettings(log_format="json"))
     store = make_sqlite()
     await store.open()
-    assert store.trouble is None
+    assert store.health.sentence is None
     await commit(store, "a", ONE_TURN, NOW)
     (aside,) = path.parent.glob("reliability.db.*-*-*")
     assert aside.name.startswith(f"reliability.db.schema-{version}-")
@@ -237,7 +237,7 @@ async def test_of_old_rows_that_make_no_sense_only_they_are_left_out(
     for _ in range(2):
         store = make_sqlite()
         await store.open()
-        assert store.trouble is None
+        assert store.health.sentence is None
         assert (await store.load("well", NOW)).turns == 1
         await store.close()
     assert list(path.parent.glob("*.corrupt-*")) == []
@@ -275,7 +275,7 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     assert rows(path, "purses") == 1
 
 
@@ -302,10 +302,10 @@ async def test_a_full_disk(
             assert "can't be written" in str(error)
             failed += 1
     assert failed > 40
-    assert store.trouble is not None
+    assert store.health.sentence is not None
     await fails(settle(store, "t", dict.fromkeys([SESSION], 6), NOW), "can't be written")
     full_disk(resource.RLIM_INFINITY)
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     await store.close()
     again = make_sqlite()
     await again.open()
@@ -324,7 +324,7 @@ os.setgroups([]), os.setgid(65534), os.setuid(65534)
 async def main():
     store = SqliteStore(sys.argv[1], SIZES)
     await store.open()
-    print(store.trouble)
+    print(store.health.sentence)
     try:
         await store.load("a", 0.0)
     except StoreError:
@@ -380,16 +380,30 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
 
     monkeypatch.setattr(store._transactions, "_in_thread", slow)
     waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))
-    await until(lambda: store.trouble is not None)
+    await until(lambda: store.health.sentence is not None)
     await fails(waiting, "the disk takes over")
     await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "the disk takes over")
     assert (await store.load("a", NOW)).used == 5
     await fails(store.reserve("u", [SESSION], 7, NOW, NOW + 9), "the disk takes over")
     goes_on.set()
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     await commit(store, "a", ONE_TURN, NOW)
     assert (await store.load("a", NOW)).used == 82
     assert rows(path, "purses") == 1
+
+
+async def test_of_too_many_that_wait_for_the_disk_the_oldest_is_told(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "MOST_WAITING", 2)
+    transaction = store._transactions
+    monkeypatch.setattr(transaction, "_busy", True)
+    waiting = [asyncio.create_task(commit(store, name, ONE_TURN, NOW)) for name in "abc"]
+    await fails(waiting[0], "over 2 changes wait")
+    monkeypatch.setattr(transaction, "_busy", False)
+    transaction._transact()
+    await asyncio.gather(*waiting[1:])
+    assert {one.session for one in await store.sessions(NOW)} == {"b", "c"}
 
 
 async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> None:
@@ -409,4 +423,4 @@ async def test_what_no_row_can_hold_is_refused_alone(store: SqliteStore) -> None
     )
     assert [isinstance(one, Exception) for one in found] == [False, True, True, False]
     assert (await store.load("a", NOW)).turns == 2
-    assert store.trouble is None
+    assert store.health.sentence is None

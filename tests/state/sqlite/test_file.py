@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state import database, transactions
+from mlx_stack_proxy.state import database, sqlite_file, transactions
 from mlx_stack_proxy.state.hourly import HourKey, hour_of
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -25,7 +25,7 @@ from mlx_stack_proxy.state.store import (
 )
 from tests.state import reading
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
-from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
+from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows, size
 from tests.support.storing import add_counts, add_events, commit, save_breaker, settle
 from tests.support.waiting import until
 
@@ -194,6 +194,22 @@ async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -
     assert count(path, "purses") == 1
 
 
+async def test_the_log_is_short_again_after_a_burst(
+    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "LARGEST_LOG", 100_000)
+    store = make_sqlite()
+    assert isinstance(store, SqliteStore)
+    await store.open()
+    await add_events(store, [{"time": NOW, "kind": "k" * 1000, "session": ""}] * 500)
+    log = Path(f"{path}-wal")
+    assert size(log) > 400_000
+    await store._transactions._keep_house()
+    await commit(store, "a", ONE_TURN, NOW)
+    assert size(log) <= 100_000
+    await store.close()
+
+
 async def test_a_file_that_was_deleted_is_written_anew(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +219,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
     keep_house_now(store)
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
 
 
 async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
@@ -212,7 +228,7 @@ async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
     await commit(store, "a", ONE_TURN, NOW)
     os.unlink(path)
     store._transactions._fail(sqlite3.OperationalError("disk I/O error"), [])
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)
     assert rows(path, "sessions") == 1
 
 
@@ -231,4 +247,4 @@ async def test_a_file_that_was_replaced_is_written_anew(
         os.unlink(f"{path}{beside}")
     keep_house_now(store)
     await until(lambda: rows(path, "sessions") == 2)
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.health.sentence is None)

@@ -1,0 +1,35 @@
+"""What is wrong with a backend now; its beginning and its end are logged and reported once each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .. import log
+
+
+class Trouble:
+    """A backend's present failure."""
+
+    def __init__(self, sentence: str) -> None:
+        """``sentence``: why the backend does not work yet, for people."""
+        self.sentence: str | None = sentence  # None: all is well
+        # Called with the sentence when a failure begins, and with None when it is over.
+        self.on_change: Callable[[str | None], None] = lambda sentence: None
+        self._reported = False
+
+    def begin(self, sentence: str, **where: str) -> None:
+        """Note a failure, or that the present one has become another."""
+        if sentence != self.sentence:
+            log.get().error("store_fails", reason=sentence, **where)
+        self.sentence = sentence
+        if not self._reported:
+            self._reported = True
+            self.on_change(sentence)
+
+    def end(self, **where: str) -> None:
+        """Note that the backend works."""
+        self.sentence = None
+        if self._reported:
+            log.get().info("store_works", **where)
+            self._reported = False
+            self.on_change(None)
