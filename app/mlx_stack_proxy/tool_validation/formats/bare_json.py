@@ -51,7 +51,7 @@ _BEHIND_UNKNOWN = tuple(
 _SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
 _PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
-_STOP = ("```", "</tool_call>")
+_STOP = re.compile("```|</tool_call>")
 _TOOLS = "<tools>"
 _NEXT = re.compile(r"[\s,]*+(?=\{)")
 _TOOLS_END = re.compile(r"\s*+</tools>")

@@ -41,7 +41,7 @@ TURN_ENDS = (
 )  # fmt: skip
 # These, and closing tags, which some servers leave after calls.
 _TAIL = re.compile(
-    rf"(?:\s*+(?:{CLOSING_TAG}|</function_calls?>|<s>|<\|(?:calls?|stop)\|>|<start_function_response>"
+    rf"(?:\s*+(?:{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>|<\|(?:calls?|stop)\|>|<start_function_response>"
     rf"|<\|END_ACTION\|>|{'|'.join(map(re.escape, TURN_ENDS))}))*+"
 )
 _ENDS = re.compile(rf"(?:\s*+(?:{'|'.join(map(re.escape, TURN_ENDS))}))*+")
@@ -75,23 +75,27 @@ class Source:
         self.floor = floor
         self.budget = READING_BUDGET  # characters that failed readings may still examine
         # Needle → where its last search began, and the index found (-1: none).
-        self._searches: dict[str, tuple[int, int]] = {}
+        self._searches: dict[str | re.Pattern[str], tuple[int, int]] = {}
 
-    def find(self, needle: str, start: int) -> int:
+    def find(self, needle: str | re.Pattern[str], start: int) -> int:
         """Like ``text.find``; caches the last answer, so a missing closer is searched only once."""
         cached = self._searches.get(needle)
         if cached is not None:
             searched_from, index = cached
             if searched_from <= start and (index < 0 or start <= index):
                 return index
-        index = self.text.find(needle, start)
+        if isinstance(needle, str):
+            index = self.text.find(needle, start)
+        else:
+            match = needle.search(self.text, start)
+            index = match.start() if match else -1
         self._searches[needle] = (start, index)
         return index
 
-    def find_first(self, needles: tuple[str, ...], start: int) -> int:
-        """Return the lowest index of any of ``needles``; the text's length if there is none."""
-        hits = [index for index in (self.find(needle, start) for needle in needles) if index >= 0]
-        return min(hits) if hits else len(self.text)
+    def find_stop(self, stop: re.Pattern[str], start: int) -> int:
+        """Return the index of the next mark; the text's length if there is none."""
+        index = self.find(stop, start)
+        return index if index >= 0 else len(self.text)
 
     def spend(self, characters: int) -> None:
         """Pay for characters that a failed reading examined; raise ``Exhausted`` at the limit."""
@@ -133,7 +137,6 @@ class Where(enum.Enum):
 
 
 Reader = Callable[[Source, int], Block | None]  # gets the index of the opener
-One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index after them
 Follow = Callable[[str, int, ToolSet], bool]  # gets the text, and the index after the opener
 
 
@@ -159,24 +162,71 @@ def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
     return pos + len(tail) == len(text) and any(item.startswith(tail) for item in words)
 
 
-def in_marks(read_one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
-    """Make a reader for calls after ``begin``, each followed by ``end``, all followed by ``last``.
+_PLAIN_TAG = re.compile(r"<\w+>")
+_WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
+_AFTER_NAME = re.compile(r"[({\[<]|[\w.-]++(?:=|\Z)|\Z")
 
-    The three are patterns; each may be missing in a text. ``read_one`` reads a single call.
+
+def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a call may follow a mark: any text, unless the mark is a tag that prose may mention.
+
+    After such a tag comes JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
     """
-    opening, call_end, block_end = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
+    if _PLAIN_TAG.fullmatch(text, text.rfind("<", max(0, pos - 40), pos), pos) is None:
+        return True
+    index = skip_space(text, pos)
+    if index == len(text) or text[index] in "[{<\"'`":
+        return True
+    name = _WORD.match(text, index)
+    return name is not None and bool(_AFTER_NAME.match(text, skip_space(text, name.end())))
+
+
+NEVER = "(?!)"  # a pattern that matches nothing
+# Reads what follows a call's head: gets the head's match, and the pattern of marks before which
+# arguments that can't be read end. Returns the calls, and the index after them.
+Body = Callable[[Source, re.Match[str], re.Pattern[str]], "tuple[list[Call], int] | None"]
+
+
+def marked(
+    name: str,
+    openers: tuple[str, ...],
+    head: str,
+    body: Body,
+    ends: str = NEVER,
+    *,
+    stop: str = NEVER,
+    around: str = NEVER,
+    where: Where = Where.MARK,
+    follow: Follow | None = follow_mark,
+) -> Format:
+    """Make the row of a format with marks: calls of a head, a body and closing marks each.
+
+    ``head``, ``ends`` and ``stop`` are patterns: what stands before a call's arguments (the group
+    ``name`` is the tool's); the marks that close a call, each of which may be missing; and further
+    marks before which arguments that can't be read end. ``around``: marks that close all calls.
+    """
+    heads = re.compile(r"\s*+" + head)
+    stops = re.compile(f"{ends}|{stop}")
+    closers = re.compile(rf"(?:\s*+(?:{ends}|{around}))*+")
 
     def read(src: Source, start: int) -> Block | None:
         calls: list[Call] = []
-        index = end_or(opening.match(src.text, start), start)
-        while len(calls) < MAX_CALLS and (reading := read_one(src, index)) is not None:
+        end = start
+        while len(calls) < MAX_CALLS and (match := heads.match(src.text, end)) is not None:
+            if (reading := body(src, match, stops)) is None:
+                break
             calls += reading[0]
-            index = end_or(call_end.match(src.text, reading[1]), reading[1])
-        return (
-            Block(end_or(block_end.match(src.text, index), index), tuple(calls)) if calls else None
-        )
+            end = end_or(closers.match(src.text, reading[1]), reading[1])
+            if src.text.startswith(openers, skip_space(src.text, end)):
+                break  # the next call is a block of its own
+        return Block(end, tuple(calls)) if calls else None
 
-    return read
+    return Format(name, openers, read, where, follow)
+
+
+def alternatives(*marks: str) -> str:
+    """Return a pattern for one of these marks."""
+    return "|".join(map(re.escape, marks))
 
 
 def end_or(match: re.Match[str] | None, pos: int) -> int:

@@ -16,23 +16,23 @@ from .base import (
     Source,
     Where,
     begins_reply,
-    in_marks,
     json_object,
+    marked,
     one_of,
     skip_space,
 )
-from .json_calls import object_text
-from .marks import named
+from .json_calls import object_text, read_json
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
 
 NAMELESS = "commentary"  # the name of a call that names no tool
-_ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
+_CLOSERS = r"<\|(?:end|call|return)\|>"
+_ENDS = re.compile(_CLOSERS + r"|<\|(?:start|channel)\|>")
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
-_CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
+_CLOSER = re.compile(r"\s*" + _CLOSERS)
 _HEADER = 400  # characters that the header before `<|message|>` may have
 
 
@@ -71,7 +71,7 @@ def read(src: Source, start: int) -> Block | None:
         header = src.text[index:message]
         body = message + len(MESSAGE)
         to, channel = _TO.search(header), _CHANNEL.search(header)
-        stop = src.find_first(_ENDS, body)
+        stop = src.find_stop(_ENDS, body)
         said = src.text[body:stop].strip()
         lost = json_object(said) if channel and channel[1] == "commentary" else None
         thinks = channel is not None and channel[1] == "analysis"
@@ -95,27 +95,29 @@ def read(src: Source, start: int) -> Block | None:
 
 # A reply may begin in the middle of its header, because the prompt ends with the speaker's role;
 # and some servers remove the tokens.
-_BARE = ("to=functions.", "commentary to=functions.")
 _GLUED = "assistantcommentary to=functions."
-_read_bare = in_marks(
-    named(
-        r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
-        r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
-        *_ENDS,
-    ),
-    end=_CLOSER.pattern,
+_BARE = marked(
+    "harmony",
+    ("to=functions.", "commentary to=functions."),
+    r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
+    r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
+    read_json,
+    _CLOSERS,
+    stop=r"<\|(?:start|channel)\|>",
+    where=Where.LINE,
+    follow=None,
 )
 
 
 def _read_glued(src: Source, start: int) -> Block | None:
     """Read a header that is glued to the thought before it, or that begins the reply."""
     is_glued = start > src.floor and not src.text[start - 1].isspace()
-    return _read_bare(src, start) if is_glued or begins_reply(src.text, start, src.floor) else None
+    return _BARE.read(src, start) if is_glued or begins_reply(src.text, start, src.floor) else None
 
 
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow, cleans=True),
     Format("harmony", (MESSAGE,), read, follow=follow_headless, cleans=True),
-    Format("harmony", _BARE, _read_bare, Where.LINE),
+    _BARE,
     Format("harmony", (_GLUED,), _read_glued),
 )

@@ -118,8 +118,18 @@ def _nested(value: object) -> list[Call]:
     return envelope(value) if isinstance(value, dict) else []
 
 
+def read_json(
+    src: Source, head: re.Match[str], stop: re.Pattern[str], mark: str = ""
+) -> tuple[list[Call], int] | None:
+    """Read the arguments of the tool that ``head`` names; if it names none, calls with names."""
+    if "name" not in head.re.groupindex:
+        return read_calls(src, head.end(), stop, marked_envelope)
+    arguments, end = object_text(src, head.end(), stop, mark)
+    return [Call(head["name"], arguments)], end
+
+
 def read_calls(
-    src: Source, pos: int, stop: tuple[str, ...] = (), shape: Shape = envelope
+    src: Source, pos: int, stop: re.Pattern[str] | None = None, shape: Shape = envelope
 ) -> tuple[list[Call], int] | None:
     """Read the JSON calls from ``pos`` on: an object, several, or a list, also in a code fence.
 
@@ -146,7 +156,7 @@ def read_calls(
 
 
 def _read_object(
-    src: Source, pos: int, stop: tuple[str, ...], shape: Shape
+    src: Source, pos: int, stop: re.Pattern[str] | None, shape: Shape
 ) -> tuple[list[Call], int] | None:
     pos = end_or(_SURPLUS.match(src.text, pos), pos)
     reading = json_members(src, pos)
@@ -159,13 +169,13 @@ def _read_object(
     return _read_broken(src, pos, stop) if stop else None
 
 
-def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Call], int] | None:
+def _read_broken(src: Source, pos: int, stop: re.Pattern[str]) -> tuple[list[Call], int] | None:
     """Read a call's object that does not parse: the name, and the rest as raw arguments."""
     text = src.text
     name = _NAME.search(text, pos, min(pos + _HEAD, len(text)))
     if name is None:
         return None
-    end = src.find_first(stop, pos)
+    end = src.find_stop(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
     index = skip_space(text, arguments.end()) if arguments else end
     if not text.startswith("{", index):
@@ -183,7 +193,7 @@ def _raw_arguments(text: str) -> str:
     return text
 
 
-def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") -> tuple[str, int]:
+def object_text(src: Source, pos: int, stop: re.Pattern[str], mark: str = "") -> tuple[str, int]:
     """Read arguments that stand alone at ``pos``: their JSON text and the index after them.
 
     The text is ``{}`` if nothing stands there, and raw text up to the next of ``stop`` if the
@@ -197,7 +207,7 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     if reading is not None:
         end = end_or((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
         return _object(text[index : reading[1]], reading[0]), end
-    end = src.find_first(stop, index)
+    end = src.find_stop(stop, index)
     raw = text[index:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end
 
@@ -205,12 +215,3 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
 def _object(written: str, members: Members) -> str:
     """Return the text as written if it is strict JSON, else the members' JSON text."""
     return written if json_object(written) is not None else dumps(members)
-
-
-def close(text: str, pos: int, closers: tuple[str, ...]) -> int:
-    """Return the index after the closer that follows ``pos``; ``pos`` if none follows."""
-    index = skip_space(text, pos)
-    for closer in closers:
-        if text.startswith(closer, index):
-            return index + len(closer)
-    return pos

@@ -8,14 +8,9 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import Block, Format, Source, Where
-from .marks import named
+from .base import Block, Format, Source, Where, marked
+from .json_calls import read_json
 
-_read = named(
-    r"Action:[ \t]*+\**+[ \t]*+`?(?P<name>[^\s`*(){}:]{1,200})`?\**+[ \t]*+\n\s*+"
-    r"\**+Action Input\s*+:\s*+\**+[ \t]*+(?=\{|```)",
-    *("\nObservation", "\nThought", "\nAction"),
-)
 _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 
 
@@ -26,14 +21,22 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
     return tools.tool_named(name) is not None if newline else len(line) < 240
 
 
+_ACTION = marked(
+    "react",
+    ("Action:",),
+    r"Action:[ \t]*+\**+[ \t]*+`?(?P<name>[^\s`*(){}:]{1,200})`?\**+[ \t]*+\n\s*+"
+    r"\**+Action Input\s*+:\s*+\**+[ \t]*+(?=\{|```)",
+    read_json,
+    stop="\n(?:Observation|Thought|Action)",
+)
+
+
 def read(src: Source, start: int) -> Block | None:
     """Read the action and its input; the block includes an invented observation and the rest."""
-    reading = _read(src, start)
-    if reading is None:
-        return None
-    if _OBSERVATION.match(src.text, reading[1]):
-        return Block(len(src.text), tuple(reading[0]), src.text[reading[1] :])
-    return Block(reading[1], tuple(reading[0]))
+    block = _ACTION.read(src, start)
+    if block is not None and _OBSERVATION.match(src.text, block.end):
+        return Block(len(src.text), block.calls, src.text[block.end :])
+    return block
 
 
 FORMATS = (Format("react", ("Action:",), read, Where.LINE, follow),)

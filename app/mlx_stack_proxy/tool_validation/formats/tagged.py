@@ -22,7 +22,7 @@ from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..json_types import is_of_type
 from ..repair.variants import kinds, variants
-from .base import BRACKETS, One, Source, object_of, skip_space
+from .base import BRACKETS, NEVER, Source, object_of, skip_space
 from .json_calls import object_text
 
 MAX_INNER = 24  # closing tags like its own that are examined for the end of one value
@@ -50,60 +50,57 @@ class Tags:
     nested: bool = False  # a list or object is written as elements inside the element
     valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
+    def read(
+        self, src: Source, head: re.Match[str], stop: re.Pattern[str]
+    ) -> tuple[list[Call], int] | None:
+        """Read the parameters after a call's opening tag, and the index after them.
 
-def tagged(function: str, tags: Tags, end_tags: tuple[str, ...]) -> One:
-    """Make a reader for one call: the tag ``function`` (with the group ``name``), then parameters.
-
-    ``end_tags``: the tags that end a call or the element around it, with ``{}`` for the name.
-    """
-    opening = re.compile(r"\s*+" + function)
-
-    def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
-        match = opening.match(src.text, pos)
-        call = read_call(src, match, tags, end_tags) if match else None
-        return ([call[0]], call[1]) if call else None
-
-    return read
-
-
-def read_call(
-    src: Source, function: re.Match[str], tags: Tags, end_tags: tuple[str, ...]
-) -> tuple[Call, int] | None:
-    """Read the call whose opening tag is ``function``, and the index after its parameters.
-
-    ``end_tags``: they end the call, and so also a value whose own closer is missing. A body
-    that is a JSON object holds all the arguments. Returns None if neither a parameter nor the
-    call's end follows: the opening tag is then a mere mention, or the end of a reply that was cut.
-    """
-    text, pos, name = src.text, function.end(), function["name"]
-    name = name if name in src.tools else name.strip("\"' ")
-    if function[0].endswith("/>"):
-        return Call(name, "{}"), pos
-    suffix = function.groupdict().get("suffix") or ""
-    end_tags = tuple(tag.format(name, suffix=suffix) for tag in end_tags)
-    index = skip_space(text, pos)
-    if text.startswith("{", index):
-        arguments, end = object_text(src, index, end_tags)
-        return Call(name, arguments), end
-    body = _Body(src, tags, end_tags, name)
-    values: list[tuple[str, object]] = []
-    end, closed = pos, True
-    while True:
-        while tags.valueless and (match := tags.valueless.match(text, index)) is not None:
-            end = index = match.end()
-        if (match := tags.parameter.match(text, index)) is None:
-            break
-        key = key_of(match, body.properties)
-        raw, end, closed = body.value(match)
+        ``stop`` ends the call, and so also a value whose own closer is missing. A body that is a
+        JSON object holds all the arguments. Returns None if neither a parameter nor the call's end
+        follows: the opening tag is then a mere mention, or the end of a reply that was cut.
+        """
+        text, pos, name = src.text, head.end(), head["name"]
+        name = name if name in src.tools else name.strip("\"' ")
+        if head[0].endswith("/>"):
+            return [Call(name, "{}")], pos
+        own = f"</{name}>" if self.named else ""
+        stop = re.compile(f"{stop.pattern}|{re.escape(own)}") if own else stop
+        index = skip_space(text, pos)
+        if text.startswith("{", index):
+            arguments, end = object_text(src, index, stop)
+        else:
+            reading = self._parameters(src, head, stop, name)
+            if reading is None:
+                return None
+            arguments, end = reading
         index = skip_space(text, end)
-        if not (tags.known_only and body.properties and key not in body.properties):
-            values.append((key, body.typed(raw, key, match)))
-    if end == pos and not text.startswith(end_tags, index):
-        return None
-    stop = body.end_if_unclear(end) if closed else end
-    if stop >= 0:  # the last value's end is unclear: pass the call on raw, as broken
-        return Call(name, text[function.start() : stop]), stop
-    return Call(name, object_of(values)), end
+        return [Call(name, arguments)], index + len(own) if own and text.startswith(
+            own, index
+        ) else end
+
+    def _parameters(
+        self, src: Source, head: re.Match[str], stop: re.Pattern[str], name: str
+    ) -> tuple[str, int] | None:
+        text, pos = src.text, head.end()
+        body = _Body(src, self, stop, name)
+        values: list[tuple[str, object]] = []
+        index, end, closed = skip_space(text, pos), pos, True
+        while True:
+            while self.valueless and (match := self.valueless.match(text, index)) is not None:
+                end = index = match.end()
+            if (match := self.parameter.match(text, index)) is None:
+                break
+            key = key_of(match, body.properties)
+            raw, end, closed = body.value(match)
+            index = skip_space(text, end)
+            if not (self.known_only and body.properties and key not in body.properties):
+                values.append((key, body.typed(raw, key, match)))
+        if end == pos and stop.match(text, index) is None:
+            return None
+        unclear = body.end_if_unclear(end) if closed else end
+        if unclear >= 0:  # the last value's end is unclear: pass the call on raw, as broken
+            return text[head.start() : unclear], unclear
+        return object_of(values), end
 
 
 def key_of(parameter: re.Match[str], properties: Mapping[str, Any]) -> str:
@@ -123,7 +120,7 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
         empty = not raw.strip() and kinds & {"array", "object"}
         return ([] if "array" in kinds else {}) if empty else typed(raw, kinds)
     declared = allowed if isinstance(allowed, Mapping) else {}
-    body = _Body(Source(raw, within.src.tools), tags, (), "")
+    body = _Body(Source(raw, within.src.tools), tags, re.compile(NEVER), "")
     members: list[tuple[str, Any]] = []
     while depth and (match := tags.parameter.match(raw, index)) is not None:
         text, end, closed = body.value(match)
@@ -142,9 +139,9 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 class _Body:
     """The text between a call's tags; it finds where each value ends, and gives it its type."""
 
-    def __init__(self, src: Source, tags: Tags, end_tags: tuple[str, ...], tool: str) -> None:
+    def __init__(self, src: Source, tags: Tags, stop: re.Pattern[str], tool: str) -> None:
         self.src, self.text = src, src.text
-        self.tags, self.last = tags, end_tags
+        self.tags, self.stop = tags, stop
         schema = src.tools.schema_of(tool)
         self.properties = schema.properties
         self.begin = self.closer = ""  # opening (without its end) and closing tag of the last value
@@ -167,7 +164,7 @@ class _Body:
         The end is unclear if the value's closing tag comes again without an opening tag, or if one
         more tag follows and the text ends without the call's end tag.
         """
-        stop = self.src.find_first(self.last, end)
+        stop = self.src.find_stop(self.stop, end)
         if stop == len(self.text) and self.text[end:].lstrip().startswith(self.tags.closer[0]):
             return stop
         next_closer = self.src.find(self.closer, end) if self.closer and not self.tags.named else -1
@@ -185,7 +182,7 @@ class _Body:
         self.closer = closer = self.tags.closer.format(parameter["tag"], suffix=suffix)
         self.begin = parameter[0].partition(parameter["tag"])[0] + parameter["tag"]
         trim = "none" if parameter.groupdict().get("kind") else self.tags.trim
-        limit = self.src.find_first(self.last, pos)
+        limit = self.src.find_stop(self.stop, pos)
         following = self._next_parameter(pos)
         end = self._end(pos)
         if 0 <= following < (end if end >= 0 else limit):
@@ -224,14 +221,14 @@ class _Body:
                 return index
             opened -= 1
             counted_to = index = index + len(closer)
-            if opened < 0 and self.src.find_first(self.last, index) < self.src.find(closer, index):
+            if opened < 0 and self.src.find_stop(self.stop, index) < self.src.find(closer, index):
                 break  # the next closing tag belongs to the next call
         if first_closer < 0:
             self.src.spend(len(text) - pos)
         return first_closer
 
     def _is_followed(self, pos: int) -> bool:
-        if pos == len(self.text) or self.text.startswith(self.last, pos):
+        if pos == len(self.text) or self.stop.match(self.text, pos):
             return True
         match = self.tags.parameter.match(self.text, pos)
         any_key = not self.tags.named or not self.properties
