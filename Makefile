@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents bench-clients real-models night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
+.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents bench-clients real-models night bench-state deploy-test kills soak fuzz score limits ablate faults clients size schema references pictures docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -62,15 +62,8 @@ bench: $(DEV)  ## what the proxy costs, beside bare relays and other gateways; a
 bench-instructions: $(DEV)  ## what a request costs in instructions: the same on any day; needs valgrind
 	@$(BIN)/python -m benchmarks.cost.instructions $(ARGS)
 
-bench-install: $(DEV)  ## what `make bench` compares with, in build/bench, and what it draws with
-	@$(PIP) install --quiet -c constraints.txt -e '.[bench]'
+bench-install: $(DEV)  ## what `make bench` compares with, in build/bench; needs npm
 	@$(BIN)/python -m benchmarks.cost.install
-
-bench-workers: $(DEV)  ## what several processes on one Redis carry
-	@$(BIN)/python -m benchmarks.measure.bench_workers $(ARGS)
-
-simulate: $(DEV)  ## how many agents two tiers carry, by the proxy's own rules; ARGS=--real checks it
-	@$(BIN)/python -m benchmarks.simulation $(ARGS)
 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
 	@$(BIN)/python -m benchmarks.measure.bench_state $(ARGS)
@@ -114,9 +107,6 @@ limits: $(DEV)  ## honest files that other limits on repeating text would cut, a
 
 faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
-
-frameworks: $(DEV)  ## the commands of docs/agents.md as printed, with the real frameworks; downloads them
-	@$(BIN)/python -m benchmarks.frameworks $(ARGS)
 
 clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm
 	@$(BIN)/python -m tests.clients $(ARGS)

@@ -149,7 +149,7 @@ def _modules(path: Path) -> set[str]:
     return found
 
 
-OURS = ("dev", "bench")  # extras for those who work on the proxy
+OURS = ("dev",)  # extras for those who work on the proxy
 GROUPS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 
 

@@ -24,15 +24,15 @@ from pathlib import Path
 
 from benchmarks import machine, pages
 from benchmarks.clients import judge, report, tasks
+from benchmarks.clients.environment import Environment, find_node, installed, say
 from benchmarks.clients.model import Model
 from benchmarks.clients.report import DIRECT, WAYS, Rows
 from benchmarks.clients.spoiled import CHARACTERS
+from benchmarks.clients.stack import ScriptedStack
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import CLIENTS
-from benchmarks.frameworks.environment import Environment
-from benchmarks.frameworks.stacks import ScriptedStack
 from benchmarks.records import ROOT, Json, Results, fingerprint
-from tests.clients.__main__ import find_node, installed, let_work, say
+from tests.clients.__main__ import let_work
 
 SEED = 7
 SECONDS = 180  # for a task, however often its client asks
@@ -41,13 +41,9 @@ SETTINGS = {"context_window": 200_000}
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [
     *(f"benchmarks/clients/{name}.py" for name in ("__main__", "judge", "model", "spoiled")),
-    *(f"benchmarks/clients/{name}.py" for name in ("tasks", "toolboxes")),
+    *(f"benchmarks/clients/{name}.py" for name in ("scripted", "stack", "tasks", "toolboxes")),
     *("benchmarks/agents/broken.py", "tests/clients/agents.py", "tests/clients/mistakes.py"),
-    *(
-        "benchmarks/frameworks/scripted.py",
-        "benchmarks/frameworks/stacks.py",
-        "tests/faults/spoken.py",
-    ),
+    "tests/faults/spoken.py",
     "app/mlx_stack_proxy/operator/local_stack/*.py",
 ]
 _PROXIED = ["app/**/*.py", "app/**/*.lua"]

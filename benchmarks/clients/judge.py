@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 
 from benchmarks.agents import broken
-from benchmarks.frameworks.tap import Seen
+from benchmarks.clients.tap import Seen
 from tests.faults.clients import Outcome
 
 Json = dict[str, Any]

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.clients import spoiled
+from benchmarks.clients.scripted import Json, Say, Turn, Use, good_reply
 from benchmarks.clients.spoiled import CHARACTERS, KINDS
 from benchmarks.clients.tasks import TASKS, Task
 from benchmarks.clients.toolboxes import Toolbox
-from benchmarks.frameworks.scripted import Json, Say, Turn, Use, good_reply
 from tests.faults.catalogue import USAGE
 from tests.support.replies import completion, data, usage_chunk
 from tests.support.scripted_server import Call, Delay, Piece, Reply
@@ -85,7 +85,7 @@ class Model:
     def reply(self, call: Call) -> Reply:
         body = call.json()
         if not self._is_task(body):
-            return self._counted(good_reply(Say("A title"), body), body)
+            return self._counted(good_reply(Say("A title")), body)
         results = _results(body)
         at = next(at for at, step in enumerate(self._steps) if not step.is_done(results))
         kind = self._kind(at, self._asked[at])
@@ -93,9 +93,9 @@ class Model:
         self.tally.last = kind
         turn = self._steps[at].turn
         if not kind:
-            return self._counted(good_reply(turn, body), body)
+            return self._counted(good_reply(turn), body)
         self.tally.spoiled[kind] += 1
-        written = turn.written(body) if isinstance(turn, Use) else ""
+        written = turn.written if isinstance(turn, Use) else ""
         return self._counted(KINDS[kind](turn, written), body)
 
     def _kind(self, turn: int, attempt: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import product
 from random import Random
 
-from benchmarks.frameworks.scripted import Json, Turn, Use, call_of
+from benchmarks.clients.scripted import Json, Turn, Use, call_of
 from tests.clients.mistakes import MISTAKES, SENTENCE
 from tests.faults.catalogue import whole
 from tests.support.replies import DONE, chunk, data, text_chunks, usage_chunk

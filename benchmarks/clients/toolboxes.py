@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.frameworks.scripted import Use
+from benchmarks.clients.scripted import Use
 from tests.clients import agents
 from tests.clients.agents import Agent
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from benchmarks.measure.fast_upstream import CALLED
-from benchmarks.measure.load import CHAT_PATH, chat_body
+from .load import CHAT_PATH, chat_body
+from .upstream import CALLED
 
 Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply
@@ -112,19 +112,18 @@ def plain(pieces: int, pace: int, stream: bool = False) -> MakeBatch:
     return make
 
 
-def offering(count: int, *, new: bool = False) -> MakeBatch:
-    """A request that offers so many tools and gets a call.
+def offering(count: int, *, new: bool = False, streamed: int = 0) -> MakeBatch:
+    """A request that offers so many tools and gets a call, `streamed` in so many pieces.
 
     They are the same each time, as an agent's are, or `new`: no two requests offer the same.
     """
     offered = tools(count)
+    directive = f"chunks={streamed} pace=1 call" if streamed else "chunks=1 pace=0 call"
 
     def make(number: int) -> Batch:
-        one = chat_body("chunks=1 pace=0 call", False, 0)
         few = []
         for session in range(min(number, 16)):
-            body = orjson.loads(one)
-            body["messages"][1]["content"] = f"Run {session}: what does the parser do with empty?"
+            body = orjson.loads(chat_body(directive, bool(streamed), session))
             few.append(orjson.dumps({**body, "tools": offered}))
         found = [few[each % len(few)] for each in range(number)]
         return Batch([_renewed(raw) for raw in found] if new else found)

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import load, servers
-from benchmarks.measure.servers import Server
+from benchmarks import servers
+from benchmarks.records import ROOT
+from benchmarks.servers import Server
+from mlx_stack_proxy.settings import DEFAULT_TIERS
 from tests.support.ports import free_port
 
-AIOHTTP, HTTPX, FRAME, PROXY = "aiohttp relay", "httpx relay", "its frame", "this proxy"
-TRANSPORT = "transport relay"  # httpx's transport without its client, as the proxy calls it
-PORTKEY, LITELLM, FORGE = "Portkey", "LiteLLM", "forge"
-TOOLRAILS, CRUXIAL = "toolrails", "cruxial"  # only in `benchmarks.measure.beside`
-FOREIGN = servers.ROOT / "build" / "bench"  # where `make bench-install` puts what isn't ours
+from . import load
+
+HTTPX, FRAME, PROXY = "httpx relay", "its frame", "this proxy"
+PORTKEY, LITELLM = "Portkey", "LiteLLM"
+FOREIGN = ROOT / "build" / "bench"  # where `make bench-install` puts what isn't ours
 INSTALL = "make bench-install"
 GATEWAY = "node_modules/@portkey-ai/gateway/build/start-server.js"
-FORGE_BUDGET = 1_000_000  # tokens: it is not to compact the history that it is measured with
+STREAM_LIMIT = 4096
+# Everything as it comes, but for the two limits that a load of thousands would meet.
+TIERS = {name: {**tier, "max_concurrency": STREAM_LIMIT} for name, tier in DEFAULT_TIERS.items()}
+OFF = {"enabled": False}
+NO_STAGES = {
+    "observability": {"log_level": "warning"},
+    "state": {"backend": "memory"},
+    "reliability": dict.fromkeys(
+        ("escalation", "loop_detection", "tool_validation", "token_budget"), OFF
+    ),
+}
 
 
 class Missing(Exception):
@@ -31,21 +45,54 @@ class Contestant:
 
     `stays`: it is started once, because starting takes long, or it gets faster while it runs; all
     others start anew in each round. `heavy`: needs ten times the CPU, so it gets less of the load.
-    `streams`: whether it passes chunks on as they come. `first_text`: with how many streams its
-    first text is timed. `open_streams`: how many its memory is taken with, 0: only idle.
-    `by_name`: only where it is asked for. `warm_up`: how many requests of each kind it gets before
-    the first round, for a compiler that needs them.
+    `first_text`: whether its first text is timed. `open_streams`: how many its memory is taken
+    with. `warm_up`: how many requests of each kind it gets before the first round, for a compiler
+    that needs them.
     """
 
     name: str
     start: Callable[[int, Path], Server]
     stays: bool = False
     heavy: bool = False
-    streams: bool = True
-    first_text: tuple[int, ...] = (1, 16, 100)
+    first_text: bool = True
     open_streams: int = 1000
-    by_name: bool = False
     warm_up: int = 0
+
+
+def start_upstream(folder: Path) -> Server:
+    port = free_port()
+    argv = [sys.executable, "-m", "benchmarks.cost.upstream", str(port)]
+    server = servers.start("upstream", port, argv, folder)
+    server.wait_ready("/v1/models", 60)
+    return server
+
+
+def relay(upstream: int, folder: Path) -> Server:
+    port = free_port()
+    argv = [sys.executable, "-m", "uvicorn", "--factory", "benchmarks.cost.relay:relay"]
+    argv += ["--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--no-access-log"]
+    address = f"http://127.0.0.1:{upstream}"
+    server = servers.start(HTTPX, port, argv, folder, RELAY_UPSTREAM=address)
+    server.wait_ready("/v1/models", 60)
+    return server
+
+
+def proxy(upstream: int, folder: Path, **changes: Any) -> Server:
+    """As anyone starts it. `changes`: sections of the settings."""
+    return _proxy(PROXY, upstream, folder, changes)
+
+
+def frame(upstream: int, folder: Path) -> Server:
+    """No stage decides anything, and nothing is kept: the way of a request through the proxy."""
+    return _proxy(FRAME, upstream, folder, NO_STAGES)
+
+
+def _proxy(name: str, upstream: int, folder: Path, changes: dict[str, Any]) -> Server:
+    address = {"base_url": f"http://127.0.0.1:{upstream}", "max_connections": STREAM_LIMIT}
+    port = free_port()
+    state = {"path": str(folder / f"state-{port}.db")}
+    config = {"server": {"port": port}, "upstream": address, "tiers": TIERS, "state": state}
+    return servers.serve({**config, **changes}, folder, name=name)
 
 
 def portkey(upstream: int, folder: Path) -> Server:
@@ -65,53 +112,28 @@ def portkey(upstream: int, folder: Path) -> Server:
     return server
 
 
-def forge(upstream: int, folder: Path) -> Server:
-    """forge's proxy. It closes each connection, and calls upstream without streaming."""
-    python = FOREIGN / "forge" / "bin" / "python"
-    if not python.exists():
-        raise Missing(f"not installed ({INSTALL})")
-    port = free_port()
-    argv = [str(python), "-m", "forge.proxy", "--backend-url", f"http://127.0.0.1:{upstream}"]
-    argv += ["--port", str(port), "--budget-tokens", str(FORGE_BUDGET)]
-    server = servers.start(FORGE, port, argv, folder)
-    server.keep_alive = False
-    server.wait_ready("/health", 60)
-    return server
-
-
 def litellm(upstream: int, folder: Path) -> Server:
     server = servers.start_litellm(upstream, folder, load.KEY)
     if server is None:
         raise Missing("not installed (make run installs it)")
-    server.name = LITELLM
     return server
 
 
 ALL = (
-    Contestant(AIOHTTP, lambda port, folder: servers.start_relay("aiohttp", port, folder)),
-    Contestant(HTTPX, lambda port, folder: servers.start_relay("httpx", port, folder)),
-    Contestant(
-        TRANSPORT,
-        lambda port, folder: servers.start_relay("transport", port, folder),
-        by_name=True,
-    ),
-    Contestant(
-        FRAME, lambda port, folder: servers.start_proxy(port, folder, stages=False), first_text=()
-    ),
-    Contestant(PROXY, servers.start_proxy),
+    Contestant(HTTPX, relay),
+    Contestant(FRAME, frame, first_text=False),
+    Contestant(PROXY, proxy),
     Contestant(PORTKEY, portkey, stays=True, warm_up=2000),
     Contestant(LITELLM, litellm, stays=True, heavy=True, open_streams=200),
-    # Its first text is its last: one stream tells it all, and one that waits has said nothing.
-    Contestant(FORGE, forge, streams=False, first_text=(1,), open_streams=0),
 )
 
 
 def chosen(names: Sequence[str]) -> list[Contestant]:
-    """Those whose names hold one of the parts; the usual ones for none. ValueError if unknown."""
+    """Those whose names hold one of the parts; all for none. ValueError if unknown."""
     for part in names:
         if not any(part.lower() in one.name.lower() for one in ALL):
             known = ", ".join(one.name for one in ALL)
             raise ValueError(f"nothing is called {part!r}; there are {known}")
-    if not names:
-        return [one for one in ALL if not one.by_name]
-    return [one for one in ALL if any(part.lower() in one.name.lower() for part in names)]
+    return [
+        one for one in ALL if not names or any(part.lower() in one.name.lower() for part in names)
+    ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.cost import fit, growth, recorded
-from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
-from benchmarks.cost.fit import Fit
-from benchmarks.cost.samples import Samples, Spread
+from . import fit, growth, recorded
+from .contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
+from .fit import Fit
+from .samples import Samples, Spread
 
 UPSTREAM = "upstream"  # asked without anything in between
 LINEAR = 1.15  # the exponent that still counts as linear: fits of noisy points vary by a tenth
@@ -144,7 +143,3 @@ def _growing(samples: Samples) -> list[Goal]:
     flat = (at_most.low / at_few.low,) if at_most and at_few else ()
     text = f"100,000 sessions: CPU beside {growth.FLAT_FROM:,}"
     return [*goals, Goal(text, FLAT, "×", flat)]
-
-
-def median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None

@@ -8,18 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.cost import bodies, measure
-from benchmarks.cost.bodies import Batch, MakeBatch
-from benchmarks.cost.contestants import PROXY
-from benchmarks.cost.samples import Samples
-from benchmarks.measure import load, servers
-from benchmarks.measure.servers import Server
+from benchmarks.servers import Server
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, StoreError
 from tests.support.storing import commit
+
+from . import bodies, contestants, load, measure
+from .bodies import Batch, MakeBatch
+from .contestants import PROXY
+from .measure import Round
 
 SECONDS = 0.3  # of CPU, at scale 1, for a point
 CONNECTIONS = 8
@@ -56,9 +55,7 @@ AXES = (
 FLAT_FROM = 1_000  # sessions: below that, the fixed cost of starting is not yet spread
 
 # The settings that are not the defaults, beside max_connections and max_concurrency.
-TIERS = {
-    name: {**tier, "context_window": WINDOW} for name, tier in servers.PROXY_CONFIG["tiers"].items()
-}
+TIERS = {name: {**tier, "context_window": WINDOW} for name, tier in contestants.TIERS.items()}
 
 
 def settings_said() -> str:
@@ -94,22 +91,23 @@ class Growth:
         self.of_sessions: dict[int, Server] = {}
 
     async def open(self, say: Callable[[str], None]) -> None:
+        self.folder.mkdir()
         if any(axis.name != SESSIONS for axis in self.axes):
-            self._started(servers.start_relay("httpx", self.upstream.port, self.folder))
-            grown = {"tiers": TIERS}
-            self._started(servers.start_proxy(self.upstream.port, self.folder, changes=grown))
+            self._started(contestants.relay(self.upstream.port, self.folder))
+            self._started(contestants.proxy(self.upstream.port, self.folder, tiers=TIERS))
             for server in self.running:
                 await measure.warm_up(server, 0.5)
         for axis in self.axes:
             for x in axis.xs if axis.name == SESSIONS else ():
                 began = time.monotonic()
                 path, most = self.folder / f"sessions-{x}.db", 2 * max(axis.xs)
-                await fill(path, x, most)
-                changes: dict[str, Any] = {
-                    "state": {"path": str(path)},
-                    "reliability": {"loop_detection": {"max_sessions": most}},
-                }
-                server = servers.start_proxy(self.upstream.port, self.folder, changes=changes)
+                await fill(SqliteStore(str(path), Sizes(most, 86_400.0, 1e6, 10_000)), x)
+                server = contestants.proxy(
+                    self.upstream.port,
+                    self.folder,
+                    state={"path": str(path)},
+                    reliability={"loop_detection": {"max_sessions": most}},
+                )
                 self.of_sessions[x] = self._started(server)
                 say(f"  {x:,} sessions: {time.monotonic() - began:.1f} s to make and start")
                 await measure.warm_up(server, 0.5)
@@ -118,30 +116,25 @@ class Growth:
         self.running.append(server)
         return server
 
-    async def round(self, turn: int, samples: Samples, scale: float) -> None:
+    async def round(self, of: Round) -> None:
         for axis in self.axes:
-            for x in axis.xs if turn % 2 else axis.xs[::-1]:
+            for x in axis.xs if of.turn % 2 else axis.xs[::-1]:
                 if axis.name == SESSIONS:
-                    cpu = await of_sessions(self.of_sessions[x], x, turn, scale)
-                    samples.add(turn, PROXY, figure(axis.name, x), cpu)
+                    cpu = await of_sessions(self.of_sessions[x], x, of.turn, of.scale)
+                    of.add(self.of_sessions[x], figure(axis.name, x), cpu)
                     continue
                 for server in self.running[:2]:
                     if server.name == PROXY or axis.relay:
-                        cpu = await of_point(server, axis.name, x, scale)
-                        samples.add(turn, server.name, figure(axis.name, x), cpu)
+                        cpu = await of_point(server, axis.name, x, of.scale)
+                        of.add(server, figure(axis.name, x), cpu)
 
     def close(self) -> None:
         for server in self.running:
             server.stop()
 
 
-def store_at(path: Path, most: int) -> SqliteStore:
-    return SqliteStore(str(path), Sizes(most, 86_400.0, 1e6, 10_000))
-
-
-async def fill(path: Path, count: int, most: int) -> None:
+async def fill(store: SqliteStore, count: int) -> None:
     """Write a state file with so many sessions, named as `session` names them."""
-    store = store_at(path, most)
     await store.open()
     now = time.time()
     delta = Change(turns=1, tier="fast")

@@ -20,12 +20,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, pages
-from benchmarks.cost import contestants, measure, report
-from benchmarks.cost.__main__ import listed
-from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
-from benchmarks.measure import load, servers
-from benchmarks.measure.servers import Server
+from benchmarks import machine, pages, servers
+from benchmarks.servers import Server
+
+from . import contestants, load, measure, report
+from .__main__ import listed
+from .contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
 
 MARKER = "instructions"  # in the documents
 NAMES = (HTTPX, FRAME, PROXY, LITELLM)
@@ -91,7 +91,7 @@ async def measured(
     """The counts, and a line for each thing that did not come about."""
     counts: Counts = {kind: {} for kind in kinds}
     missing = []
-    upstream = servers.start_upstream(folder)
+    upstream = contestants.start_upstream(folder)
     try:
         for contestant in chosen:
             print(f"  {contestant.name}", flush=True)

@@ -6,16 +6,16 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.cost import bodies, recorded
-from benchmarks.cost.bodies import LONG, SHORT, MakeBatch
-from benchmarks.cost.contestants import LITELLM, PROXY, Contestant
-from benchmarks.cost.samples import Samples
-from benchmarks.measure import load
-from benchmarks.measure.servers import Server
+from benchmarks.servers import Server
+
+from . import bodies, load, recorded
+from .bodies import LONG, SHORT, MakeBatch
+from .contestants import LITELLM, PROXY, Contestant
+from .samples import Samples
 
 CONNECTIONS = 16
 # Seconds of one slice at scale 1: requests one after another, then at CONNECTIONS at once.
@@ -26,7 +26,6 @@ STREAMS_LONG, STREAMS_LONG_HEAVY, LONG_CONNECTIONS = 8, 2, 4
 # First text: N streams share what a model server makes, so each has a piece every N ms.
 TOKENS_A_SECOND, PIECES_OF_A_STREAM = 1000, (10, 30)
 FIRST_TEXT_SECONDS = {1: 1.0, 16: 1.5, 100: 3.0}
-SLOWEST = 60.0  # seconds after which one slice of one server is given up
 
 
 class Kind(NamedTuple):
@@ -68,41 +67,13 @@ REQUESTS: dict[str, Kind] = {
 }
 if recorded.are_there():
     REQUESTS |= {**_of_agent("claude", recorded.CLAUDE), **_of_agent("codex", recorded.CODEX)}
-CHUNK, FIRST, MEMORY, START = "chunk", "first", "memory", "start"
-KINDS = (*REQUESTS, CHUNK, FIRST, MEMORY, START)
-
-
-@dataclass(frozen=True)
-class Load:
-    """CPU and wall seconds a request, and how many were answered in a second."""
-
-    cpu: float
-    wall: float
-    rate: float
-
-
-async def of_requests(server: Server, make: MakeBatch, scale: float) -> Load:
-    """Wall: the median of requests one after another; CPU and rate: of CONNECTIONS at once."""
-    batch = make(LEAST_ALONE)
-    await send(server, batch.prepare, CONNECTIONS, batch.path)
-    cpu, alone = await timed(server, batch.measured, 1, batch.path)
-    each = statistics.median(alone.took)
-    more = int(ALONE * scale / each) - LEAST_ALONE
-    if more > 0:
-        batch = make(min(more, MOST_ALONE))
-        await send(server, batch.prepare, CONNECTIONS, batch.path)
-        cpu, alone = await timed(server, batch.measured, 1, batch.path)
-        each = statistics.median(alone.took)
-    # Where the machine is busy with other things, the CPU's time comes late.
-    count = min(
-        int(CROWD * scale / max(cpu / alone.requests, 1e-5)),
-        int(MOST_CROWD_WALL * scale / each * CONNECTIONS),
-        MOST_CROWD,
-    )
-    batch = make(max(CONNECTIONS, count))
-    await send(server, batch.prepare, CONNECTIONS, batch.path)
-    cpu, crowd = await timed(server, batch.measured, CONNECTIONS, batch.path)
-    return Load(cpu / crowd.requests, each, crowd.requests / crowd.seconds)
+# What further pieces of a stream cost: by the name, streams of so many.
+CHUNKS: dict[str, Callable[[int], MakeBatch]] = {
+    "chunk": lambda pieces: bodies.plain(pieces, 1, True),
+    "call-chunk": lambda pieces: bodies.offering(bodies.FEW_TOOLS, streamed=pieces),
+}
+FIRST, MEMORY, START = "first", "memory", "start"
+KINDS = (*REQUESTS, *CHUNKS, FIRST, MEMORY, START)
 
 
 async def timed(
@@ -111,7 +82,7 @@ async def timed(
     """The CPU seconds of the server, and what came of it."""
     source = [load.http_request(server.port, body, server.headers, path) for body in requests]
     before = server.cpu_seconds()
-    outcome = await load.drive(server.port, iter(source), connections, server.keep_alive)
+    outcome = await load.drive(server.port, iter(source), min(connections, len(source)))
     return server.cpu_seconds() - before, outcome
 
 
@@ -119,79 +90,87 @@ async def send(
     server: Server, requests: list[bytes], connections: int, path: str = load.CHAT_PATH
 ) -> None:
     if requests:
-        await timed(server, requests, min(connections, len(requests)), path)
+        await timed(server, requests, connections, path)
 
 
-async def request_kind(
-    server: Server, kind: str, turn: int, samples: Samples, scale: float
-) -> None:
-    found = await of_requests(server, REQUESTS[kind].make(), scale)
-    samples.add(turn, server.name, f"cpu.{kind}", found.cpu)
-    samples.add(turn, server.name, f"wall.{kind}", found.wall)
-    samples.add(turn, server.name, f"rate.{kind}", found.rate)
+async def of_requests(server: Server, make: MakeBatch, scale: float) -> tuple[float, float, float]:
+    """CPU and wall seconds a request, and how many were answered in a second.
 
-
-async def chunk_kind(
-    server: Server, contestant: Contestant, turn: int, samples: Samples, scale: float
-) -> None:
-    """What 490 more pieces cost; the short streams are measured here if `stream` wasn't asked."""
-    short = samples.by_round(server.name, "cpu.stream").get(turn)
-    if short is None:
-        short = (await of_requests(server, bodies.plain(SHORT, 1, True), scale)).cpu
-    count = STREAMS_LONG_HEAVY if contestant.heavy else STREAMS_LONG
-    batch = bodies.plain(LONG, 1, True)(count)
-    cpu, outcome = await timed(server, batch.measured, min(LONG_CONNECTIONS, count))
-    samples.add(turn, server.name, "cpu.chunk", (cpu / outcome.requests - short) / (LONG - SHORT))
-
-
-def pieces_of(streams: int, rng: random.Random) -> bytes:
-    """A stream of some length; `streams` of them make TOKENS_A_SECOND together."""
-    pace = streams * 1000 // TOKENS_A_SECOND
-    directive = f"chunks={rng.randint(*PIECES_OF_A_STREAM)} pace={pace}"
-    return load.chat_body(directive, True, rng.randrange(64))
-
-
-async def first_text(
-    server: Server, streams: int, turn: int, samples: Samples, scale: float
-) -> None:
-    """How long the first text takes while so many streams are open.
-
-    One that ends is followed by another at once. Their lengths differ, so that they don't keep
-    step; the seed is the round's, so that all servers get the same.
+    Wall: the median of requests one after another; CPU and rate: of CONNECTIONS at once.
     """
-    rng = random.Random(turn)
-    few = [
-        load.http_request(server.port, pieces_of(streams, rng), server.headers)
-        for _ in range(4 * streams + 64)
-    ]
-    source: Iterator[bytes] = itertools.cycle(few)
-    ramp = sum(PIECES_OF_A_STREAM) / 2 * streams / TOKENS_A_SECOND
-    seconds = FIRST_TEXT_SECONDS[streams] * max(scale, 0.5)
-    outcome = await load.run_open_streams(
-        server.port,
-        source,
-        streams,
-        ramp=ramp,
-        seconds=seconds,
-        keep_alive=server.keep_alive,
+
+    async def of(count: int, connections: int) -> tuple[float, load.Outcome]:
+        batch = make(count)
+        await send(server, batch.prepare, CONNECTIONS, batch.path)
+        return await timed(server, batch.measured, connections, batch.path)
+
+    cpu, alone = await of(LEAST_ALONE, 1)
+    more = int(ALONE * scale / statistics.median(alone.took)) - LEAST_ALONE
+    if more > 0:
+        cpu, alone = await of(min(more, MOST_ALONE), 1)
+    wall = statistics.median(alone.took)
+    # Where the machine is busy with other things, the CPU's time comes late.
+    count = min(
+        int(CROWD * scale / max(cpu / alone.requests, 1e-5)),
+        int(MOST_CROWD_WALL * scale / wall * CONNECTIONS),
+        MOST_CROWD,
     )
-    samples.add_pool(turn, server.name, f"first.{streams}", outcome.first_text)
-    samples.add(turn, server.name, f"unanswered.{streams}", outcome.unanswered)
+    cpu, crowd = await of(max(CONNECTIONS, count), CONNECTIONS)
+    return cpu / crowd.requests, wall, crowd.requests / crowd.seconds
 
 
-async def open_streams(server: Server, contestant: Contestant, turn: int, samples: Samples) -> None:
-    """RSS with nobody there, and with so many streams open at once."""
-    held = load.HeldStreams(server.port, server.headers)
-    idle = settled_rss(server)
-    samples.add(turn, server.name, "rss.idle", idle)
-    if not contestant.open_streams:
-        return
-    try:
-        await held.grow_to(contestant.open_streams, within=SLOWEST)
-        many = settled_rss(server)
-    finally:
-        await held.close()
-    samples.add(turn, server.name, "rss.more", many - idle)
+@dataclass(frozen=True)
+class Round:
+    """Where one round's figures go. `scale`: of the slices' length."""
+
+    turn: int
+    samples: Samples
+    scale: float
+
+    def add(self, server: Server, figure: str, value: float) -> None:
+        self.samples.add(self.turn, server.name, figure, value)
+
+    async def requests(self, server: Server, kind: str) -> None:
+        found = await of_requests(server, REQUESTS[kind].make(), self.scale)
+        for name, value in zip(("cpu", "wall", "rate"), found, strict=True):
+            self.add(server, f"{name}.{kind}", value)
+
+    async def chunks(self, server: Server, contestant: Contestant, kind: str) -> None:
+        """What 490 more pieces cost."""
+        make = CHUNKS[kind]
+        short, _wall, _rate = await of_requests(server, make(SHORT), self.scale)
+        count = STREAMS_LONG_HEAVY if contestant.heavy else STREAMS_LONG
+        cpu, outcome = await timed(server, make(LONG)(count).measured, LONG_CONNECTIONS)
+        self.add(server, f"cpu.{kind}", (cpu / outcome.requests - short) / (LONG - SHORT))
+
+    async def first_text(self, server: Server, streams: int) -> None:
+        """How long the first text takes while so many streams share TOKENS_A_SECOND.
+
+        One that ends is followed by another at once. Their lengths differ, so that they don't keep
+        step; the seed is the round's, so that all servers get the same.
+        """
+        rng = random.Random(self.turn)
+        pace = streams * 1000 // TOKENS_A_SECOND
+        few = []
+        for _ in range(4 * streams + 64):
+            directive = f"chunks={rng.randint(*PIECES_OF_A_STREAM)} pace={pace}"
+            body = load.chat_body(directive, True, rng.randrange(64))
+            few.append(load.http_request(server.port, body, server.headers))
+        ramp = sum(PIECES_OF_A_STREAM) / 2 * streams / TOKENS_A_SECOND
+        seconds = FIRST_TEXT_SECONDS[streams] * max(self.scale, 0.5)
+        source = itertools.cycle(few)
+        outcome = await load.open_streams(server.port, source, streams, ramp=ramp, seconds=seconds)
+        self.samples.add_pool(self.turn, server.name, f"first.{streams}", outcome.first_text)
+        self.add(server, f"unanswered.{streams}", outcome.unanswered)
+
+    async def memory(self, server: Server, streams: int) -> None:
+        """RSS with nobody there, and with so many streams open at once."""
+        idle = settled_rss(server)
+        self.add(server, "rss.idle", idle)
+        held = await load.hold_streams(server.port, server.headers, streams)
+        self.add(server, "rss.more", settled_rss(server) - idle)
+        for connection in held:
+            connection.leave()
 
 
 def settled_rss(server: Server) -> int:

@@ -14,11 +14,12 @@ from typing import Any
 
 import orjson
 
-from benchmarks.cost.bodies import SESSIONS, SHORT, Batch, MakeBatch
 from benchmarks.measure.corpora import CORPORA
 from mlx_stack_proxy.wire.dialect import Dialect
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
+
+from .bodies import SESSIONS, SHORT, Batch, MakeBatch
 
 Json = dict[str, Any]
 FOLDER = CORPORA / "agent-requests"
@@ -41,11 +42,8 @@ class Agent:
 
 
 CLAUDE = Agent(
-    "Claude Code",
-    MESSAGES,
-    "/v1/messages",
-    "claude-code-01-first",
-    "claude-code-02-tool-result",
+    *("Claude Code", MESSAGES, "/v1/messages"),
+    *("claude-code-01-first", "claude-code-02-tool-result"),
 )
 CODEX = Agent("Codex", RESPONSES, "/v1/responses", "codex-01-first", "codex-02-tool-result")
 
@@ -68,14 +66,14 @@ def as_chat(agent: Agent) -> MakeBatch:
     """The same, as the chat completion that it is translated to, of a session with a name, too."""
 
     def make(count: int) -> Batch:
-        whole = [orjson.loads(_body(agent, agent.first, next(_names))) for _ in range(count)]
-        return Batch([orjson.dumps(_as_chat(agent, one)) for one in whole])
+        found = []
+        for _ in range(count):
+            body = orjson.loads(_body(agent, agent.first, next(_names)))
+            chat = agent.dialect.to_chat(body, {}).body
+            found.append(orjson.dumps({**chat, "metadata": body["metadata"]}))
+        return Batch(found)
 
     return make
-
-
-def _as_chat(agent: Agent, body: Json) -> Json:
-    return {**agent.dialect.to_chat(body, {}).body, "metadata": body["metadata"]}
 
 
 def second(agent: Agent) -> MakeBatch:

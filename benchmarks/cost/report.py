@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from benchmarks import machine
-from benchmarks.cost import goals, growth
-from benchmarks.cost.bodies import LONG, SHORT
-from benchmarks.cost.contestants import HTTPX, PROXY
-from benchmarks.cost.fit import Fit
-from benchmarks.cost.goals import UPSTREAM
-from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
-from benchmarks.cost.samples import Samples, Spread
-from benchmarks.measure.servers import STREAM_LIMIT
+
+from . import goals, growth
+from .bodies import LONG, SHORT
+from .contestants import HTTPX, PROXY, STREAM_LIMIT
+from .fit import Fit
+from .goals import UPSTREAM
+from .measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
+from .samples import Samples, Spread
 
 MARKER = "cost"  # in the documents
 NOTHING = "–"
@@ -78,8 +78,9 @@ def of_requests(samples: Samples, names: Sequence[str], figure: str) -> list[lis
 
 def cost_table(samples: Samples, names: Sequence[str]) -> str:
     rows = [["CPU", *names], *of_requests(samples, names, "cpu")]
-    chunk = f"a streamed chunk ({SHORT} to {LONG}) (µs)"
-    rows.append([chunk, *(with_ratio(samples, name, "cpu.chunk", 1e6) for name in names)])
+    for kind, what in (("chunk", "a streamed chunk"), ("call-chunk", "… of a tool call")):
+        cells = (with_ratio(samples, name, f"cpu.{kind}", 1e6) for name in names)
+        rows.append([f"{what} ({SHORT} to {LONG}) (µs)", *cells])
     return grid(measured(rows))
 
 
@@ -194,10 +195,8 @@ def relation(samples: Samples) -> str:
     )
 
 
-def whole(
-    samples: Samples, names: Sequence[str], open_streams: dict[str, int], images: Iterable[str]
-) -> str:
-    """All tables; `images`: lines of Markdown that show the plots."""
+def whole(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) -> str:
+    """All tables."""
     first = [name for name in names if samples.pooled(name, "first.1", 0.5) is not None]
     parts = [
         "### Against the goals",
@@ -212,7 +211,6 @@ def whole(
         "### Beside a model's own time",
         relation(samples),
         "### Growth",
-        *images,
         growth_table(samples),
     ]
     return "\n\n".join(_without_empty(parts)) + "\n"

@@ -12,23 +12,22 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.cost import measure
-from benchmarks.cost.contestants import FRAME, PROXY, Contestant, Missing
-from benchmarks.cost.goals import UPSTREAM
-from benchmarks.cost.measure import CHUNK, FIRST, MEMORY, REQUESTS, START
-from benchmarks.cost.samples import Samples
-from benchmarks.measure import load
-from benchmarks.measure.servers import Server
+from benchmarks.servers import Server
+
+from . import load, measure
+from .contestants import FRAME, PROXY, Contestant, Missing
+from .goals import UPSTREAM
+from .measure import CHUNKS, FIRST, MEMORY, REQUESTS, START, Round
+from .samples import Samples
 
 WARM_UP = 0.6  # seconds
+SLOWEST = 60.0  # seconds after which one slice of one server is given up
 # What a proxy in good order has no reason to do while it is measured.
 UNEXPECTED = re.compile(
     r"^mlx_stack_(retries|escalations|loops|truncations|tool_call_failures|stage_faults|store_errors)_total"
     r"(?:\{.*\})? ([0-9.e+]+)$",
     re.MULTILINE,
 )
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Bench:
     folder: Path
     contestants: list[Contestant]
     kinds: frozenset[str]
-    say: Say
+    say: Callable[[str], None]
     until: float  # time.monotonic(); nothing is begun after it
     samples: Samples = field(default_factory=Samples)
     notes: list[str] = field(default_factory=list)
@@ -64,7 +63,7 @@ class Bench:
                 least = 0 if turn else contestant.warm_up
                 warming = measure.warm_up(server, WARM_UP, least)
                 await self._guard(server, "warm-up", warming)
-            await self._slices(turn, scale, running)
+            await self._slices(Round(turn, self.samples, scale), running)
             for contestant, server in running:
                 if contestant.name in (PROXY, FRAME):
                     self.look_for_unexpected(server)
@@ -94,41 +93,30 @@ class Bench:
             server = None if contestant.stays else self.start(contestant, 0)
             if server is not None:
                 try:
-                    warming = measure.warm_up(server, WARM_UP)
-                    await self._guard(server, "warm-up", warming)
-                    await self.memory([(contestant, server)])
+                    await self._guard(server, "warm-up", measure.warm_up(server, WARM_UP))
+                    await self.memory(contestant, server)
                 finally:
                     server.stop()
 
-    async def memory(self, running: list[tuple[Contestant, Server]]) -> None:
-        for contestant, server in running:
-            taking = measure.open_streams(server, contestant, 0, self.samples)
-            await self._guard(server, MEMORY, taking)
+    async def memory(self, contestant: Contestant, server: Server) -> None:
+        taking = Round(0, self.samples, 1.0).memory(server, contestant.open_streams)
+        await self._guard(server, MEMORY, taking)
 
-    async def _slices(
-        self, turn: int, scale: float, running: list[tuple[Contestant, Server]]
-    ) -> None:
+    async def _slices(self, of: Round, running: list[tuple[Contestant, Server]]) -> None:
         """A slice of one figure is taken of every server before the next figure's."""
-        samples = self.samples
-        for kind, asked in REQUESTS.items():
-            if kind in self.kinds:
-                for _, server in running:
-                    if asked.only and server.name not in asked.only:
-                        continue
-                    taking = measure.request_kind(server, kind, turn, samples, scale)
-                    await self._guard(server, kind, taking)
-        if CHUNK in self.kinds:
+        for kind in [one for one in REQUESTS if one in self.kinds]:
+            only = REQUESTS[kind].only
+            for _, server in running:
+                if not only or server.name in only:
+                    await self._guard(server, kind, of.requests(server, kind))
+        for kind in [one for one in CHUNKS if one in self.kinds]:
             for contestant, server in running:
-                if contestant.streams:
-                    taking = measure.chunk_kind(server, contestant, turn, samples, scale)
-                    await self._guard(server, CHUNK, taking)
-        if FIRST in self.kinds:
-            for streams in measure.FIRST_TEXT_SECONDS:
-                self.upstream.name = UPSTREAM
-                who = [server for one, server in running if streams in one.first_text]
-                for server in (self.upstream, *who):
-                    taking = measure.first_text(server, streams, turn, samples, scale)
-                    await self._guard(server, f"{FIRST}.{streams}", taking)
+                await self._guard(server, kind, of.chunks(server, contestant, kind))
+        self.upstream.name = UPSTREAM
+        who = [self.upstream, *(server for one, server in running if one.first_text)]
+        for streams in measure.FIRST_TEXT_SECONDS if FIRST in self.kinds else ():
+            for server in who:
+                await self._guard(server, f"{FIRST}.{streams}", of.first_text(server, streams))
 
     async def _guard(self, server: Server, kind: str, taking: Coroutine[None, None, None]) -> None:
         """A server that fails at something is not asked for it again; the rest goes on."""
@@ -137,7 +125,7 @@ class Bench:
             taking.close()
             return
         try:
-            async with asyncio.timeout(min(left, measure.SLOWEST)):
+            async with asyncio.timeout(min(left, SLOWEST)):
                 await taking
         except (TimeoutError, OSError, load.LoadError) as error:
             self._failed.add((server.name, kind))
@@ -146,8 +134,7 @@ class Bench:
 
     def look_for_unexpected(self, server: Server) -> None:
         try:
-            address = f"http://127.0.0.1:{server.port}/metrics"
-            with urllib.request.urlopen(address, timeout=5) as answer:
+            with urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
         except OSError as error:
             self.note(f"{server.name}: no metrics: {error}")
@@ -169,12 +156,12 @@ class Clock:
     scale: float = 1.0
     least: float = 0.3
 
-    def after_round(self, took: float, left: int, reserved: float) -> bool:
+    def after_round(self, took: float, left: int) -> bool:
         """Whether `left` more rounds still fit, made smaller if they must be."""
-        there = self.until - time.monotonic() - reserved * self.scale
-        if left <= 0 or left * took <= there:
-            return left > 0
-        smaller = max(self.least, self.scale * max(there, 0) / (left * took))
+        there = max(self.until - time.monotonic(), 0)
+        if left * took <= there:
+            return True
+        smaller = max(self.least, self.scale * there / (left * took))
         took *= smaller / self.scale
         self.scale = smaller
         return took <= there

@@ -11,6 +11,7 @@ import itertools
 import json
 import random
 import secrets
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from typing import Any
 
 import httpx
 
-from benchmarks.measure.bench_clients import connect
 from benchmarks.night import account
 from benchmarks.night.account import Seen
 from benchmarks.soak.process import KEY, POOR_KEY
@@ -87,13 +87,25 @@ class World:
         self.seen[agent] += account.counts([Seen(agent, outcome.status, said, right)])
         return outcome
 
-    async def connected(self, body: Json, *, buffer: int | None, read: bool) -> Any:
+    async def connected(self, body: Json, buffer: int | None = None) -> socket.socket:
         """A socket on which this was asked."""
         content = json.dumps(body).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost:{self.port}\r\n"
         head += f"authorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
         head += f"connection: close\r\ncontent-length: {len(content)}\r\n\r\n"
-        return await connect(self.port, head.encode() + content, buffer, read)
+        return await connect(self.port, head.encode() + content, buffer)
+
+
+async def connect(port: int, request: bytes, buffer: int | None = None) -> socket.socket:
+    """A client that has sent this; ``buffer``: bytes that its system takes for it."""
+    loop = asyncio.get_running_loop()
+    client = socket.socket()
+    client.setblocking(False)
+    if buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    await loop.sock_connect(client, ("127.0.0.1", port))
+    await loop.sock_sendall(client, request)
+    return client
 
 
 def agent_of(speaks: str) -> str:
@@ -230,7 +242,7 @@ async def poor(world: World) -> str:
 async def leavers(world: World) -> str:
     """Asks, and goes: before the answer, within it, with a reset or without."""
     asked = body(f"{world.new_name()} [[slow]]", world.chance.random() < 0.8)
-    client = await world.connected(asked, buffer=None, read=False)
+    client = await world.connected(asked)
     try:
         await asyncio.sleep(world.chance.choice((0.0, 0.01, 0.1, 0.5, 1.0)))
     finally:
@@ -242,7 +254,7 @@ async def slow_readers(world: World) -> str:
     """Reads a little now and then; in the end the rest, or nothing more."""
     loop = asyncio.get_running_loop()
     asked = body(f"{world.new_name()} [[big]]", True)
-    client = await world.connected(asked, buffer=SMALL_BUFFER, read=False)
+    client = await world.connected(asked, SMALL_BUFFER)
     try:
         head = data = await loop.sock_recv(client, SMALL_BUFFER)
         end = b""
@@ -315,7 +327,7 @@ async def followers(world: World) -> str:
 
 async def tricklers(world: World) -> str:
     """Half a request, and then nothing."""
-    client = await connect(world.port, b"POST /v1/chat/completions HTTP/1.1\r\nho", None, False)
+    client = await connect(world.port, b"POST /v1/chat/completions HTTP/1.1\r\nho")
     try:
         await asyncio.sleep(world.chance.choice((0.0, 1.0)))
     finally:

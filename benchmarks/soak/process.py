@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import redis
 import yaml
 
-from benchmarks.measure.servers import Server, start
+from benchmarks import servers
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
@@ -104,30 +103,19 @@ class Proxy:
         self._folder = folder
         self._store = store
         self._asked = redis.Redis(port=store.port) if store else None
-        self._file = folder / "config.yaml"
         self._state = folder / "state.db"
         state: Json = {"backend": "sqlite", "path": str(self._state)}
         if store is not None:
             state = {"backend": "redis", "redis_url": store.url}
         self.config = config(upstream, free_port(), folder, state)
-        self.write(self.config)
-        self._argv = [
-            sys.executable,
-            "-m",
-            *wrapper,
-            "mlx_stack_proxy",
-            "serve",
-            "--config",
-            str(self._file),
-        ]
+        self._wrapper = wrapper
 
     @property
     def port(self) -> int:
         return int(self.config["server"]["port"])
 
     def start(self) -> None:
-        self._server: Server = start("proxy", self.port, self._argv, self._folder)
-        self._server.wait_ready("/health", 60)
+        self._server = servers.serve(self.config, self._folder, wrapper=self._wrapper)
 
     def stop(self) -> None:
         self._server.stop()
@@ -139,9 +127,10 @@ class Proxy:
     def write(self, settings: Json | str) -> None:
         """Put other settings into the file, as an editor does."""
         text = settings if isinstance(settings, str) else yaml.safe_dump(settings)
-        part = self._file.with_suffix(".part")
+        file = self._folder / f"proxy-{self.port}.yaml"
+        part = file.with_suffix(".part")
         part.write_text(text)
-        os.replace(part, self._file)
+        os.replace(part, file)
 
     def hang_up(self) -> None:
         """Have it read its file now."""

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,11 +28,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import pages
-from benchmarks.frameworks.environment import Ended, Environment
-from benchmarks.frameworks.page import REPOSITORY
-from benchmarks.frameworks.scripted import Plays
-from benchmarks.frameworks.stacks import ScriptedStack
-from benchmarks.frameworks.tap import Seen, Tap
+from benchmarks.clients.environment import (
+    ENVIRONMENTS,
+    Ended,
+    Environment,
+    find_node,
+    installed,
+    say,
+)
+from benchmarks.clients.scripted import Plays
+from benchmarks.clients.stack import ScriptedStack
+from benchmarks.clients.tap import Seen, Tap
 from benchmarks.machine import about
 from benchmarks.records import Json, Results, fingerprint
 from mlx_stack_proxy.operator.agents.known import client_named
@@ -42,11 +46,9 @@ from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Ag
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
 from tests.support.ports import free_port
 
-ENVIRONMENTS = REPOSITORY / "build" / "clients"
 RESULTS = ENVIRONMENTS / "results.jsonl"
 # What decides about a result: after a change of it, older ones are of something else.
-DECIDES = ["app/**/*.py", "app/**/*.lua", "tests/clients/*.py", "benchmarks/frameworks/*.py"]
-NODE = 22  # what Claude Code, Cline and Qwen Code ask for
+DECIDES = ["app/**/*.py", "app/**/*.lua", "tests/clients/*.py", "benchmarks/clients/*.py"]
 # A silent model is left after this; what an agent asks may be long in being written.
 SETTINGS = {
     "first_token_timeout": 5.0,
@@ -56,10 +58,6 @@ SETTINGS = {
 MOST_LAPS = 12  # docs/loops.md: identical calls are broken sooner
 FAILED = (b"event: error", b"event: response.failed")
 PROGRAM = f"{shlex.quote(sys.executable)} -m mlx_stack_proxy"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -157,23 +155,6 @@ async def run(
     ended, seen = await let_work(agent, home, model, stack, environment)
     asked = [one for one in seen if one.path == agent.path and agent.is_task(one.body)]
     return Run(agent, mistake, home, ended, asked, model.played)
-
-
-def installed(package: str, fresh: bool = False) -> Environment:
-    """An agent's own environment; raises `CalledProcessError` where npm can't be reached."""
-    environment = Environment(ENVIRONMENTS / package.rpartition("/")[2], python=False)
-    if fresh or not environment.is_installed:
-        say(f"{package}: installing")
-        environment.install(f"npm install -g --no-audit --no-fund --loglevel=error {package}")
-    return environment
-
-
-def find_node(fresh: bool) -> None:
-    """Put a Node that is new enough on the path: npm takes older agents for an older one."""
-    found = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
-    if int(found.stdout.lstrip("v").partition(".")[0]) < NODE:
-        folder = installed(f"node@{NODE}", fresh).folder / "bin"
-        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 class Runs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frameworks.scripted import Say, Turn, Use
+from benchmarks.clients.scripted import Say, Turn, Use
 
 Json = dict[str, Any]
 ASKED = "Write 'quokka' into made.txt, then show it."

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.frameworks.scripted import BAD, Say, Turn, Use, call_of, good_reply, results_in
+from benchmarks.clients.scripted import BAD, Say, Turn, Use, call_of, good_reply, results_in
 from tests.faults.catalogue import EMPTY, LOST_CALL, READ, whole
 from tests.support.replies import data, litellm_error, text_chunks, with_role
 from tests.support.scripted_server import RESET, SILENCE, Call, Reply
@@ -71,7 +71,7 @@ class Model:
     def reply(self, call: Call) -> Reply:
         body = call.json()
         if not self._is_task(body):
-            return good_reply(Say("A title"), body)
+            return good_reply(Say("A title"))
         at = min(results_in(body), len(self._turns) - 1)
         if self._name == LOOP:
             at = 1
@@ -80,6 +80,6 @@ class Model:
         mistake = MISTAKES[self._name]
         self._asked[at] += 1
         if mistake is None or self._asked[at] > 1 or isinstance(turn, Say):
-            return good_reply(turn, body)
+            return good_reply(turn)
         self.played += 1
-        return mistake(turn, turn.written(body))
+        return mistake(turn, turn.written)

@@ -46,7 +46,7 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
     ("npm ", "installs packages"),
     ("npx ", "installs packages"),
     ("git ", "the network"),
-    ("python examples/", "needs its framework: `make frameworks` runs it"),
+    ("python examples/", "needs its framework"),
     ("cp ../examples/", "goes with the framework it is for"),
     ("python -m tests.", "a benchmark, its output is on its page"),
     ("python -m benchmarks.", "a benchmark, its output is on its page"),

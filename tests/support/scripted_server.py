@@ -19,7 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 ARRIVAL_SECONDS = 10  # for anything that a test waits for; longer is a failure
 
@@ -120,10 +120,16 @@ class Call:
 
 
 class ScriptedServer:
-    """The server, for an ``async with`` block; it keeps its port over :meth:`stop`."""
+    """The server, for an ``async with`` block; it keeps its port over :meth:`stop`.
 
-    def __init__(self, models: tuple[str, ...] = ("fast", "standard")) -> None:
+    ``keeps``: whether calls stay in ``calls``, which a long run has no use for.
+    """
+
+    def __init__(
+        self, models: tuple[str, ...] = ("fast", "standard"), *, keeps: bool = True
+    ) -> None:
         self.models = models
+        self._keeps = keeps
         self.script: deque[Scripted] = deque()
         self.otherwise: Scripted | None = None  # the reply after the script's end
         self.routes: dict[tuple[str, str], Reply] = {}  # fixed replies by method and path
@@ -172,8 +178,9 @@ class ScriptedServer:
             return await self._arrived.get()
 
     def arrived(self, call: Call) -> None:
-        self.calls.append(call)
-        self._arrived.put_nowait(call)
+        if self._keeps:
+            self.calls.append(call)
+            self._arrived.put_nowait(call)
 
     def own_reply(self, call: Call) -> Reply | None:
         """Return the reply in ``routes``, or one that LiteLLM gives by itself; None: neither."""
@@ -210,8 +217,7 @@ class _Connection(asyncio.Protocol):
         self.writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self.server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -123,7 +123,7 @@ def is_part(part: Any, whole: Any) -> bool:
 @pytest.mark.parametrize("name", sorted(FLOODS))
 def test_floods_end(name: str) -> None:
     text = FLOODS[name]
-    # A quadratic rule takes minutes for these; what it costs: benchmarks.measure.bench_check.
+    # A quadratic rule takes minutes for these.
     for part in (text, text[:200_000]):
         assert len(check_call("edit_file", part, SHAPED).failures) <= 1
 

@@ -180,7 +180,7 @@ def test_a_long_call_in_small_pieces_is_even() -> None:
 
 @pytest.mark.parametrize("flood", MARKERS)
 def test_floods_of_markers_end_and_lose_nothing(flood: str) -> None:
-    # A rule that is worse than linear takes minutes; what it costs: benchmarks.measure.bench_check.
+    # A rule that is worse than linear takes minutes.
     text = flood * (1_000_000 // len(flood))
     found = rescue(text, TOOLS)
     assert found.calls or found.content == text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.clients import judge
-from benchmarks.frameworks.tap import Seen
+from benchmarks.clients.tap import Seen
 from tests.support.replies import DONE, chunk, data, text_chunks, with_role
 
 Json = dict[str, Any]

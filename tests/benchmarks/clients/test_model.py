@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.clients import spoiled
 from benchmarks.clients.model import CALLS, Model, whole_of
+from benchmarks.clients.scripted import Use
 from benchmarks.clients.spoiled import KINDS, OF_TEXT
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import OPENCODE
-from benchmarks.frameworks.scripted import Use
 from tests.support.scripted_server import Call, Reply
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_spoiled_is_no_good_reply(kind: str) -> None:
     use = Use("bash", {"command": "ls -la"})
-    written = use.written({})
+    written = use.written
     whole = whole_of([one for one in frames(KINDS[kind](use, written)) if one["choices"]])
     message = whole["choices"][0]["message"]
     calls = [one["function"] for one in message.get("tool_calls") or ()]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from benchmarks.cost import recorded
+from benchmarks.cost.load import CHAT_PATH
 from benchmarks.cost.recorded import CLAUDE, CODEX, Agent
-from benchmarks.measure.load import CHAT_PATH
 
 pytestmark = pytest.mark.skipif(not recorded.are_there(), reason="the recordings are not here")
 both = pytest.mark.parametrize("agent", [CLAUDE, CODEX], ids=lambda agent: agent.title)

@@ -42,7 +42,7 @@ def test_what_was_not_measured_has_no_row_and_no_title() -> None:
     samples = Samples()
     samples.add(0, PROXY, "cpu.plain", 0.002)
 
-    text = report.whole(samples, [HTTPX, PROXY], {}, [])
+    text = report.whole(samples, [HTTPX, PROXY], {})
 
     assert "plain request" in text
     assert "tool call" not in text
@@ -51,7 +51,7 @@ def test_what_was_not_measured_has_no_row_and_no_title() -> None:
 
 
 def test_the_report_judges_each_goal_by_itself() -> None:
-    text = report.whole(measured(), [HTTPX, PROXY], {PROXY: 1000}, [])
+    text = report.whole(measured(), [HTTPX, PROXY], {PROXY: 1000})
 
     assert "| met " in line_with(text, "plain request: the httpx relay")
     assert "| met " in line_with(text, "first text, p99 added")

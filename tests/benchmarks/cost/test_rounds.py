@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import servers
 from benchmarks.cost import __main__ as command
 from benchmarks.cost import contestants, rounds
 from benchmarks.cost.contestants import HTTPX, PORTKEY, PROXY, Contestant, Missing
 from benchmarks.cost.rounds import Bench, Clock
-from benchmarks.measure import servers
 from tests.support.ports import free_port
 
 
@@ -30,9 +30,11 @@ async def test_rounds_measure_what_is_there_and_name_what_is_not(tmp_path: Path)
     there = [one for one in contestants.ALL if one.name in (HTTPX, PROXY)]
     who = [*there, Contestant(PORTKEY, absent), Contestant("refusing", refusing)]
     said: list[str] = []
-    upstream = servers.start_upstream(tmp_path)
+    upstream = contestants.start_upstream(tmp_path)
     until = time.monotonic() + 600
-    bench = Bench(upstream, tmp_path, who, frozenset({"plain", "start"}), said.append, until)
+    bench = Bench(
+        upstream, tmp_path, who, frozenset({"plain", "call-chunk", "start"}), said.append, until
+    )
     try:
         await bench.round(0, 0.05, {})
         missing, failing, *more = bench.notes
@@ -41,7 +43,7 @@ async def test_rounds_measure_what_is_there_and_name_what_is_not(tmp_path: Path)
     finally:
         upstream.stop()
 
-    for figure in ("cpu.plain", "wall.plain", "start.wall", "start.cpu"):
+    for figure in ("cpu.plain", "cpu.call-chunk", "wall.plain", "start.wall", "start.cpu"):
         assert bench.samples.ratios(PROXY, HTTPX, figure), figure
     assert missing == "Portkey: not installed (say how)"
     assert "501" in failing
@@ -51,14 +53,14 @@ async def test_rounds_measure_what_is_there_and_name_what_is_not(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("until", "took", "reserved", "scale"),
-    [(100, 40, 0, 0.625), (1000, 40, 100, 1.0), (10, 100, 0, None)],
+    ("until", "took", "scale"),
+    [(100, 40, 0.625), (1000, 40, 1.0), (10, 100, None)],
 )
 def test_rounds_get_smaller_where_the_time_is_short(
-    until: float, took: float, reserved: float, scale: float | None
+    until: float, took: float, scale: float | None
 ) -> None:
     clock = Clock(until=time.monotonic() + until)
-    assert clock.after_round(took=took, left=4, reserved=reserved) is (scale is not None)
+    assert clock.after_round(took=took, left=4) is (scale is not None)
     assert scale is None or clock.scale == pytest.approx(scale, abs=0.01)
 
 

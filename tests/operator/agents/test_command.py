@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
-from benchmarks.frameworks.page import sections
 from mlx_stack_proxy.operator.agents.clients import CLIENTS, Client
 from tests.operator.agents import said
 from tests.operator.conftest import Typed
 from tests.support.ports import free_port
 from tests.support.scripted_server import Reply, ScriptedServer
 
+ROOT = Path(__file__).resolve().parents[3]
+SECTIONS = re.findall(r"^## (.+)$", (ROOT / "docs/agents.md").read_text("utf-8"), re.M)
 CONFIG = """\
 server: {{port: {port}, api_keys: ["*"]}}
 tiers:
@@ -242,4 +245,4 @@ def test_a_users_own_settings_are_not_named(text: str, agents: Agents) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
 def test_each_client_has_its_section(client: Client) -> None:
-    assert client.title in {*sections(), "OpenAI's SDK, and all that is built on it"}
+    assert client.title in {*SECTIONS, "OpenAI's SDK, and all that is built on it"}

@@ -1,4 +1,4 @@
-"""What a framework is installed into and run in: a folder of its own under `build/frameworks`."""
+"""What an agent is installed into and run in: a folder of its own under ``build/clients``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.frameworks.page import REPOSITORY
+from benchmarks.records import ROOT
 
-ENVIRONMENTS = REPOSITORY / "build" / "frameworks"
+ENVIRONMENTS = ROOT / "build" / "clients"
+NODE = 22  # what Claude Code, Cline and Qwen Code ask for
 _KEPT = ("PATH", "LANG", "TERM", "TZ", "SSL_CERT_FILE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_KEPT_PREFIXES = ("PIP_", "LC_", "npm_config_")
+_KEPT_PREFIXES = ("LC_", "npm_config_")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -31,51 +36,35 @@ class Ended:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment, where one is wanted, and an npm prefix in one folder."""
+    """An npm prefix in a folder."""
 
     folder: Path
-    python: bool = True
-
-    @property
-    def is_installed(self) -> bool:
-        return self._done.exists()
 
     @property
     def _done(self) -> Path:
         return self.folder / ".installed"
 
-    def install(self, commands: str) -> None:
-        """Run the page's own lines; raises `CalledProcessError`."""
+    def install(self, package: str, fresh: bool = False) -> None:
+        """Raises `CalledProcessError` where npm can't be reached."""
+        if self._done.exists() and not fresh:
+            return
+        say(f"{package}: installing")
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        if self.python:
-            subprocess.run([sys.executable, "-m", "venv", self.folder], check=True)
-        keep = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        script = f"set -e\n{commands}"
-        subprocess.run(["bash", "-c", script], env={**keep, **self.variables}, check=True)
+        quiet = ("--no-audit", "--no-fund", "--loglevel=error")
+        command = ["npm", "install", "-g", *quiet, package]
+        subprocess.run(command, env={**os.environ, **self.variables}, check=True)
         self._done.touch()
 
     @property
     def variables(self) -> dict[str, str]:
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        return {
-            "PATH": path,
-            "VIRTUAL_ENV": str(self.folder),
-            "npm_config_prefix": str(self.folder),  # where `npm install -g` puts it
-            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-            "PIP_QUIET": "1",
-        }
+        return {"PATH": path, "npm_config_prefix": str(self.folder)}
 
     def version(self, package: str) -> str:
-        """Of a Python or npm package that is installed here; empty where it isn't."""
+        """Of a package that is installed here."""
         manifest = self.folder / "lib" / "node_modules" / package / "package.json"
-        if manifest.is_file():
-            return str(json.loads(manifest.read_text(encoding="utf-8"))["version"])
-        code = f"from importlib.metadata import version; print(version({package!r}))"
-        found = subprocess.run(
-            [self.folder / "bin" / "python", "-c", code], capture_output=True, text=True
-        )
-        return found.stdout.strip()
+        return str(json.loads(manifest.read_text(encoding="utf-8"))["version"])
 
     async def run(
         self, script: str, home: Path, variables: Mapping[str, str], seconds: float
@@ -87,10 +76,7 @@ class Environment:
             if name in _KEPT or name.startswith(_KEPT_PREFIXES)
         }
         process = await asyncio.create_subprocess_exec(
-            "bash",
-            "-e",
-            "-c",
-            script,
+            *("bash", "-e", "-c", script),
             cwd=home,
             env={**kept, **self.variables, "HOME": str(home), **variables},
             stdin=subprocess.DEVNULL,
@@ -121,3 +107,18 @@ def _end_all_of(home: Path) -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, 10)
+
+
+def installed(package: str, fresh: bool = False) -> Environment:
+    """An agent's own environment; raises `CalledProcessError` where npm can't be reached."""
+    environment = Environment(ENVIRONMENTS / package.rpartition("/")[2])
+    environment.install(package, fresh)
+    return environment
+
+
+def find_node(fresh: bool) -> None:
+    """Put a Node that is new enough on the path: npm takes older agents for an older one."""
+    found = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    if int(found.stdout.lstrip("v").partition(".")[0]) < NODE:
+        folder = installed(f"node@{NODE}", fresh).folder / "bin"
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"

@@ -1,7 +1,7 @@
 """The load: a raw HTTP/1.1 client that costs little, so that two cores are enough to measure with.
 
 Each connection sends its requests one after another and notes, per request, how long the first
-piece of text took and how many reads the answer came in.
+piece of text took.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import cast
 
 import orjson
 
-from benchmarks.measure.fast_upstream import FIRST_WORD
+from .upstream import FIRST_WORD
 
 FIRST = FIRST_WORD.encode()
 LONG_WAIT = 0.5  # seconds
@@ -64,7 +64,6 @@ class Outcome:
 
     requests: int = 0
     seconds: float = 0.0
-    reads: int = 0
     first_text: list[float] = field(default_factory=list)
     took: list[float] = field(default_factory=list)
     counts_from: float = 0.0
@@ -72,18 +71,12 @@ class Outcome:
 
 
 class Connection(asyncio.Protocol):
-    """Takes requests from `source` until it is empty; `ended` is done when the last is answered.
+    """Takes requests from `source` until it is empty; `ended` is done when the last is answered."""
 
-    `keep_alive`: False makes a new connection for each request, for a server that ends its own.
-    """
-
-    def __init__(self, source: Iterator[bytes], outcome: Outcome, keep_alive: bool = True) -> None:
+    def __init__(self, source: Iterator[bytes], outcome: Outcome) -> None:
         loop = asyncio.get_running_loop()
         self.source = source
         self.outcome = outcome
-        self.keep_alive = keep_alive
-        self.request = next(source, None)
-        self.connecting: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
         self.first_seen: asyncio.Future[None] = loop.create_future()
 
@@ -92,7 +85,8 @@ class Connection(asyncio.Protocol):
         self.send()
 
     def send(self) -> None:
-        if self.request is None:
+        request = next(self.source, None)
+        if request is None:
             self.finish()
             return
         self.head = b""
@@ -100,29 +94,9 @@ class Connection(asyncio.Protocol):
         self.tail = b""
         self.waiting_for_text = True
         self.sent_at = time.perf_counter()
-        self.transport.write(self.request)
-
-    def answered(self) -> None:
-        self.outcome.requests += 1
-        if self.sent_at >= self.outcome.counts_from:
-            self.outcome.took.append(time.perf_counter() - self.sent_at)
-        self.request = next(self.source, None)
-        if self.keep_alive or self.request is None:
-            self.send()
-            return
-        address = self.transport.get_extra_info("peername")
-        self.transport.set_protocol(asyncio.Protocol())  # its end is no news
-        self.transport.close()
-        self.connecting = asyncio.ensure_future(self.connect(*address[:2]))
-
-    async def connect(self, host: str, port: int) -> None:
-        try:
-            await asyncio.get_running_loop().create_connection(lambda: self, host, port)
-        except OSError as error:
-            self.finish(LoadError(f"no new connection: {error!r}"))
+        self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.outcome.reads += 1
         if self.waiting_for_text and FIRST in data:
             self.waiting_for_text = False
             if self.sent_at >= self.outcome.counts_from:
@@ -147,7 +121,10 @@ class Connection(asyncio.Protocol):
             self.remaining -= len(data)
             complete = self.remaining <= 0
         if complete:
-            self.answered()
+            self.outcome.requests += 1
+            if self.sent_at >= self.outcome.counts_from:
+                self.outcome.took.append(time.perf_counter() - self.sent_at)
+            self.send()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.finish(LoadError(f"the connection ended early: {exc!r}"))
@@ -175,16 +152,11 @@ async def connect(port: int, connection: Callable[[], Connection]) -> Connection
     return (await loop.create_connection(connection, "127.0.0.1", port))[1]
 
 
-async def drive(
-    port: int, source: Iterator[bytes], connections: int, keep_alive: bool = True
-) -> Outcome:
+async def drive(port: int, source: Iterator[bytes], connections: int) -> Outcome:
     """Send all requests of `source` over `connections` connections; the first bad one raises."""
     outcome = Outcome()
     started = time.perf_counter()
-    opened = [
-        await connect(port, lambda: Connection(source, outcome, keep_alive))
-        for _ in range(connections)
-    ]
+    opened = [await connect(port, lambda: Connection(source, outcome)) for _ in range(connections)]
     try:
         await asyncio.gather(*(connection.ended for connection in opened))
     finally:
@@ -194,35 +166,20 @@ async def drive(
     return outcome
 
 
-async def run_load(
-    port: int, make_body: Callable[[int], bytes], connections: int, requests: int
-) -> Outcome:
-    """Send `requests` requests over `connections` connections; the first bad one raises."""
-    prepared = [http_request(port, make_body(number)) for number in range(min(requests, 64))]
-    source = (prepared[number % len(prepared)] for number in range(requests))
-    return await drive(port, source, min(connections, requests))
-
-
-async def run_open_streams(
-    port: int,
-    source: Iterator[bytes],
-    streams: int,
-    *,
-    ramp: float,
-    seconds: float,
-    keep_alive: bool = True,
+async def open_streams(
+    port: int, source: Iterator[bytes], streams: int, *, ramp: float, seconds: float
 ) -> Outcome:
     """Keep `streams` streams open, begun over `ramp` seconds; note those begun in `seconds` after.
 
     `source` is endless. What is still open at the end is left, as a client leaves it; who has
     waited for its first text for long by then counts with that.
     """
-    outcome = Outcome(counts_from=time.perf_counter() + ramp)
+    outcome = Outcome(counts_from=time.perf_counter() + ramp, seconds=seconds)
     opened: list[Connection] = []
     try:
         async with asyncio.timeout(ramp + seconds):
             for _ in range(streams):
-                opened.append(await connect(port, lambda: Connection(source, outcome, keep_alive)))
+                opened.append(await connect(port, lambda: Connection(source, outcome)))
                 await asyncio.sleep(ramp / streams)
             await asyncio.gather(*(connection.ended for connection in opened))
     except TimeoutError:
@@ -230,7 +187,6 @@ async def run_open_streams(
     finally:
         for connection in opened:
             connection.leave()
-    outcome.seconds = seconds
     for connection in opened:
         waited = time.perf_counter() - connection.sent_at
         if connection.waiting_for_text and waited > LONG_WAIT:
@@ -239,29 +195,13 @@ async def run_open_streams(
     return outcome
 
 
-class HeldStreams:
-    """Streams that have said their first words and stay open until `close`."""
-
-    def __init__(self, port: int, headers: str = "") -> None:
-        self.port = port
-        self.headers = headers
-        self.connections: list[Connection] = []
-
-    async def grow_to(self, count: int, at_once: int = 25, within: float = 60) -> None:
-        async with asyncio.timeout(within):
-            while len(self.connections) < count:
-                first = len(self.connections)
-                for number in range(first, min(first + at_once, count)):
-                    body = chat_body("hold=1", True, number)
-                    self.connections.append(await connect(self.port, self._one(body)))
-                batch = self.connections[first:]
-                await asyncio.gather(*(connection.first_seen for connection in batch))
-
-    def _one(self, body: bytes) -> Callable[[], Connection]:
-        source = iter([http_request(self.port, body, self.headers)])
-        return lambda: Connection(source, Outcome())
-
-    async def close(self) -> None:
-        for connection in self.connections:
-            connection.leave()
-        await asyncio.sleep(0)
+async def hold_streams(port: int, headers: str, count: int, at_once: int = 25) -> list[Connection]:
+    """Streams that have said their first words and stay open until each is left."""
+    held: list[Connection] = []
+    while len(held) < count:
+        first = len(held)
+        for number in range(first, min(first + at_once, count)):
+            request = http_request(port, chat_body("hold=1", True, number), headers)
+            held.append(await connect(port, lambda one=request: Connection(iter([one]), Outcome())))
+        await asyncio.gather(*(connection.first_seen for connection in held[first:]))
+    return held

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.frameworks.environment import Environment
+from benchmarks.clients.environment import Environment
 
 
 async def test_daemons_end_with_their_script(tmp_path: Path) -> None:

@@ -1,30 +1,27 @@
-"""Stands between a framework and the proxy, passes everything on, and remembers it."""
+"""Stands between an agent and the proxy, passes everything on, and remembers it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import aiohttp
 import httpx
-import jsonschema
 from aiohttp import web
 
 from tests.faults import spoken
 from tests.faults.clients import Outcome, read
 
 Json = dict[str, Any]
-CHAT = "/chat/completions"
 # Each side's own; all else goes through as it came.
 _HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}
 
 
 @dataclass
 class Seen:
-    """One request of a framework, and what it got."""
+    """One request of an agent, and what it got."""
 
     method: str
     path: str
@@ -33,19 +30,7 @@ class Seen:
     status: int = 0
     reply_headers: dict[str, str] = field(default_factory=dict)
     reply: bytearray = field(default_factory=bytearray)
-    left: bool = False  # the framework went before the end
-
-    @property
-    def is_chat(self) -> bool:
-        return self.path.endswith(CHAT)
-
-    @property
-    def session_source(self) -> str:
-        return self.reply_headers.get("x-mlx-stack-session", "").partition(";")[0]
-
-    @property
-    def session(self) -> str:
-        return self.reply_headers.get("x-mlx-stack-session", "").partition(";")[2]
+    left: bool = False  # the agent went before the end
 
     def outcome(self) -> Outcome:
         response = httpx.Response(
@@ -53,38 +38,6 @@ class Seen:
         )
         named = {row.path: name for name, row in spoken.SPOKEN.items()}
         return read(response, speaks=named.get(self.path, spoken.CHAT))
-
-    def broken(self) -> str:
-        """What is wrong with a chat reply that looks like success; empty where nothing is."""
-        if not self.is_chat or self.left or self.status != 200:
-            return ""
-        outcome = self.outcome()
-        if outcome.error is not None:
-            return ""
-        return next(_faults(outcome, self.body), "")
-
-
-def _faults(outcome: Outcome, body: Json) -> Iterator[str]:
-    if not outcome.ended:
-        yield "no end"
-    offered = {
-        tool["function"]["name"]: tool["function"].get("parameters", {})
-        for tool in body.get("tools") or ()
-    }
-    if "tool_calls" in outcome.finish and not outcome.calls:
-        yield "finish_reason tool_calls without a call"
-    if not outcome.calls and not outcome.text.strip():
-        yield "an empty reply"
-    if "<tool_call>" in outcome.text:
-        yield f"a call as text: {outcome.text[:200]}"
-    for name, arguments in outcome.calls:
-        if name not in offered:
-            yield f"a call of {name}, which wasn't offered"
-            continue
-        try:
-            jsonschema.validate(json.loads(arguments or "{}"), offered[name])
-        except (ValueError, jsonschema.ValidationError) as error:
-            yield f"{name}({arguments[:200]}): {error}"
 
 
 class Tap:
@@ -145,7 +98,7 @@ class Tap:
                 seen.reply += piece
                 await answer.write(piece)
             await answer.write_eof()
-        except aiohttp.ClientConnectionResetError:  # of the framework's side
+        except aiohttp.ClientConnectionResetError:  # of the agent's side
             seen.left = True
         return answer
 

@@ -1,0 +1,182 @@
+"""Starts servers, each in a process of its own, and asks what they have used."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.support.ports import free_port
+
+from .records import ROOT
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """User and system time. On Linux from the process's own clock: psutil's has ticks of 10 ms."""
+    if sys.platform == "linux":
+        return time.clock_gettime((~process.pid << 3) | 2)  # as clock_getcpuclockid() makes it
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+@dataclass
+class Server:
+    """A child that serves on `port`; its output is in `log`.
+
+    `headers`: what it wants in a request, each a line with its end. `began`: time.monotonic() of
+    its start; `ready_after`: seconds from there until it answered.
+    """
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    began: float = 0.0
+    ready_after: float = 0.0
+    headers: str = ""
+
+    def __post_init__(self) -> None:
+        self.measured = psutil.Process(self.process.pid)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process, and of children that still run."""
+        family = [self.measured, *self.measured.children(recursive=True)]
+        return sum(cpu_seconds(process) for process in family)
+
+    def rss(self) -> int:
+        family = [self.measured, *self.measured.children(recursive=True)]
+        return sum(process.memory_info().rss for process in family)
+
+    def wait_ready(self, path: str, timeout: float) -> None:
+        """Return when it answers with 200; end it and raise RuntimeError if it doesn't in time."""
+        deadline = time.monotonic() + timeout
+        try:
+            while not self._answers(path):
+                if self.process.poll() is not None:
+                    ended = f"{self.name} ended with {self.process.returncode}"
+                    raise RuntimeError(f"{ended}: {self.said()}")
+                if time.monotonic() > deadline:
+                    late = f"{self.name} is not ready after {timeout:.0f} s"
+                    raise RuntimeError(f"{late}: {self.said()}")
+                time.sleep(0.02)
+        except BaseException:
+            self.stop()  # nobody else has it yet
+            raise
+        self.ready_after = time.monotonic() - self.began
+
+    def _answers(self, path: str) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=2):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-1500:]
+
+    def stop(self) -> None:
+        """End this child, and only it: politely, then for good."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+_runner: list[str] = []
+
+
+@contextlib.contextmanager
+def run_by(program: list[str]) -> Iterator[None]:
+    """Within it what is started is run by this program with its options: valgrind, say."""
+    _runner[:] = program
+    try:
+        yield
+    finally:
+        _runner.clear()
+
+
+def start(name: str, port: int, argv: Sequence[str], folder: Path, **env: str) -> Server:
+    """`env`: beyond the environment, whose own settings of a proxy don't count."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("MLX_STACK_")}
+    log = folder / f"{name.replace(' ', '_')}-{port}.log"
+    began = time.monotonic()
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [*_runner, *argv],
+            cwd=ROOT,
+            env={**own, **env},
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+        )
+    return Server(name, port, process, log, began)
+
+
+def serve(
+    config: Mapping[str, Any],
+    folder: Path,
+    *,
+    name: str = "proxy",
+    wrapper: Sequence[str] = (),
+    **env: str,
+) -> Server:
+    """The proxy with this configuration, on a port of its own if that names none.
+
+    `wrapper`: what runs `mlx_stack_proxy` instead of `python -m`.
+    """
+    port = config.get("server", {}).get("port") or free_port()
+    server = {"host": "127.0.0.1", **config.get("server", {}), "port": port}
+    file = folder / f"{name.replace(' ', '_')}-{port}.yaml"
+    file.write_text(yaml.safe_dump({**config, "server": server}))
+    argv = [sys.executable, "-m", *wrapper, "mlx_stack_proxy", "serve", "--config", str(file)]
+    started = start(name, port, argv, folder, **env)
+    started.wait_ready("/health", 60)
+    return started
+
+
+def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
+    """LiteLLM alone, set up as README says; None where it isn't installed."""
+    program = shutil.which("litellm", path=str(Path(sys.executable).parent))
+    if not program or importlib.util.find_spec("litellm") is None:
+        return None
+    port = free_port()
+    address = f"http://127.0.0.1:{upstream}/v1"
+    model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
+    model["use_chat_completions_api"] = True  # for Responses
+    config: dict[str, Any] = {
+        "model_list": [{"model_name": "fast", "litellm_params": model}],
+        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
+        "litellm_settings": {
+            "telemetry": False,
+            "use_chat_completions_url_for_anthropic_messages": True,
+        },
+    }
+    file = folder / f"litellm-{port}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    server = start("LiteLLM", port, argv, folder, LITELLM_LOG="ERROR", **settings)
+    server.wait_ready("/health/liveliness", 180)
+    return server
