@@ -28,7 +28,7 @@ from .records import ROOT
 
 def cpu_seconds(process: psutil.Process) -> float:
     """User and system time. On Linux from the process's own clock: psutil's has ticks of 10 ms."""
-    if sys.platform == "linux":
+    if psutil.LINUX:
         return time.clock_gettime((~process.pid << 3) | 2)  # as clock_getcpuclockid() makes it
     times = process.cpu_times()
     return times.user + times.system
@@ -163,7 +163,11 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
         return None
     port = free_port()
     address = f"http://127.0.0.1:{upstream}/v1"
-    model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
+    model: dict[str, Any] = {
+        "model": "openai/fast",
+        "api_base": address,
+        "api_key": secrets.token_hex(16),
+    }
     model["use_chat_completions_api"] = True  # for Responses
     config: dict[str, Any] = {
         "model_list": [{"model_name": "fast", "litellm_params": model}],

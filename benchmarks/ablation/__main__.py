@@ -43,11 +43,9 @@ def main() -> int:
         print("ablate: the recorded cases are not here, so there is nothing to leave out")
         return 0
     contents = {part: measured(options, part) for part in PARTS if options.part in (None, part)}
-    heading = machine.heading({"command": command(), **machine.about()})
-    tables = {f"ablation-{part}": f"{heading}\n\n{table}" for part, table in contents.items()}
-    print("\n\n".join(contents.values()))
-    if options.write:
-        pages.write(PAGE, tables)
+    command = machine.command("benchmarks.ablation", sys.argv[1:])
+    tables = {f"ablation-{part}": table for part, table in contents.items()}
+    pages.publish(command, tables, [PAGE] if options.write else [])
     return 0
 
 
@@ -55,15 +53,15 @@ def measured(options: argparse.Namespace, part: str) -> str:
     """The table of one part."""
     whole = corpora.loops() if part == "loops" else corpora.tool_calls()
     runs = trajectories.figures(None, options.sample) if options.trajectories else {}
-    found = [f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|"]
+    found = []
     for row in rows():
         if options.kind in (None, row.kind) and row.is_of_loops == (part == "loops"):
             print(f"without {row.kind} {row.name} ...", file=sys.stderr)
             found.append(_line(row, whole, runs, options.sample))
-    return "\n".join(found)
+    return pages.table(HEAD, found)
 
 
-def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> str:
+def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> list[str]:
     without = corpora.right(row)
     told = ""
     if runs and row.kind not in ("format", "repair"):
@@ -72,7 +70,7 @@ def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> st
         f"none: unproven, {sources()[row.name]}" if row.name in sources() else "none: unproven"
     )
     lost = _few(whole - without) or ("none" if "+" in told else unproven)
-    return f"| {row.kind} | `{row.name}` | {lost} | {_few(without - whole)} | {told} |"
+    return [row.kind, f"`{row.name}`", lost, _few(without - whole), told]
 
 
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
@@ -84,10 +82,6 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 def _few(ids: set[str]) -> str:
     more = f" ... ({len(ids)} in all)" if len(ids) > SHOWN else ""
     return ", ".join(sorted(ids)[:SHOWN]) + more
-
-
-def command() -> str:
-    return machine.command("benchmarks.ablation", sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """``mlx-stack-proxy`` without one row.
 
-python -m benchmarks.ablation.proxy KIND NAME serve --config FILE
+python -m benchmarks.ablation.proxy KIND NAME mlx_stack_proxy serve --config FILE
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mlx_stack_proxy.settings import Settings
 def main() -> int:
     kind, name = sys.argv[1:3]
     row = next(one for one in rows() if (one.kind, one.name) == (kind, name))
-    sys.argv[1:3] = []
+    sys.argv[1:4] = []
     with contextlib.ExitStack() as without:
         without.enter_context(row.out())
         if not row.is_of_loops:

@@ -11,6 +11,5 @@ Real models, a real LiteLLM, the real proxy, and a plain agent loop with the Ope
     columns.py    the ways of asking that are compared
     stack.py      starts the demo tiers and the proxies
     records.py    results on disk, one line a task: an interrupted run goes on where it was
-    intervals.py  Wilson, and differences of pairs
     report.py     the tables
 """

@@ -22,16 +22,16 @@ from random import Random
 
 import openai
 
-from benchmarks import machine, pages
+from benchmarks import pages
+from benchmarks.records import ROOT
 from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part
 from .kills import Kills
-from .proxied import proxy
-from .records import ROOT, Records
+from .records import Records
 from .relay import Faults, Relay
-from .stack import Backend, demo_backend
+from .stack import Backend, demo_backend, proxy
 
 
 class Benchmark:
@@ -69,11 +69,10 @@ class Benchmark:
         async with contextlib.AsyncExitStack() as around:
             relay = await around.enter_async_context(Relay(backend.url, faults))
             url, model = relay.url, self._models[column.first]
-            if column.changes is not None:
+            if column.proxied:
                 folder = self._args.folder / f"proxy-{os.getpid()}"
                 model = column.first
-                changes, models = column.changes, self._models
-                started = proxy(backend, relay.url, models, changes, folder, faults=part.faults)
+                started = proxy(backend, relay.url, self._models, folder, faults=part.faults)
                 url = await around.enter_async_context(started)
             patience = agent.SHORT_TIMEOUT_SECONDS if part.faults else agent.TIMEOUT_SECONDS
             client = await around.enter_async_context(
@@ -141,31 +140,18 @@ def main() -> int:
         except KeyboardInterrupt:
             print("Stopped; the same command goes on from here.")
             return 130
-    tell(args, records, parts)
-    return 0
-
-
-def tell(args: argparse.Namespace, records: Records, parts: list[Part]) -> None:
-    """Print the tables, and write them into the pages that were named."""
     text = report.whole(records, parts, args.tasks)
-    print(text)
-    if not args.write:
-        return
-    about = {"command": _command(args), **machine.about()}
-    contents = {report.MARKER: f"{machine.heading(about)}\n\n{text}"}
-    for page in args.write:
-        print(f"{page}: {', '.join(pages.write(page, contents))}")
+    pages.publish(_command(args), {report.MARKER: text}, args.write)
+    return 0
 
 
 def _command(args: argparse.Namespace) -> str:
     """What makes these tables, as one types it."""
-    given = f"-n {args.tasks}"
-    for name in ("groups", "columns", "base_url"):
-        value = getattr(args, name)
-        given += f" --{name.replace('_', '-')} {value}" if value else ""
-    if args.base_url:
-        given += f" --fast {args.fast} --standard {args.standard}"
-    return f'make bench-agents ARGS="{given}"'
+    given = [f"-n {args.tasks}"]
+    names = ["groups", "columns", "base_url"] + ["fast", "standard"] * bool(args.base_url)
+    values = {name: getattr(args, name) for name in names}
+    given += [f"--{name.replace('_', '-')} {value}" for name, value in values.items() if value]
+    return pages.typed("bench-agents", given)
 
 
 if __name__ == "__main__":

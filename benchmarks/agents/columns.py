@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 SEED = 7
 MORE_SEEDS = (8, 9, 10)
@@ -12,42 +10,18 @@ MORE_SEEDS = (8, 9, 10)
 
 @dataclass(frozen=True)
 class Column:
-    """``first``: the tier that the agent names. ``changes``: of the proxy's settings, dotted keys;
-    None: LiteLLM is asked, without the proxy."""
+    """``first``: the tier that the agent names. Without a proxy LiteLLM is asked."""
 
-    key: str
     title: str
     first: str = "fast"
-    changes: Mapping[str, Any] | None = field(default_factory=dict)
+    proxied: bool = False
 
 
 COLUMNS = {
-    one.key: one
-    for one in (
-        Column("a", "fast alone", changes=None),
-        Column("b", "standard alone", "standard", None),
-        Column("c", "fast through the proxy"),
-        Column("c-repair", "without repair", changes={"tool_validation.repair": "off"}),
-        Column("c-rescue", "without rescue", changes={"tool_validation.rescue_text_calls": False}),
-        Column(
-            "c-retry",
-            "without retry",
-            changes={
-                "tool_validation.max_retries": 0,
-                "escalation.max_retries_before_escalate": 0,
-            },
-        ),
-        Column("c-loops", "without loop detection", changes={"loop_detection.enabled": False}),
-        Column("c-escalation", "without escalation", changes={"escalation.enabled": False}),
-        Column(
-            "c-second",
-            "without second opinions on loops",
-            changes={"loop_detection.second_opinion": False},
-        ),
-    )
+    "a": Column("fast alone"),
+    "b": Column("standard alone", "standard"),
+    "c": Column("fast through the proxy", proxied=True),
 }
-MAIN = ("a", "b", "c")
-ABLATIONS = tuple(key for key in COLUMNS if key.startswith("c-"))
 
 
 @dataclass(frozen=True)
@@ -64,8 +38,7 @@ class Part:
 
 
 GROUPS = {
-    "main": [Part(key) for key in MAIN],
-    "faults": [Part(key, faults=True) for key in MAIN],
-    "seeds": [Part(key, seed) for seed in MORE_SEEDS for key in MAIN],
-    "ablations": [Part(key) for key in ABLATIONS],
+    "main": [Part(key) for key in COLUMNS],
+    "faults": [Part(key, faults=True) for key in COLUMNS],
+    "seeds": [Part(key, seed) for seed in MORE_SEEDS for key in COLUMNS],
 }

@@ -6,22 +6,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.records import ROOT, Results, fingerprint
+from benchmarks.records import Results, fingerprint
 
-from .columns import COLUMNS, Column, Part
-
-__all__ = ["ROOT", "Records"]
+from .columns import COLUMNS, Part
 
 Json = dict[str, Any]
-_HERE = "benchmarks/agents"
 # What decides about a result: after a change of it, older ones are of something else.
-_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack", "tasks")]
-_PROXIED = [f"{_HERE}/proxied.py", "app/**/*.py", "app/**/*.lua"]
-_DEMO = [
+_OURS = [
+    *(f"benchmarks/agents/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack")),
+    "benchmarks/agents/tasks.py",
     "app/mlx_stack_proxy/operator/local_stack/*.py",  # how LiteLLM and the servers start
     "deploy/local/demo_tiers/*.py",
     "deploy/local/models/*/*.safetensors",
 ]
+_PROXIED = ["app/**/*.py", "app/**/*.lua"]
 
 
 class Records:
@@ -30,7 +28,10 @@ class Records:
     def __init__(self, path: Path, about: Iterable[str]) -> None:
         self._results = Results(path)
         about = list(about)
-        self._prints = {key: _print(column, about) for key, column in COLUMNS.items()}
+        self._codes = {
+            key: fingerprint([*about, column.first], _OURS + _PROXIED * column.proxied)
+            for key, column in COLUMNS.items()
+        }
 
     def read(self, part: Part) -> dict[int, Json]:
         """The results of a part by task."""
@@ -40,15 +41,4 @@ class Records:
         self._results.add(self._key(part), task, result)
 
     def _key(self, part: Part) -> Json:
-        return {
-            "code": self._prints[part.column],
-            "column": part.column,
-            "seed": part.seed,
-            "faults": part.faults,
-        }
-
-
-def _print(column: Column, about: Iterable[str]) -> str:
-    """Of ``about``, the column, and the files that decide: the proxy's where it is asked."""
-    patterns = [*_OURS, *_DEMO, *(_PROXIED if column.changes is not None else [])]
-    return fingerprint([*about, column.first, str(column.changes)], patterns)
+        return {"code": self._codes[part.column], **vars(part)}

@@ -9,8 +9,9 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from .columns import ABLATIONS, COLUMNS, GROUPS, MAIN, MORE_SEEDS, SEED, Part
-from .intervals import Difference, difference, wilson
+from benchmarks.intervals import Difference, difference, wilson
+
+from .columns import COLUMNS, GROUPS, MORE_SEEDS, SEED, Part
 from .records import Records
 
 Json = dict[str, Any]
@@ -73,7 +74,7 @@ def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
         present = [part for part in some if rows.get(part)]
         if present:
             found += [f"### {title}", "", _table(present, _common(present, rows)), ""]
-    if pooled := _pooled(rows, faults=False):
+    if pooled := _pooled(rows):
         found += ["### All seeds together", "", pooled, ""]
     found += _goals(rows)
     return "\n".join(found)
@@ -90,7 +91,7 @@ def _common(
 
 def _known(parts: Sequence[Part]) -> list[Part]:
     """The parts, and what they are compared with."""
-    return list(dict.fromkeys([*parts, *(Part(key) for key in MAIN)]))
+    return list(dict.fromkeys([*parts, *(Part(key) for key in COLUMNS)]))
 
 
 def _first(rows: dict[int, Json], tasks: int) -> dict[int, Json]:
@@ -102,8 +103,6 @@ def _tables(parts: Sequence[Part]) -> Iterable[tuple[str, list[Part]]]:
     yield "With faults", [part for part in parts if part.faults]
     for seed in MORE_SEEDS:
         yield f"Seed {seed}", [part for part in parts if part.seed == seed]
-    some = [part for part in parts if part.column in ABLATIONS]
-    yield "Without a part of the proxy, or with one more", [Part("c"), *some] if some else []
 
 
 def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
@@ -117,10 +116,10 @@ def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
     line("tasks", lambda one: str(one.tasks))
     line("**right**", lambda one: f"**{one.right}** ({one.right / one.tasks:.1%})")
     line("95 % interval", lambda one: _range(wilson(one.right, one.tasks)))
-    for against, name in (("b", "standard alone"), ("a", "fast alone"), ("c", "the whole proxy")):
+    for against in "ba":
         said = [_against(part, against, rows) for part in parts]
         if any(said):
-            lines.append(f"| more than {name} | {' | '.join(one or '' for one in said)} |")
+            lines.append(f"| more than {COLUMNS[against].title} | {' | '.join(said)} |")
     for calls in range(1, 7):
         lines.append(
             f"| right of those with {calls} "
@@ -140,28 +139,27 @@ def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
     return "\n".join(lines)
 
 
-def _pooled(rows: dict[Part, dict[int, Json]], *, faults: bool) -> str:
+def _pooled(rows: dict[Part, dict[int, Json]]) -> str:
     """One line a seed and one for all, with what the proxy adds."""
     seeds = [
-        seed
-        for seed in (SEED, *MORE_SEEDS)
-        if all(rows.get(Part(key, seed, faults)) for key in MAIN)
+        seed for seed in (SEED, *MORE_SEEDS) if all(rows.get(Part(key, seed)) for key in COLUMNS)
     ]
     if len(seeds) < 2:
         return ""
+    titles = " | ".join(column.title for column in COLUMNS.values())
     lines = [
-        f"| seed | {' | '.join(COLUMNS[key].title for key in MAIN)} | more than standard alone |",
+        f"| seed | {titles} | more than standard alone |",
         "|---|---|---|---|---|",
     ]
-    all_of: dict[str, list[bool]] = {key: [] for key in MAIN}
+    all_of: dict[str, list[bool]] = {key: [] for key in COLUMNS}
     for seed in seeds:
-        some = [rows[Part(key, seed, faults)] for key in MAIN]
+        some = [rows[Part(key, seed)] for key in COLUMNS]
         common = sorted(set.intersection(*(set(one) for one in some)))
         marks = {
             key: [one[task]["right"] for task in common]
-            for key, one in zip(MAIN, some, strict=True)
+            for key, one in zip(COLUMNS, some, strict=True)
         }
-        for key in MAIN:
+        for key in COLUMNS:
             all_of[key] += marks[key]
         lines.append(_seed_line(str(seed), marks))
     lines.append(_seed_line("all", all_of))
@@ -174,9 +172,8 @@ def _seed_line(name: str, marks: dict[str, list[bool]]) -> str:
 
 
 def _against(part: Part, other: str, rows: dict[Part, dict[int, Json]]) -> str:
-    wanted = ("c",) if part.column in ABLATIONS else ("a", "b") if part.column == "c" else ()
     basis = rows.get(Part(other, part.seed, part.faults))
-    if other not in wanted or not basis:
+    if not COLUMNS[part.column].proxied or not basis:
         return ""
     common = sorted(rows[part].keys() & basis.keys())
     if not common:
@@ -221,7 +218,7 @@ def _tokens(tokens: Counter[str]) -> str:
 
 def _goals(rows: dict[Part, dict[int, Json]]) -> list[str]:
     """Which goals are met: with each seed, with all of them together, and with faults."""
-    seeds = {f"seed {seed}": [Part(key, seed) for key in MAIN] for seed in (SEED, *MORE_SEEDS)}
+    seeds = {f"seed {seed}": [Part(key, seed) for key in COLUMNS] for seed in (SEED, *MORE_SEEDS)}
     runs = {**seeds, "with faults": list(GROUPS["faults"])}
     found: dict[str, list[list[Json]]] = {}
     for name, parts in runs.items():

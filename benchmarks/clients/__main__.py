@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine, pages
+from benchmarks import pages
 from benchmarks.clients import judge, report, tasks
 from benchmarks.clients.environment import Environment, find_node, installed, say
 from benchmarks.clients.model import Model
@@ -163,31 +163,18 @@ def main() -> int:
         except KeyboardInterrupt:
             say("Stopped; the same command goes on from here.")
             return 130
-    _tell(args, benchmark)
-    return 0
-
-
-def _tell(args: argparse.Namespace, benchmark: Benchmark) -> None:
-    """Print the tables, and write them into the pages that were named."""
     done = {
         f"{CLIENTS[name][0].title} {_version(name)}": {
             way: benchmark.rows(name, way) for way in WAYS
         }
         for name in args.only
     }
-    text = report.whole(done)
-    about = {"command": _command(args), **machine.about()}
-    print(f"{machine.heading(about)}\n\n{text}")
-    for page in args.write:
-        pages.write(page, {report.MARKER: f"{machine.heading(about)}\n\n{text}"})
-        print(f"{page}: written")
-
-
-def _command(args: argparse.Namespace) -> str:
     given = [f"-n {args.tasks}"] if args.tasks != len(TASKS) else []
     given += [f"--seed {args.seed}"] if args.seed != SEED else []
     given += [f"--only {name}" for name in args.only] if len(args.only) < len(CLIENTS) else []
-    return f'make bench-clients ARGS="{" ".join(given)}"' if given else "make bench-clients"
+    command = pages.typed("bench-clients", given)
+    pages.publish(command, {report.MARKER: report.whole(done)}, args.write)
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from benchmarks import pages
 
 Json = dict[str, Any]
 Rows = dict[int, Json]  # by task
@@ -37,7 +39,7 @@ def whole(done: Mapping[str, Mapping[str, Rows]]) -> str:
         return "No task has been done both ways yet."
     head = [f"{client}, {way}" for client, way in columns]
     lines = [[name, *map(tell, columns.values())] for name, tell in _LINES.items()]
-    table = _table(["", *head], lines)
+    table = pages.table(["", *head], lines)
     return f"{table}\n\n{_broken(columns)}\n\n{_kinds(columns)}"
 
 
@@ -65,12 +67,7 @@ def _kinds(columns: Mapping[tuple[str, str], list[Json]]) -> str:
             cells.append(f"{played[key][kind]}{f' ({lost} lost)' if lost else ''}")
         lines.append([kind or "a good reply", *cells])
     head = ["spoiled replies (tasks that ended with one, not done)"]
-    return _table([*head, *(f"{client}, {way}" for client, way in columns)], lines)
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return pages.table([*head, *(f"{client}, {way}" for client, way in columns)], lines)
 
 
 def _sum(rows: Iterable[Json], name: str) -> Any:

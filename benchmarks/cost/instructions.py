@@ -141,16 +141,11 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
     command = machine.command("benchmarks.cost.instructions", sys.argv[1:])
-    about = {"command": command, **machine.about()}
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
         found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))
     counts, missing = found
-    if missing:
-        about["left out"] = "; ".join(missing)
-    text = f"{machine.heading(about)}\n\n{table(counts)}"
-    print(f"\n{text}")
-    for page in options.write:
-        print(f"{page}: {', '.join(pages.write(page, {MARKER: text}))}")
+    about = {"left out": "; ".join(missing)} if missing else {}
+    pages.publish(command, {MARKER: table(counts)}, options.write, **about)
     return 0
 
 

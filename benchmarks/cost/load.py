@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import orjson
@@ -202,6 +203,6 @@ async def hold_streams(port: int, headers: str, count: int, at_once: int = 25) -
         first = len(held)
         for number in range(first, min(first + at_once, count)):
             request = http_request(port, chat_body("hold=1", True, number), headers)
-            held.append(await connect(port, lambda one=request: Connection(iter([one]), Outcome())))
+            held.append(await connect(port, partial(Connection, iter([request]), Outcome())))
         await asyncio.gather(*(connection.first_seen for connection in held[first:]))
     return held

@@ -1,13 +1,12 @@
 """What the limits on text that repeats are worth: honest files cut, and how far a loop gets.
 
     make limits
-    make limits ARGS="--all --write benchmarks/loops.md"    # a quarter of an hour
+    make limits ARGS="--write benchmarks/loops.md"
 
 Honest are the text files of Python's own library and of this environment, each as if a model wrote
 it: as a reply's text without a fence, the strictest rules, and as the argument of a call. Loops are
-pieces of the same files, over and over behind what comes before them there. All is watched by the
-real stage, at the defaults and with one limit changed at a time. Prints a table; ``--write PAGE``
-puts it between the page's markers. ``--all``: which of all files are cut at the defaults, too.
+pieces of the same files, over and over after what comes before them there. All is watched by the
+real stage, at the defaults and with one limit changed at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks import machine, pages
+from benchmarks import pages
 from benchmarks.measure import loop_streams
 from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
@@ -78,21 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-n", type=int, default=1000, help="files of each kind, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--all", action="store_true", help="also all files, at the defaults")
-    parser.add_argument("--write", type=Path, metavar="PAGE")
+    parser.add_argument("--write", type=Path, nargs="*", default=[], metavar="PAGE")
     given = parser.parse_args(arguments)
     rng = random.Random(given.seed)
     files = honest_files(given.n, rng)
     loops = made_up_loops([text for _, text in files], rng)
-    printed = report(files, loops)
-    if given.all:
-        printed += f"\n\n{report_of_all()}"
-    options = f"-n {given.n} --seed {given.seed}{' --all' if given.all else ''}"
-    about = {"command": f'make limits ARGS="{options}"', **machine.about()}
-    page = f"{machine.heading(about)}\n\n{printed}"
-    print(page)
-    if given.write is not None:
-        pages.write(given.write, {MARKER: page})
+    command = pages.typed("limits", [f"-n {given.n}", f"--seed {given.seed}"])
+    pages.publish(command, {MARKER: report(files, loops)}, given.write)
     return 0
 
 
@@ -212,36 +203,17 @@ def report(files: Sequence[tuple[str, str]], loops: Sequence[Loop]) -> str:
     kinds = len({kind for kind, _ in files})
     limit = TokenBudgetSettings().max_output_tokens
     longer = sum(len(text.encode()) > limit * BYTES_PER_OUTPUT_TOKEN for _, text in files)
-    lines = [
+    said = (
         f"{len(files):,} files of {kinds} kinds, {size / 1e6:.0f} million characters; {LOOPS} loops"
         f" of each length. {longer / len(files):.1%} of the files are longer than "
-        f"`max_output_tokens` ({limit:,}).",
-        "",
-        "| | honest files cut | "
-        + " | ".join(f"a loop of {lap:,} characters is cut after" for lap in LAPS)
-        + " |",
-        "|---|---|" + "---|" * len(LAPS),
-    ]
+        f"`max_output_tokens` ({limit:,})."
+    )
+    head = ["", "honest files cut", *(f"a loop of {lap:,} characters is cut after" for lap in LAPS)]
+    rows = []
     for name, rules in variants():
         found = outcome(rules, files, loops)
-        cells = [name, _cut(found.cut), *(_after(found.after[size]) for size in LAPS)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def report_of_all() -> str:
-    """Which of all files are cut at the defaults."""
-    rules = LoopDetectionSettings()
-    count, cut = 0, []
-    for path in all_paths():
-        if (text := _text(path)) is None:
-            continue
-        count += 1
-        each = {"as text": cuts_text, "as an argument": cuts_argument}
-        if where := [how for how, cuts in each.items() if cuts(rules, text)]:
-            cut.append(f"`{'/'.join(path.parts[-3:])}` ({' and '.join(where)})")
-    said = f"Of all {count:,} such files {len(cut)} are cut at the defaults"
-    return f"{said}: {', '.join(cut)}." if cut else f"{said}."
+        rows.append([name, _cut(found.cut), *(_after(found.after[size]) for size in LAPS)])
+    return f"{said}\n\n{pages.table(head, rows)}"
 
 
 def _cut(cut: Counter[str]) -> str:

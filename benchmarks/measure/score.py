@@ -1,10 +1,9 @@
-"""The four figures of tool-call handling on recorded cases, by kind and format, with the misses.
+"""The figures of tool-call handling on recorded cases, with the misses.
 
     make score
 
-Reads ``../shared/corpora`` (from the project's root) where present. Single calls and texts are
-scored by the two scorers beside this one; then everything goes through the whole stage, as the
-replies of a stream. Exits with 1 where a goal is missed.
+Reads ``../shared/corpora`` (from the project's root) where present. Everything goes through all
+stages, as the reply of a stream. Exits with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import score_mutations, score_real_models, score_text_calls
-from benchmarks.measure.corpora import CORPORA, TEXTS
+from benchmarks.measure import score_real_models
+from benchmarks.measure.corpora import CORPORA, TEXTS, canonical
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange
@@ -66,9 +65,12 @@ def judged(
     messages: list[Json],
     calls: list[tuple[str, str]],
     text: str = "",
-    finish: str = "stop",
+    size: int = 5,
 ) -> Judged:
-    """A reply with these calls (name, arguments) and this text, as a stream, through the stages."""
+    """A reply with these calls (name, arguments) and this text, as a stream, through the stages.
+
+    ``size``: characters of the text in a chunk.
+    """
     body: Json = {"messages": messages or [{"role": "user", "content": "?"}], "tools": tools}
     request = Request(body, "m", stream=True, include_usage=True)
     exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
@@ -80,7 +82,7 @@ def judged(
         lambda stage, error: faults.append(f"{stage}: {error!r}"),
     )
     attempt.on_request()
-    came = b"".join(_frames(calls, text, finish))
+    came = b"".join(_frames(calls, text, size))
     went = attempt.feed(came)
     verdict = attempt.settle()
     if verdict is None:
@@ -90,19 +92,19 @@ def judged(
     return Judged(came, went, found, verdict, faults)
 
 
-def _frames(calls: list[tuple[str, str]], text: str, last: str) -> Iterator[bytes]:
+def _frames(calls: list[tuple[str, str]], text: str, size: int) -> Iterator[bytes]:
     def frame(delta: Json, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return data_frame(json.dumps({**TOP, "choices": [choice]}).encode())
 
     yield frame({"role": "assistant", "content": ""})
-    for at in range(0, len(text), 5):
-        yield frame({"content": text[at : at + 5]})
+    for at in range(0, len(text), size):
+        yield frame({"content": text[at : at + size]})
     for place, (name, arguments) in enumerate(calls):
         function = {"name": name, "arguments": arguments}
         call = {"index": place, "id": f"c{place}", "type": "function", "function": function}
         yield frame({"tool_calls": [call]})
-    yield frame({}, "tool_calls" if calls else last)
+    yield frame({}, "tool_calls" if calls else "stop")
     yield DONE_FRAME
 
 
@@ -120,14 +122,9 @@ def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:
         return False
     return all(
         name == call["name"]
-        and (call["arguments"] is None or _canonical(arguments) == _canonical(call["arguments"]))
+        and (call["arguments"] is None or canonical(arguments) == canonical(call["arguments"]))
         for (name, arguments), call in zip(found, wanted, strict=True)
     )
-
-
-def _canonical(arguments: Any) -> str:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return score_text_calls._canonical(text)
 
 
 # What each corpus says of the stage: the ids of the misses, and why
@@ -142,7 +139,7 @@ def false_rejects() -> tuple[int, list[str]]:
         spelled = [
             [(call["name"], text) for call, text in zip(row["valid_calls"], texts, strict=True)]
             for texts in zip(
-                *(score_mutations._spellings(call["arguments"]) for call in row["valid_calls"]),
+                *(_spellings(call["arguments"]) for call in row["valid_calls"]),
                 strict=True,
             )
         ]
@@ -152,6 +149,14 @@ def false_rejects() -> tuple[int, list[str]]:
             if not result.untouched:
                 misses.append(f"{row['id']}: {result.errors or 'changed'}")
     return cases, misses
+
+
+def _spellings(arguments: Any) -> list[str]:
+    return [
+        json.dumps(arguments),
+        json.dumps(arguments, ensure_ascii=False, separators=(",", ":")),
+        json.dumps(arguments, indent=2),
+    ]
 
 
 def mutations() -> tuple[int, int, list[str], list[str]]:
@@ -171,13 +176,18 @@ def mutations() -> tuple[int, int, list[str], list[str]]:
     return cases, exact, misses, wrong
 
 
-def texts() -> tuple[int, int, list[str], list[str]]:
-    """Texts, those that come out exactly, the others, and calls where none was meant."""
-    cases, exact, misses, false_calls = 0, 0, [], []
+def texts() -> tuple[int, int, list[str], list[str], list[str]]:
+    """Texts, those that come out exactly, the others, and calls where none was meant.
+
+    The last are those that are read otherwise when they come character by character.
+    """
+    cases, exact, misses, false_calls, uneven = 0, 0, [], [], []
     for row in rows(TEXTS.name):
         cases += 1
         tools = row.get("tools") or row.get("tools_inferred") or []
         result = judged(tools, [], [], row["text"])
+        if judged(tools, [], [], row["text"], size=1).calls != result.calls:
+            uneven.append(row["id"])
         if result.calls and not row["expected_tool_calls"]:
             false_calls.append(f"{row['id']}: {result.calls}")
         elif row.get("negative_kind") == "unknown_tool" and not result.calls:
@@ -186,7 +196,7 @@ def texts() -> tuple[int, int, list[str], list[str]]:
             exact += 1
         else:
             misses.append(f"{row['id']} ({row['format']}): {result.errors or result.calls}")
-    return cases, exact, misses, false_calls
+    return cases, exact, misses, false_calls, uneven
 
 
 def issue_miss(row: Json) -> str | None:
@@ -226,11 +236,18 @@ def _tools_of(calls: list[Json]) -> list[Json]:
     tools = {}
     for call in calls:
         given = call["arguments"] or {}
-        properties = {key: score_mutations._schema_of(value) for key, value in given.items()}
+        properties = {key: _schema_of(value) for key, value in given.items()}
         schema = {"type": "object", "properties": properties, "required": list(properties)}
         function = {"name": call["name"], "parameters": schema}
         tools[call["name"]] = {"type": "function", "function": function}
     return list(tools.values())
+
+
+def _schema_of(value: Any) -> Json:
+    if isinstance(value, list):
+        return {"type": "array"}
+    types = {"str": "string", "dict": "object", "bool": "boolean"}
+    return {"type": types.get(type(value).__name__, "number")}
 
 
 # The report
@@ -254,28 +271,17 @@ def run(say: Callable[[str], None] = print) -> int:
     if not (CORPORA / "bfcl.jsonl").exists():
         say(f"score: no corpora in {CORPORA}, nothing to score")
         return 0
-    single = score_mutations.score(CORPORA)
-    assert single is not None
-    say(score_mutations.report(single, misses=True))
-    say("")
-    by_format = score_text_calls.score(TEXTS)
-    say(score_text_calls.table(by_format))
-    say("\nThrough the whole stage, as streams:")
     goals = _Goals(say)
     cases, misses = false_rejects()
-    both = len(misses) + single.false_rejects + single.changed
-    goals.judge("valid calls: rejected or changed", f"{both} of {cases}", "0", not both, misses)
+    lost = f"{len(misses)} of {cases}"
+    goals.judge("valid calls: rejected or changed", lost, "0", not misses, misses)
     cases, exact, misses, wrong = mutations()
-    enough = exact >= REPAIRED_SHARE * cases and single.repaired >= REPAIRED_SHARE * cases
+    enough = exact >= REPAIRED_SHARE * cases
     goals.judge("mutations: repaired exactly", _share(exact, cases), "98 %", enough, misses)
-    count = max(len(wrong), single.delivered_wrong)
-    goals.judge("mutations: delivered wrong", str(count), "1", count <= WRONG, wrong)
-    cases, exact, misses, false_calls = texts()
-    goals.judge(
-        "text calls: exact", _share(exact, cases), "98 %", exact >= TEXT_SHARE * cases, misses
-    )
-    false_calls += [one for entry in by_format.values() for one in entry.false_calls]
-    uneven = [one for entry in by_format.values() for one in entry.uneven_streams]
+    goals.judge("mutations: delivered wrong", str(len(wrong)), "1", len(wrong) <= WRONG, wrong)
+    cases, exact, misses, false_calls, uneven = texts()
+    enough = exact >= TEXT_SHARE * cases
+    goals.judge("text calls: exact", _share(exact, cases), "98 %", enough, misses)
     goals.judge("text calls: false", str(len(false_calls)), "0", not false_calls, false_calls)
     goals.judge("text calls: cut otherwise, else read", str(len(uneven)), "0", not uneven, uneven)
     issues = rows("issues_malformed.jsonl")

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.measure import score_text_calls
+from benchmarks.measure.corpora import canonical
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from mlx_stack_proxy.tool_validation.text_calls import rescue, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import tool_set
@@ -35,7 +35,7 @@ def kind_of(row: Json, judged: Callable[..., Any]) -> str:
     cut = row["finish_reason"] != "stop"  # None: the proxy of that time had ended a loop
     offered = tool_set(tools)
     calls = (rescue_cut if cut else rescue)(text, offered).calls
-    found = [(call.name, score_text_calls._canonical(call.arguments)) for call in calls]
+    found = [(call.name, canonical(call.arguments)) for call in calls]
     held, alone = _held(text)
     if cut:
         return "cut" if found == held[: len(found)] else "wrong"
@@ -76,7 +76,7 @@ def _held(text: str) -> tuple[list[tuple[str, str]], bool]:
         arguments = [members[key] for key in _KEYS if key in members]
         is_call = len(members) == 2 and len(arguments) == 1 and isinstance(arguments[0], dict)
         if is_call:
-            calls.append((members["name"], score_text_calls._canonical(json.dumps(arguments[0]))))
+            calls.append((members["name"], canonical(arguments[0])))
         if is_call or "description" in members:  # a tool's definition says nothing
             around, end = around + text[end : match.start()], stop
     return calls, not _AROUND.sub("", around + text[end:])

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 import tempfile
@@ -23,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
-from benchmarks.agents.stack import Backend, demo_backend
+from benchmarks import servers
+from benchmarks.agents.stack import Backend, demo_backend, kill_child
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.remote.report import screen
 from tests.support.ports import free_port
@@ -46,47 +45,36 @@ class Proxy:
         self.did: Counter[str] = Counter()
         self._backend = backend
         self._folder = folder
-        self._file = folder / "night.yaml"
-        self._process: asyncio.subprocess.Process | None = None
-
-    def configure(self, **observability: Any) -> None:
+        self._server: servers.Server | None = None
         tiers = {
             name: {"model": name, "health_url": tier.health_url, "first_token_timeout": 20}
-            for name, tier in self._backend.tiers.items()
+            for name, tier in backend.tiers.items()
         }
-        config: dict[str, Any] = {
+        self._config: dict[str, Any] = {
             "server": {"host": "127.0.0.1", "port": self.port, "api_keys": ["*"]},
-            "upstream": {"base_url": self._backend.url, "api_key_env": configs.KEY_VARIABLE},
+            "upstream": {"base_url": backend.url, "api_key_env": configs.KEY_VARIABLE},
             "tiers": tiers,
             "reliability": {
                 "escalation": {"chain": list(tiers)},
                 "memory_pressure": {"enabled": False},
                 "token_budget": {"downgrade_tier": next(iter(tiers))},
             },
-            "state": {"backend": "sqlite", "path": str(self._folder / "night.db")},
-            "observability": observability,
+            "state": {"backend": "sqlite", "path": str(folder / "night.db")},
         }
-        configs.write_yaml(self._file, config)
 
-    def spoil(self) -> None:
-        """A file that can't be used."""
-        self._file.write_text("tiers: {}\n", encoding="utf-8")
+    def change(self, **settings: Any) -> None:
+        """Put other settings into its file; of ``tiers={}`` none can be used."""
+        configs.write_yaml(self._folder / f"proxy-{self.port}.yaml", {**self._config, **settings})
 
     async def start(self) -> None:
         self.did["starts"] += 1
-        with (self._folder / "night.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self._file)),
-                env={**os.environ, configs.KEY_VARIABLE: self._backend.key},
-                stdout=log,
-                stderr=log,
-            )
-        await until_it_answers(f"{self.url}/health")
+        key = {configs.KEY_VARIABLE: self._backend.key}
+        self._server = await asyncio.to_thread(servers.serve, self._config, self._folder, **key)
 
     async def end(self, how: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(how)
-            await self._process.wait()
+        if self._server is not None and self._server.process.poll() is None:
+            self._server.process.send_signal(how)
+            await asyncio.to_thread(self._server.process.wait)
 
     async def counted(self, name: str) -> None:
         """Until the report has one more of that."""
@@ -102,8 +90,8 @@ class Proxy:
             return answer.json()
 
 
-async def until_it_answers(url: str, *, gone_first: bool = False) -> tuple[float, float]:
-    """When it was gone, if that is waited for, and when it answered again."""
+async def gone_and_back(url: str) -> float:
+    """For how many seconds nothing answers there, once it has gone."""
     gone = 0.0
     async with (
         asyncio.timeout(AWAY_SECONDS),
@@ -112,19 +100,11 @@ async def until_it_answers(url: str, *, gone_first: bool = False) -> tuple[float
         while True:
             try:
                 await client.get(url)
-                if gone or not gone_first:
-                    return gone, time.time()
+                if gone:
+                    return time.time() - gone
             except httpx.TransportError:
                 gone = gone or time.time()
             await asyncio.sleep(0.1)
-
-
-def kill_litellm(backend: Backend) -> None:
-    port = backend.url.rpartition(":")[2]
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            if port in child.cmdline() and "mlx_stack_proxy" not in child.cmdline():
-                child.send_signal(signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager
@@ -147,22 +127,21 @@ async def night(proxy: Proxy, backend: Backend, agents: list[Agent], phase: floa
         weak = next(iter(backend.tiers))
         backend.kill(weak)
         await _wait(phase, f"the server of {weak} was killed")
-        kill_litellm(backend)
-        health = f"{backend.url}/health/liveliness"
-        gone, back = await until_it_answers(health, gone_first=True)
+        kill_child(int(backend.url.rpartition(":")[2]))
+        away = await gone_and_back(f"{backend.url}/health/liveliness")
         proxy.did["down"] += 1
-        await _wait(phase, f"LiteLLM was killed, and away for {back - gone:.0f} s")
-        proxy.configure(log_level="warning")
+        await _wait(phase, f"LiteLLM was killed, and away for {away:.0f} s")
+        proxy.change(observability={"log_level": "warning"})
         await proxy.counted("reloads")
-        proxy.spoil()
+        proxy.change(tiers={})
         await proxy.counted("refused_reloads")
-        proxy.configure(log_level="warning")
+        proxy.change(observability={"log_level": "warning"})
         await _wait(phase, "new settings, and some that can't be used")
         await proxy.end(signal.SIGKILL)
         proxy.did["kills"] += 1
         await proxy.start()
         await _wait(phase, "the proxy was killed with -9")
-    return back - gone
+    return away
 
 
 async def _wait(seconds: float, what: str) -> None:
@@ -173,7 +152,6 @@ async def _wait(seconds: float, what: str) -> None:
 async def _run(phase: float, folder: Path) -> int:
     async with asyncio.timeout(MOST_SECONDS), demo_backend(folder / "stack") as backend:
         proxy = Proxy(folder, backend)
-        proxy.configure()
         await proxy.start()
         try:
             agents = [WithOpenAI(proxy.url), WithAnthropic(proxy.url), GoesRound(proxy.url)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.agents.intervals import wilson
+from benchmarks.intervals import wilson
 
 Json = dict[str, Any]
 Rows = Mapping[str, Mapping[int, Json]]  # for each way, the results by number

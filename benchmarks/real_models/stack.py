@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.agents.proxied import proxy
-from benchmarks.agents.stack import START_SECONDS, Backend
-from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
+from benchmarks.agents.stack import START_SECONDS, litellm_before, mlx_server, proxy
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
-from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
 
@@ -53,46 +50,22 @@ async def running(
         LocalTier(model.name, str(model.path), first + 1 + number, True, CONTEXT)
         for number, model in enumerate(models)
     ]
-    key, run = f"sk-{secrets.token_urlsafe(32)}", RunDirectory(folder / "litellm")
-    configs.write_yaml(run.litellm_config, configs.litellm_config(tiers))
-    specs = [
-        children.litellm(first, key, run, START_SECONDS),
-        *(_server(tier, python, run, threads) for tier in tiers),
-    ]
-    backend = Backend(f"http://127.0.0.1:{first}", key, {tier.name: tier for tier in tiers})
-    try:
-        with Lifeline() as lifeline:
-            supervisor = Supervisor(Console(), lifeline)
-            try:
-                await supervisor.start(specs)
-                ways = {f"direct:{tier.name}": Way(backend.url, tier.name, key) for tier in tiers}
-                async with contextlib.AsyncExitStack() as proxies:
-                    for name in titles(models).keys() - ways.keys():
-                        chosen = tiers if name == "proxy:all" else tiers[-1:]
-                        proxied = _proxied(backend, chosen, folder / name.replace(":", "-"))
-                        url = await proxies.enter_async_context(proxied)
-                        ways[name] = Way(url, chosen[0].name)
-                    yield ways
-            finally:
-                await supervisor.stop()
-    finally:
-        run.close()
+    server = partial(_server, python=python, threads=threads)
+    async with (
+        litellm_before(tiers, folder / "litellm", first, server) as backend,
+        contextlib.AsyncExitStack() as proxies,
+    ):
+        ways = {f"direct:{tier.name}": Way(backend.url, tier.name, backend.key) for tier in tiers}
+        for name in titles(models).keys() - ways.keys():
+            chosen = {one.name: one.name for one in (tiers if name == "proxy:all" else tiers[-1:])}
+            proxied = proxy(backend, backend.url, chosen, folder / name.replace(":", "-"))
+            ways[name] = Way(await proxies.enter_async_context(proxied), next(iter(chosen)))
+        yield ways
 
 
-def _proxied(
-    backend: Backend, tiers: Sequence[LocalTier], folder: Path
-) -> contextlib.AbstractAsyncContextManager[str]:
-    models = {tier.name: tier.name for tier in tiers}
-    return proxy(backend, backend.url, models, {}, folder, faults=False)
-
-
-def _server(tier: LocalTier, python: Path, run: RunDirectory, threads: int) -> children.ChildSpec:
+def _server(tier: LocalTier, run: RunDirectory, python: Path, threads: int) -> children.ChildSpec:
     if Path(tier.model).is_dir():
-        return children.model_server(tier, run, START_SECONDS)
-    return _llama(tier, python, run, threads)
-
-
-def _llama(tier: LocalTier, python: Path, run: RunDirectory, threads: int) -> children.ChildSpec:
+        return mlx_server(tier, run)
     command = (str(python), "-u", str(_SERVER), tier.model, str(tier.port), str(threads))
     return children.ChildSpec(
         name=tier.name,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.agents import report
-from benchmarks.agents.columns import GROUPS, MAIN, Part
+from benchmarks.agents.columns import COLUMNS, GROUPS, Part
 from benchmarks.agents.records import Records
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ def goals(records: Records) -> list[list[str]]:
 
 
 def test_all_goals_are_met(records: Records) -> None:
-    fill(records, [Part(key) for key in MAIN], tier="fast", burnt=10)
+    fill(records, [Part(key) for key in COLUMNS], tier="fast", burnt=10)
     assert goals(records) == [
         ["seed 7, 2 tasks", "2 to 2: met", "100.0%: met", "0: met", "90.0%: met"]
     ]
@@ -64,13 +64,13 @@ def test_all_goals_are_met(records: Records) -> None:
     ],
 )
 def test_a_goal_that_is_missed_says_so(records: Records, of_c: Json, cell: int, said: str) -> None:
-    fill(records, [Part(key) for key in MAIN], **{"tier": "fast", **of_c})
+    fill(records, [Part(key) for key in COLUMNS], **{"tier": "fast", **of_c})
     assert goals(records)[0][cell] == said
 
 
 def test_each_seed_is_judged_and_all_together_and_faults(records: Records) -> None:
-    fill(records, [Part(key) for key in MAIN], tier="fast")
-    fill(records, [Part(key, 8) for key in MAIN], tier="fast", burnt=15)
+    fill(records, [Part(key) for key in COLUMNS], tier="fast")
+    fill(records, [Part(key, 8) for key in COLUMNS], tier="fast", burnt=15)
     fill(records, list(GROUPS["faults"]), tier="fast", flaw="empty")
     found = {cells[0]: cells[1:] for cells in goals(records)}
     assert list(found) == ["seed 7, 2 tasks", "seed 8, 2 tasks", "with faults, 2 tasks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.agents.intervals import difference, mcnemar, wilson
+from benchmarks.intervals import difference, mcnemar, wilson
 
 
 def test_wilson_as_newcombe_1998_tabulates_it() -> None:
