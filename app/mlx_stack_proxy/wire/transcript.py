@@ -51,7 +51,7 @@ class Transcript:
 
     def system(self, texts: Iterable[str]) -> None:
         if not self.has_begun:
-            self._head += texts
+            self._head += filter(None, texts)
         elif text := BETWEEN.join(texts):
             self.user([reminder(text)])
 

@@ -8,11 +8,24 @@ thinking, cache marks, betas, which stop sequence ended a reply.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..dialect import Dialect
+from ..transcript import Json
 from .errors import error_reply
-from .models import listed
 from .request import count_tokens, to_chat
 from .stream import MessagesEncoder
+
+
+def _listed(names: Sequence[str]) -> Json:
+    """Return the list of these models, on one page; the time of their making is not known."""
+    made = "1970-01-01T00:00:00Z"
+    data = [
+        {"type": "model", "id": name, "display_name": name, "created_at": made} for name in names
+    ]
+    ends = {"first_id": names[0], "last_id": names[-1]} if names else {}
+    return {"data": data, "has_more": False, "first_id": None, "last_id": None, **ends}
+
 
 MESSAGES = Dialect(
     name="messages",
@@ -26,5 +39,5 @@ MESSAGES = Dialect(
     count=count_tokens,
     own_headers=(b"anthropic-",),
     version_header="anthropic-version",
-    models=listed,
+    models=_listed,
 )

@@ -9,17 +9,18 @@ encoder: it is the message that the stream has written by its end.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from ...errors import ProxyError
 from ..call import Call
+from ..delta import count_of
 from ..dialect import Context, Ending
+from ..prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..sse import named_frame
 from ..transcript import Json
 from .errors import error_reply
-from .reply import counted, made_id, message, parsed, stop_reason, usage_of
 
 # The kind of block for each kind of text in a chat completion.
 _KINDS = {"reasoning": "thinking", "text": "text", "refusal": "text"}
@@ -27,6 +28,8 @@ _NEW: Mapping[str, Json] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
+# Chat completions don't tell a stop sequence from the end of a turn: both become "end_turn".
+_STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 class MessagesEncoder:
@@ -34,6 +37,7 @@ class MessagesEncoder:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._id = context.request_id.removeprefix("req_")
         self._started = False
         self._content: list[Json] = []  # the blocks that are closed
         self._open = ""  # the kind of the open block, "text" or "thinking"; "": none is open
@@ -44,7 +48,12 @@ class MessagesEncoder:
         """A message has an id of its own."""
 
     def write(self, kind: str, text: str) -> bytes:
-        return self._write_text(_KINDS[kind], text)
+        kind, out = _KINDS[kind], b""
+        if self._open != kind:
+            out = self._close() + self._start_block(_NEW[kind])
+            self._open = kind
+        self._pieces.append(text)
+        return out + self._grow({"type": f"{kind}_delta", kind: text}, text)
 
     def keepalive(self) -> bytes:
         return self._start() + _event({"type": "ping"})
@@ -60,33 +69,40 @@ class MessagesEncoder:
     def whole(self, ending: Ending) -> Json:
         self._end_blocks(ending)
         fields = self._ending(ending)
-        whole = {**message(self._context, fields.pop("usage")), "content": self._content}
+        whole = {**self._message(fields.pop("usage")), "content": self._content}
         return {**whole, **fields.pop("delta"), **fields}
 
     def _ending(self, ending: Ending) -> Json:
-        reason = stop_reason(ending.finish, calls=bool(ending.calls))
-        usage = usage_of(ending.usage, self._context, self._written)
+        # A reply with calls has "tool_use", whatever its server says.
+        reason = "tool_use" if ending.calls else _STOPS.get(ending.finish or "", "end_turn")
         delta = {"stop_reason": reason, "stop_sequence": None}
-        return {"delta": delta, "usage": usage, **ending.more}
+        return {"delta": delta, "usage": self._usage(ending.usage), **ending.more}
 
-    def _write_text(self, kind: str, text: str) -> bytes:
-        out = b""
-        if self._open != kind:
-            out = self._close() + self._start_block(_NEW[kind])
-            self._open = kind
-        self._pieces.append(text)
-        return out + self._grow({"type": f"{kind}_delta", kind: text}, text)
+    def _usage(self, usage: Mapping[str, Any] | None) -> Json:
+        """Translate a chat completion's usage; without one, estimate it."""
+        if usage is None:
+            return _counted(
+                self._context.prompt_tokens(), 0, self._written // BYTES_PER_OUTPUT_TOKEN
+            )
+        details = usage.get("prompt_tokens_details")
+        cached = count_of(details.get("cached_tokens")) if isinstance(details, dict) else 0
+        prompt = count_of(usage.get("prompt_tokens"))
+        return _counted(max(prompt - cached, 0), cached, count_of(usage.get("completion_tokens")))
 
     def _end_blocks(self, ending: Ending) -> bytes:
-        calls = enumerate(ending.calls)
-        return self._close() + b"".join([self._write_call(place, call) for place, call in calls])
+        out = [self._close()]
+        for position, call in enumerate(ending.calls):
+            out.append(self._call(call, call.id or f"toolu_{self._id}_{position}"))
+        return b"".join(out)
 
-    def _write_call(self, position: int, call: Call) -> bytes:
-        identity = call.id or made_id(self._context, position)
-        block: Json = {"type": "tool_use", "id": identity, "name": call.name, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": _as_object(call.arguments)}
-        out = self._start_block(block) + self._grow(delta, call.arguments)
-        return out + self._stop_block({**block, "input": parsed(call.arguments)})
+    def _call(self, call: Call, id: str) -> bytes:
+        arguments = call.arguments
+        block: Json = {"type": "tool_use", "id": id, "name": call.name, "input": {}}
+        input_ = _parsed(arguments)
+        text = arguments if arguments.startswith("{") else orjson.dumps(input_).decode()
+        delta = {"type": "input_json_delta", "partial_json": text}
+        out = self._start_block(block) + self._grow(delta, arguments)
+        return out + self._stop_block({**block, "input": input_})
 
     def _close(self) -> bytes:
         kind, text = self._open, "".join(self._pieces)
@@ -114,15 +130,40 @@ class MessagesEncoder:
         if self._started:
             return b""
         self._started = True
-        usage = counted(max(self._context.prompt_tokens(), 1), 0, 1)
-        return _event({"type": "message_start", "message": message(self._context, usage)})
+        usage = _counted(max(self._context.prompt_tokens(), 1), 0, 1)
+        return _event({"type": "message_start", "message": self._message(usage)})
+
+    def _message(self, usage: Json) -> Json:
+        """Return the message without content."""
+        return {
+            "id": f"msg_{self._id}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._context.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
 
 
-def _as_object(arguments: str) -> str:
-    """Return arguments that begin an object unchanged, and wrap any other in an object."""
-    if arguments.startswith("{"):
-        return arguments
-    return orjson.dumps(parsed(arguments)).decode()
+def _counted(fresh: int, cached: int, written: int) -> Json:
+    """Return a usage of the prompt's ``fresh`` and ``cached`` tokens, and the output's."""
+    return {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": written,
+    }
+
+
+def _parsed(arguments: str) -> Json:
+    """Parse a call's arguments. Unchecked arguments that are no object are passed on as text."""
+    try:
+        value = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}
 
 
 def _event(data: Json) -> bytes:

@@ -3,8 +3,7 @@
 A request is a list of items (``items.py``), tools in three shapes (``tools.py``) and fields, most
 of which chat completions have too (``request.py``). A reply is a list of items again. In a stream
 each item is opened, grows and is closed before the next one opens (``stream.py``); an unstreamed
-reply is the response in such a stream's last event. The fields that a response repeats from its
-request are encoded once for all events that carry the response (``echo.py``).
+reply is the response in such a stream's last event.
 
 Nothing is stored, so a request that needs a store is refused: ``previous_response_id``,
 ``conversation``, ``item_reference``, ``prompt``, ``background`` and a compaction by another server.

@@ -1,7 +1,8 @@
 """Turns the items of a request's input, in their order, into chat messages.
 
 An item of a kind that chat completions lack becomes a call or a result if it has a ``call_id``,
-else text.
+else text. A content of texts alone becomes one string, which every chat template takes. A part of a
+kind that chat completions lack becomes text, its own JSON, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import orjson
 
 from ...errors import INVALID_REQUEST, ProxyError, invalid
 from ..fields import objects, string
-from ..transcript import Json, Transcript, reminder
-from .parts import content_of, result_of, text_of
+from ..transcript import Json, Part, Transcript, reminder
 from .tools import custom_arguments, flat_name
 
 Item = Mapping[str, Any]
@@ -26,12 +26,18 @@ _STORED: Final = {
     "compaction": "a compaction by another server can't be read here: send the items themselves",
     "compaction_trigger": "the input is not compacted here: ask for a summary in a message",
 }
+_TEXTS: Final = {
+    **dict.fromkeys(("input_text", "output_text", "text", "summary_text"), "text"),
+    "reasoning_text": "text",
+    "refusal": "refusal",
+}
+_IMAGE_NOTE: Final = "[image: see the next message]"
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
     """Return a request's messages. Raises :class:`ProxyError` (400): what is wrong, and where."""
     transcript = Transcript()
-    transcript.system(_texts(text_of(body.get("instructions"))))
+    transcript.system([_text_of(body.get("instructions"))])
     value = body.get("input")
     if isinstance(value, str):
         transcript.user([value])
@@ -39,10 +45,6 @@ def messages_of(body: Mapping[str, Any]) -> list[Json]:
         for position, item in enumerate(objects(value, "input")):
             _take(transcript, item, f"input[{position}]")
     return transcript.messages()
-
-
-def _texts(text: str) -> list[str]:
-    return [text] if text else []
 
 
 def _take(transcript: Transcript, item: Item, path: str) -> None:
@@ -60,26 +62,24 @@ def _message(transcript: Transcript, item: Item, path: str) -> None:
     role = string(item, "role", path)
     content = item.get("content")
     if role in ("system", "developer"):
-        transcript.system(_texts(text_of(content)))
+        transcript.system([_text_of(content)])
     elif role == "assistant":
-        transcript.assistant(text_of(content, "") or None)
+        transcript.assistant(_text_of(content, "") or None)
     elif role == "user":
-        transcript.user(content_of(content, f"{path}.content"))
+        transcript.user(_content_of(content, f"{path}.content"))
     else:
         raise invalid(f"`{path}.role` must be user, assistant, system or developer", path)
 
 
 def _reasoning(transcript: Transcript, item: Item, path: str) -> None:
     """Take the reasoning or its summary; only the server that encrypted reasoning can read it."""
-    transcript.assistant(thought=text_of(item.get("content") or item.get("summary") or []))
+    transcript.assistant(thought=_text_of(item.get("content") or item.get("summary") or []))
 
 
 def _function_call(transcript: Transcript, item: Item, path: str) -> None:
     arguments = item.get("arguments")
-    arguments_text = (
-        arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
-    )
-    transcript.call(string(item, "call_id", path), _name(item, path), arguments_text)
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+    transcript.call(string(item, "call_id", path), _name(item, path), text)
 
 
 def _custom_call(transcript: Transcript, item: Item, path: str) -> None:
@@ -92,10 +92,15 @@ def _name(item: Item, path: str) -> str:
 
 
 def _result(transcript: Transcript, item: Item, path: str) -> None:
-    if isinstance(item.get("output"), str) or _has_parts(item.get("output")):
-        text, images = result_of(item["output"], f"{path}.output")
+    output, images = item.get("output"), []
+    if isinstance(output, str):
+        text = output
+    elif isinstance(output, list) and all(isinstance(p, dict) and "type" in p for p in output):
+        parts = _content_of(output, f"{path}.output")
+        text = "\n".join(part if isinstance(part, str) else _IMAGE_NOTE for part in parts)
+        images = [part for part in parts if not isinstance(part, str)]
     else:
-        text, images = _as_json(item), []
+        text = _as_json(item)
     status = item.get("status")
     marked = text if status in _ENDED else f"[{status}] {text}"
     # A local_shell_call_output has its call's id in `id`.
@@ -103,12 +108,6 @@ def _result(transcript: Transcript, item: Item, path: str) -> None:
     if not isinstance(call_id, str):
         raise invalid(f"`{path}.call_id` must be a string", f"{path}.call_id")
     transcript.result(call_id, marked, images)
-
-
-def _has_parts(output: Any) -> bool:
-    return isinstance(output, list) and all(
-        isinstance(part, dict) and "type" in part for part in output
-    )
 
 
 def _other(transcript: Transcript, item: Item, path: str) -> None:
@@ -132,6 +131,65 @@ def _as_json(item: Item) -> str:
     return orjson.dumps(fields).decode()
 
 
+def _content_of(content: Any, path: str) -> list[Part]:
+    """Return a user's parts. Raises :class:`ProxyError` (400) for a part that can't be read."""
+    if not isinstance(content, list):
+        return [_single(content)]
+    parts: list[Part] = []
+    for position, part in enumerate(content):
+        convert = _PARTS.get(_kind(part), lambda part, path: _text(part))
+        parts.append(convert(part, f"{path}[{position}]"))
+    texts = [part for part in parts if isinstance(part, str)]
+    return ["\n".join(texts)] if len(texts) == len(parts) else parts
+
+
+def _text_of(content: Any, between: str = "\n") -> str:
+    """Join a content's texts, and its other parts as JSON, with ``between``."""
+    if not isinstance(content, list):
+        return _single(content)
+    return between.join(_text(part) for part in content)
+
+
+def _single(content: Any) -> str:
+    if content is None:
+        return ""
+    return content if isinstance(content, str) else orjson.dumps(content).decode()
+
+
+def _kind(part: Any) -> str:
+    return str(part.get("type")) if isinstance(part, dict) else ""
+
+
+def _text(part: Any) -> str:
+    field = _TEXTS.get(_kind(part))
+    text = part.get(field) if field else None
+    return text if isinstance(text, str) else _single(part)
+
+
+def _image(part: Mapping[str, Any], path: str) -> Json:
+    url = part.get("image_url")
+    if not isinstance(url, str):
+        raise invalid(f"`{path}.image_url` is missing: files are not stored here", path)
+    detail = {"detail": part["detail"]} if part.get("detail") else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}
+
+
+def _file(part: Mapping[str, Any], path: str) -> Json:
+    data = part.get("file_data")
+    if not isinstance(data, str):
+        raise invalid(f"`{path}.file_data` is missing: files are neither stored nor fetched", path)
+    name = {"filename": part["filename"]} if part.get("filename") else {}
+    return {"type": "file", "file": {"file_data": data, **name}}
+
+
+_PARTS: Final[Mapping[str, Callable[[Any, str], Part]]] = {
+    "input_image": _image,
+    "input_file": _file,
+    "input_audio": lambda part, path: {
+        "type": "input_audio",
+        "input_audio": part.get("input_audio"),
+    },
+}
 _KINDS: Final[Mapping[Any, Callable[[Transcript, Item, str], None]]] = {
     "message": _message,
     "reasoning": _reasoning,

@@ -1,11 +1,11 @@
-"""Writes the chunks of a chat completion as the events of a response.
+"""Writes a reply as the events of a response.
 
-One item is open at a time. Text and reasoning are passed on as they come. Calls are gathered and
-come last, in their order: they are released together anyway, and their arguments may come
-interleaved, which items must not. The last event has the whole response; ``[DONE]`` follows it.
+A message's text, its refusal and the reasoning are items that grow; one item is open at a time, and
+text and reasoning are passed on as they come. Calls come last, each whole, in their order: they are
+released together anyway. The last event has the whole response; ``[DONE]`` follows it. A reply that
+isn't streamed is the response with which its stream would end.
 
-All ids are derived from the request's, so the same reply has the same bytes. An unstreamed response
-is built in the same way, from one chunk: it is the response that the stream ends with.
+All ids are derived from the request's, so the same reply has the same bytes.
 """
 
 from __future__ import annotations
@@ -17,27 +17,48 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
+from ...frozen import frozen
 from ..call import Call
 from ..dialect import Context, Ending
 from ..sse import DONE_FRAME, named_frame
-from .echo import Echo
 from .errors import failure_of
-from .output import REASONING, REFUSAL, TEXT, Item, ItemKind, called, usage_of
+from .request import Echo
+from .tools import custom_text
 
+Item = dict[str, Any]
 _INCOMPLETE: Final[Mapping[Any, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
-_KINDS: Final = {"reasoning": REASONING, "text": TEXT, "refusal": REFUSAL}
+
+
+@frozen
+class ItemKind:
+    """A kind of item that comes piece by piece."""
+
+    prefix: str  # begins the item's id
+    event: str  # begins the names of its events
+    field: str  # the text's field in the content part, and in the event that ends the text
+    part: Mapping[str, Any]  # the item's content part, without the text
+    extra_fields: Mapping[str, Any]  # further fields of the item's events
+
+
+_OUTPUT_TEXT: Final = {"type": "output_text", "annotations": [], "logprobs": []}
+_REASONING: Final = ItemKind(
+    "rs", "response.reasoning_text", "text", {"type": "reasoning_text"}, {}
+)
+_KINDS: Final[Mapping[str, ItemKind]] = {
+    "reasoning": _REASONING,
+    "text": ItemKind("msg", "response.output_text", "text", _OUTPUT_TEXT, {"logprobs": []}),
+    "refusal": ItemKind("msg", "response.refusal", "refusal", {"type": "refusal"}, {}),
+}
 
 
 class ResponseStream:
     """Writes one reply's stream, as an :class:`~..dialect.Encoder`."""
 
     def __init__(self, context: Context) -> None:
-        echo: Echo = context.echo
-        self._echo = echo.fields
-        self._shapes = echo.shapes
+        self._echo: Echo = context.echo
         self._model = context.model
         self._ending: Ending | None = None
         self._id = blake2b(context.request_id.encode(), digest_size=12).hexdigest()
@@ -55,7 +76,12 @@ class ResponseStream:
         self._model = self._model or str(top.get("model") or "")
 
     def write(self, kind: str, text: str) -> bytes:
-        return self._begin() + self._grow(_KINDS[kind], text)
+        item_kind, out = _KINDS[kind], self._begin()
+        if self._open is not item_kind:
+            out += self._close() + self._open_item(item_kind)
+        self._pieces.append(text)
+        fields = item_kind.extra_fields
+        return out + self._event(f"{item_kind.event}.delta", self._place(), delta=text, **fields)
 
     def keepalive(self) -> bytes:
         return self._begin() or self._response_event(
@@ -74,7 +100,7 @@ class ResponseStream:
 
     def whole(self, ending: Ending) -> Item:
         self._end_items(ending)
-        return {**self._final_response(ending), **orjson.loads(b"{%b}" % self._echo)}
+        return {**self._final_response(ending), **orjson.loads(b"{%b}" % self._echo.fields)}
 
     def _begin(self) -> bytes:
         if self._begun:
@@ -85,32 +111,31 @@ class ResponseStream:
             "response.in_progress", response
         )
 
-    def _grow(self, kind: ItemKind, text: str) -> bytes:
-        out = b"" if self._open is kind else self._close() + self._open_item(kind)
-        self._pieces.append(text)
-        return out + self._event(
-            f"{kind.event}.delta", self._place(), delta=text, **kind.extra_fields
-        )
-
     def _open_item(self, kind: ItemKind) -> bytes:
         self._open = kind
-        self._text_is_out = self._text_is_out or kind is not REASONING
+        self._text_is_out = self._text_is_out or kind is not _REASONING
         self._item_id = f"{kind.prefix}_{self._next_id()}"
-        added = kind.item(self._item_id, [], "in_progress")
-        return self._item("added", added) + self._event(
-            "response.content_part.added", self._place(), part=kind.part_of("")
-        )
+        out = self._item("added", self._grown_item(kind, [], "in_progress"))
+        part = {**kind.part, kind.field: ""}
+        return out + self._event("response.content_part.added", self._place(), part=part)
 
     def _close(self) -> bytes:
         kind, text = self._open, "".join(self._pieces)
         if kind is None:
             return b""
         self._open, self._pieces = None, []
-        part, place = kind.part_of(text), self._place()
+        part, place = {**kind.part, kind.field: text}, self._place()
         fields = {kind.field: text, **kind.extra_fields}
         out = self._event(f"{kind.event}.done", place, **fields)
         out += self._event("response.content_part.done", place, part=part)
-        return out + self._done(kind.item(self._item_id, [part], self._item_status()))
+        return out + self._done(self._grown_item(kind, [part], self._item_status()))
+
+    def _grown_item(self, kind: ItemKind, parts: list[Item], status: str) -> Item:
+        if kind is _REASONING:
+            empty: Item = {"summary": [], "content": parts, "encrypted_content": None}
+            return {"id": self._item_id, "type": "reasoning", **empty}
+        head = {"id": self._item_id, "type": "message", "status": status, "role": "assistant"}
+        return {**head, "content": parts}
 
     def _item_status(self) -> str:
         cut = self._ending is not None and self._ending.finish in _INCOMPLETE
@@ -121,22 +146,22 @@ class ResponseStream:
         return self._close() + b"".join([self._call(call) for call in ending.calls])
 
     def _call(self, call: Call) -> bytes:
-        id = self._next_id()
-        shape = self._shapes[call.name]
-        shaped_call = called(
-            id, call.id or f"call_{id}", call.arguments, shape, self._item_status()
-        )
-        place = {"item_id": shaped_call.item["id"], "output_index": len(self._output)}
-        text = shaped_call.item[shaped_call.field]
-        out = self._item("added", shaped_call.opened)
+        """Write a call in the shape in which its tool was offered."""
+        id, shape, text = self._next_id(), self._echo.shapes[call.name], call.arguments
+        kind, prefix, field, named = "function_call", "fc", "arguments", {"name": shape.name}
+        if shape.custom:
+            kind, prefix, field, text = "custom_tool_call", "ctc", "input", custom_text(text)
+        item = {"id": f"{prefix}_{id}", "type": kind, "status": self._item_status()}
+        item |= {"call_id": call.id or f"call_{id}", **named}
+        if shape.namespace:
+            item["namespace"] = shape.namespace
+        place = {"item_id": item["id"], "output_index": len(self._output)}
+        out = self._item("added", {**item, "status": "in_progress", field: ""})
         if text:
-            out += self._event(f"{shaped_call.event}.delta", place, delta=text)
-        fields = {shaped_call.field: text, **shaped_call.extra_fields}
-        return (
-            out
-            + self._event(f"{shaped_call.event}.done", place, **fields)
-            + self._done(shaped_call.item)
-        )
+            out += self._event(f"response.{kind}_{field}.delta", place, delta=text)
+        fields = {field: text, **({} if shape.custom else named)}
+        out += self._event(f"response.{kind}_{field}.done", place, **fields)
+        return out + self._done({**item, field: text})
 
     def _next_id(self) -> str:
         return f"{self._id}{len(self._output):02x}"
@@ -174,16 +199,32 @@ class ResponseStream:
             "error": None,
             "incomplete_details": None,
             "output": self._output,
-            "usage": usage_of(usage) if usage else None,
+            "usage": _usage_of(usage) if usage else None,
             **(self._ending.more if self._ending is not None else {}),
             **fields,
         }
 
     def _response_event(self, type_: str, response: Item) -> bytes:
-        encoded = b"%b,%b}" % (orjson.dumps(response)[:-1], self._echo)
+        encoded = b"%b,%b}" % (orjson.dumps(response)[:-1], self._echo.fields)
         return self._event(type_, {}, response=orjson.Fragment(encoded))
 
     def _event(self, type_: str, place: Item, **fields: Any) -> bytes:
         payload = {"type": type_, "sequence_number": self._sequence, **place, **fields}
         self._sequence += 1
         return named_frame(type_, orjson.dumps(payload))
+
+
+def _usage_of(usage: Mapping[str, Any]) -> Item:
+    """Translate a chat completion's usage, with both details, which the SDKs require."""
+    prompt_details = usage.get("prompt_tokens_details") or {}
+    output_details = usage.get("completion_tokens_details") or {}
+    return {
+        "input_tokens": usage.get("prompt_tokens") or 0,
+        "input_tokens_details": {
+            "cached_tokens": prompt_details.get("cached_tokens") or 0,
+            "cache_write_tokens": prompt_details.get("cache_creation_tokens") or 0,
+        },
+        "output_tokens": usage.get("completion_tokens") or 0,
+        "output_tokens_details": {"reasoning_tokens": output_details.get("reasoning_tokens") or 0},
+        "total_tokens": usage.get("total_tokens") or 0,
+    }
