@@ -13,8 +13,7 @@ from hypothesis import given
 
 from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.wire import sse
-from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
-from mlx_stack_proxy.wire.chunks import ChunkReader, MalformedChunk
+from mlx_stack_proxy.wire.chunks import MAX_CHOICES, ChunkReader, MalformedChunk
 from mlx_stack_proxy.wire.delta import typed
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import ODD, attempt, client_request, completion_of, exchange, relayed
@@ -261,7 +260,7 @@ def test_a_whole_reply_in_another_form(name: str, streamed: bool) -> None:
 @given(ODD)
 def test_no_chunk_is_too_odd(odd: Any) -> None:
     """Neither to be brought into its form, nor for those who count on that."""
-    form, reply = ChunkForm("i", "m"), Reply()
+    form, reply = ChunkReader("i", "m"), Reply()
     for payload in ({"choices": odd}, {"choices": [odd]}, odd, {**usage_chunk(), "usage": odd}):
         if not isinstance(payload, dict):
             continue
@@ -296,7 +295,7 @@ def check_formed(formed: Json | None) -> Json:
 
 def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
     many = [{"index": i, "delta": {"content": "x"}, "finish_reason": None} for i in range(20_000)]
-    form = ChunkForm("id", "model")
+    form = ChunkReader("id", "model")
     formed = form.formed({**CHUNK, "choices": many})
     assert formed is not None
     assert len(formed["choices"]) == MAX_CHOICES

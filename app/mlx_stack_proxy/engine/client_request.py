@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..errors import invalid
 from ..wire import json_text, legacy
 from ..wire.blocks import Known, messages_in
-from ..wire.chunk_form import MAX_CHOICES
+from ..wire.chunks import MAX_CHOICES
 from ..wire.fields import (
     BOOLEAN,
     NUMBER,

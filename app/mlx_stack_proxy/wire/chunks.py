@@ -1,32 +1,32 @@
-"""Reads the frames of a stream, or a whole completion, as deltas.
+"""Reads the frames of a stream, or a whole completion, as deltas, whatever form its server gave it.
 
-A chunk that is in OpenAI's form already is decoded in one step, and keeps its bytes. Any other one
-is brought into form first: see ``chunk_form``.
+A chunk that is in OpenAI's form is decoded in one step, and keeps its bytes. OpenAI's SDKs, and the
+frameworks on them, take this form on trust: a chunk without ``choices``, a ``message`` in place of
+a ``delta`` or a role in every chunk ends an agent, or spoils its history. So any other chunk is
+brought into form: a field is spelled as OpenAI does where another spelling can mean only one thing
+(``field_forms``), and a chunk that says nothing in any spelling is dropped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 import orjson
 from msgspec import UNSET
 
-from . import json_text, sse
-from .chunk_form import (
-    MAX_CHOICES,
-    OF_SERVER,
-    Believes,
-    ChunkForm,
-    always,
-    choices_of,
-    said_in,
-    says_nothing,
-)
-from .delta import DECODE, ChoiceDelta, Chunk, Delta, index_of, render, typed
+from . import field_forms, json_text, sse
+from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Counts, Delta, index_of, render, typed
 
+MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
+Believes = Callable[[Mapping[str, Any] | Counts], bool]
+# Fields that say nothing of a chunk's own.
+_OF_SERVER: Final = ("system_fingerprint", "service_tier")
+_SHARED: Final = frozenset(
+    {"id", "object", "created", "model", "choices", "obfuscation", *_OF_SERVER}
+)
 # A string in JSON that ends in the first half of a character, or begins with the second.
 _FIRST_HALF = re.compile('([\ud800-\udbff])"')
 _SECOND_HALF = re.compile('"([\udc00-\udfff])')
@@ -37,54 +37,55 @@ class MalformedChunk(ValueError):
     """An event's data is neither a JSON object nor ``[DONE]``."""
 
 
-class Halves:
-    """Joins characters that one stream's events cut in two. At most one half waits at a time."""
-
-    def __init__(self) -> None:
-        self._first_half = ""
-
-    def join(self, text: str) -> str:
-        """Put the waiting half before its second half, and keep the text's own first half back."""
-        if self._first_half and (second := _SECOND_HALF.search(text)):
-            text = f"{text[: second.start(1)]}{self._first_half}{text[second.start(1) :]}"
-            self._first_half = ""
-        if first := _FIRST_HALF.search(text):
-            self._first_half = first[1]
-            text = text[: first.start()] + text[first.end(1) :]
-        return text
-
-
 class ChunkReader:
-    """Reads one stream; its arguments are those of :class:`ChunkForm`."""
+    """Reads one stream.
 
-    __slots__ = ("_form", "_halves", "_newest", "_of_server")
+    ``id`` and ``model`` stand in chunks that lack them, until a chunk says its own. A usage that
+    ``believes`` refuses is left out, because it can't be true. Of the choices, the first
+    ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
+    """
+
+    __slots__ = (
+        "_believes",
+        "_called",
+        "_expected",
+        "_first_half",
+        "_newest",
+        "_of_server",
+        "_top",
+        "begun",
+    )
 
     def __init__(
-        self, id: str, model: str, believes: Believes = always, expected: int = MAX_CHOICES
+        self,
+        id: str,
+        model: str,
+        believes: Believes = lambda usage: True,
+        expected: int = MAX_CHOICES,
     ) -> None:
-        self._form = ChunkForm(id, model, believes, expected)
-        self._halves = Halves()  # joins characters that the server cut in two
+        self._believes = believes
+        self._expected = expected
+        self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
+        self._called: set[int] = set()  # choices that have made a call
+        self._first_half = ""  # of a character that the server has cut in two
         self._newest: Chunk | None = None  # the last chunk, if it came in form
-        self._of_server: dict[str, Any] = {}  # the fields in ``OF_SERVER``
-
-    @property
-    def begun(self) -> set[int]:
-        """The choices of which anything has come, even just a role."""
-        return self._form.begun
+        # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
+        self._top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
+        self._of_server: dict[str, Any] = {}  # the fields in ``_OF_SERVER``
 
     def top(self) -> dict[str, Any]:
         """Return the fields that all chunks of the reply share, as the newest chunk has them."""
         self._take_top()
-        return {**self._form.top, **self._of_server}
+        return {**self._top, **self._of_server}
 
     def _take_top(self) -> None:
-        """Let the form have the shared fields of the last chunk that it didn't see."""
+        """Take the shared fields of the last chunk, if it was decoded in one step."""
         if (chunk := self._newest) is not None:
             self._newest = None
-            self._form.top |= {"id": chunk.id, "created": chunk.created, "model": chunk.model}
+            self._top |= {"id": chunk.id, "created": chunk.created, "model": chunk.model}
 
     def _note_server(self, *values: Any) -> None:
-        fields = zip(OF_SERVER, values, strict=True)
+        fields = zip(_OF_SERVER, values, strict=True)
         self._of_server |= {key: value for key, value in fields if value is not None}
 
     def read(self, frame: sse.Frame) -> Delta | None:
@@ -100,7 +101,7 @@ class ChunkReader:
         except _NOT_IN_FORM:
             return self._read_other(frame, data)
         usage = chunk.usage
-        if usage is not None and not self._form.believes(usage):
+        if usage is not None and not self._believes(usage):
             return self._read_other(frame, data)
         if len(chunk.choices) != 1:
             if chunk.choices or usage is None:
@@ -110,7 +111,7 @@ class ChunkReader:
         piece = chunk.choices[0]
         said = piece.delta
         opens = said.role is not None or said.tool_calls or piece.finish_reason == "stop"
-        if opens or piece.index not in self._form.begun:
+        if opens or piece.index not in self.begun:
             if not self._begins(piece):
                 return self._read_other(frame, data)
         elif not (said.content or piece.finish_reason or said.says_more or usage):
@@ -126,29 +127,32 @@ class ChunkReader:
 
     def _begins(self, piece: ChoiceDelta) -> bool:
         """Note what the chunk begins; return whether it is in form, at its place in the stream."""
-        form, said, index = self._form, piece.delta, piece.index
-        if index in form.begun:
+        said, index = piece.delta, piece.index
+        if index in self.begun:
             if said.role is not None:
                 return False
-        elif said.role is None or not form.takes(index):
+        elif said.role is None or not self._takes(index):
             return False
         calls = said.tool_calls
-        if piece.finish_reason == "stop" and (calls or index in form.called):
+        if piece.finish_reason == "stop" and (calls or index in self._called):
             return False
         for call in calls or ():
             if call.function.name and call.type is UNSET:
                 return False
-        form.begun.add(index)
+        self.begun.add(index)
         if calls:
-            form.called.add(index)
+            self._called.add(index)
         return True
+
+    def _takes(self, index: int) -> bool:
+        return index in self.begun or len(self.begun) < self._expected
 
     def _read_other(self, frame: sse.Frame, data: bytes) -> Delta | None:
         """Read a frame whose data is no chunk in form."""
         if data == sse.DONE:
             return Delta(frame.raw, done=True)
         try:
-            payload, strict = json_text.decode(data, huge=True, join=self._halves.join)
+            payload, strict = json_text.decode(data, huge=True, join=self._joined)
         except ValueError as error:
             if data.isspace() or not data:
                 return None  # the SDKs take blank data for broken JSON
@@ -158,13 +162,11 @@ class ChunkReader:
         raw = frame.raw if strict else b""
         if not isinstance(payload, dict):
             raise MalformedChunk("an event that is no JSON object")
-        self._take_top()
-        self._note_server(*map(payload.get, OF_SERVER))
-        formed = self._form.formed(payload)
+        formed = self.formed(payload)
         if formed is None:
             return None
         delta = typed(raw, formed)
-        if delta.error is None and says_nothing(formed):
+        if delta.error is None and _says_nothing(formed):
             return None
         try:
             encoded = orjson.dumps(formed)
@@ -174,49 +176,134 @@ class ChunkReader:
             delta.raw = frame.raw
         return delta
 
+    def _joined(self, text: str) -> str:
+        """Join characters that the stream's events cut in two; at most one half waits at a time.
+
+        Put the waiting half before its second half, and keep the text's own first half back.
+        """
+        if self._first_half and (second := _SECOND_HALF.search(text)):
+            text = f"{text[: second.start(1)]}{self._first_half}{text[second.start(1) :]}"
+            self._first_half = ""
+        if first := _FIRST_HALF.search(text):
+            self._first_half = first[1]
+            text = text[: first.start()] + text[first.end(1) :]
+        return text
+
+    def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a chunk in form; None if it says nothing.
+
+        A chunk that was in form comes out equal, the order of its fields included, so that the
+        relay can send the bytes that came.
+        """
+        self._note_server(*map(payload.get, _OF_SERVER))
+        raw_choices = _choices_of(payload)
+        if error := field_forms.error(payload, raw_choices):
+            return {"error": error}
+        choices = [
+            self._choice(choice, index)
+            for position, choice in enumerate(raw_choices)
+            if isinstance(choice, dict) and self._takes(index := index_of(choice, position))
+        ]
+        self._take_top()
+        for key in ("id", "model"):
+            value = payload.get(key)
+            if type(value) in (str, int) and value != "":
+                self._top[key] = str(value)
+        if (created := field_forms.whole_number(payload.get("created"))) is not None:
+            self._top["created"] = created
+        formed = {**payload, **self._top, "choices": choices}
+        formed.pop("error", None)  # some clients take `"error": null` for an error
+        formed.pop("mlx_stack", None)  # ours: no server may write it
+        if "usage" in payload:
+            usage = field_forms.usage(payload["usage"])
+            formed["usage"] = usage if usage and self._believes(payload["usage"]) else None
+        says_something = choices or formed.get("usage") or payload.get("choices") == []
+        return formed if says_something else None
+
+    def _choice(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
+        delta = field_forms.delta(_said_in(choice))
+        if index not in self.begun:
+            self.begun.add(index)
+            delta["role"] = "assistant"
+        elif delta.get("role") is not None:
+            del delta["role"]
+        if delta.get("tool_calls"):
+            self._called.add(index)
+        formed = {**choice, "index": index, "delta": delta}
+        formed.pop("message", None)
+        if not isinstance(choice.get("delta"), dict):
+            formed.pop("text", None)
+        if type(choice.get("logprobs")) not in field_forms.OBJECT_OR_NONE:
+            del formed["logprobs"]
+        if "finish_reason" in choice:
+            reason = field_forms.finish_reason(choice["finish_reason"])
+            # A reply with calls ends for them, so that agents go on.
+            calls_end = reason == "stop" and index in self._called
+            formed["finish_reason"] = "tool_calls" if calls_end else reason
+        return formed
+
     def read_completion(self, completion: Mapping[str, Any]) -> Iterable[Delta]:
         """Yield a whole ``chat.completion`` as deltas, for upstreams that don't stream when asked.
 
         Nothing is lost: unknown fields of the message and the choice travel with the first delta
         that can carry them, those of the top level with each.
         """
-        self._note_server(*map(completion.get, OF_SERVER))
         for payload in _payloads(completion):
-            formed = self._form.formed(payload)
+            formed = self.formed(payload)
             if formed is not None:
                 yield typed(render(formed), formed)
         yield Delta(sse.DONE_FRAME, done=True)
 
 
+def _choices_of(payload: Mapping[str, Any]) -> list[Any]:
+    """Return the choices of a chunk or a completion; some servers send one without a list."""
+    choices = payload.get("choices")
+    if isinstance(choices, dict):
+        return [choices]
+    return choices[:MAX_CHOICES] if isinstance(choices, list) else []
+
+
+def _said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice's delta, its message, or the text of an older completion as a message."""
+    for message in (choice.get("delta"), choice.get("message")):
+        if isinstance(message, dict):
+            return message
+    text = choice.get("text")
+    return {"content": text} if isinstance(text, str) else {}
+
+
+def _says_nothing(formed: Mapping[str, Any]) -> bool:
+    """Whether a chunk in form has nothing that any client would read.
+
+    The first chunk of a choice has its role.
+    """
+    for choice in formed["choices"]:
+        said = any(value for key, value in choice.items() if key not in ("index", "delta"))
+        if said or any(choice["delta"].values()):
+            return False
+    return bool(formed["choices"]) and not any(formed[key] for key in formed.keys() - _SHARED)
+
+
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """Yield a completion's chunks: what it says, how it ends, and its usage."""
     top = {key: value for key, value in completion.items() if key not in ("choices", "usage")}
-    choices = [choice for choice in choices_of(completion) if isinstance(choice, dict)]
-    yield {
-        **top,
-        "choices": [{**choice, "finish_reason": None} for choice in map(_as_piece, choices)],
-    }
-    ends = [_end_of(choice, position) for position, choice in enumerate(choices)]
+    said: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
+    choices = [choice for choice in _choices_of(completion) if isinstance(choice, dict)]
+    for position, choice in enumerate(choices):
+        delta = dict(_said_in(choice))
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            delta["tool_calls"] = [
+                {"index": place, **call} if isinstance(call, dict) else call
+                for place, call in enumerate(calls)
+            ]
+        fields = {key: choice[key] for key in choice if key not in ("message", "text")}
+        said.append({**fields, "delta": delta, "finish_reason": None})
+        finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
+        index = index_of(choice, position)
+        ends.append({"index": index, "delta": {}, "finish_reason": finish})
+    yield {**top, "choices": said}
     yield {**top, "choices": ends}
     if completion.get("usage"):
         yield {**top, "choices": [], "usage": completion["usage"]}
-
-
-def _as_piece(choice: dict[str, Any]) -> dict[str, Any]:
-    """Turn a completion's choice into a chunk's."""
-    delta = dict(said_in(choice))
-    if isinstance(calls := delta.get("tool_calls"), list):
-        delta["tool_calls"] = [
-            {"index": position, **call} if isinstance(call, dict) else call
-            for position, call in enumerate(calls)
-        ]
-    return {
-        **{key: choice[key] for key in choice if key not in ("message", "text")},
-        "delta": delta,
-    }
-
-
-def _end_of(choice: dict[str, Any], position: int) -> dict[str, Any]:
-    """Make the choice of a last chunk, with a finish reason even if the completion has none."""
-    calls = said_in(choice).get("tool_calls")
-    finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
-    return {"index": index_of(choice, position), "delta": {}, "finish_reason": finish}

@@ -2,7 +2,7 @@
 
 ``DECODE`` reads a chunk that is already as OpenAI's clients expect it, in one step and strictly: it
 refuses every other one, also for a field that it doesn't know. ``typed`` makes the same of a chunk
-that ``chunk_form`` has brought into form; fields that are only for the client are in ``more``.
+that ``ChunkReader`` has brought into form; fields that are only for the client are in ``more``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -11,7 +11,7 @@ REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
 # Finish reasons of a reply that broke off: OpenRouter's, vLLM's and SGLang's, DeepSeek's.
-BROKEN: Final = ("error", "abort", "insufficient_system_resource")
+_BROKEN: Final = ("error", "abort", "insufficient_system_resource")
 
 _BY_NAME: Final[Mapping[str, str]] = {
     **{reason: reason for reason in _FINISH_REASONS},
@@ -23,6 +23,23 @@ MOST: Final = 2**53  # up to here every client's numbers are exact
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = ("prompt_tokens_details", "completion_tokens_details")
 OBJECT_OR_NONE: Final = (dict, type(None))
+
+
+def error(payload: Mapping[str, Any], choices: list[Any]) -> Any:
+    """Return the error that a chunk brings; None if it brings none."""
+    if error := payload.get("error"):
+        return error
+    for choice in choices:
+        if isinstance(choice, dict):
+            if choice.get("error"):
+                return choice["error"]
+            if (reason := choice.get("finish_reason")) in _BROKEN:
+                return f"the model server ended the reply by {reason!r}"
+    if "choices" in payload:
+        return None
+    if "error" in (payload.get("object"), payload.get("type")):  # as vLLM had it
+        return payload
+    return payload.get("detail")  # as FastAPI has it
 
 
 def finish_reason(reason: Any) -> str | None:
@@ -108,18 +125,6 @@ def _parts(content: Any) -> tuple[str, str, bool]:
     return text, thoughts, has_more
 
 
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _reasoning(value: Any) -> str | None:
-    return value if isinstance(value, str) else _parts(value)[0] or None
-
-
-def _object(value: Any) -> dict[str, Any] | None:
-    return value if isinstance(value, dict) else None
-
-
 def _calls(calls: Any) -> list[dict[str, Any]] | None:
     if isinstance(calls, dict):
         calls = [calls] if calls else []
@@ -146,10 +151,13 @@ def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-_FIELDS: Final = {
+_FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "content": _text,
-    "refusal": _string,
+    "refusal": lambda value: value if isinstance(value, str) else None,
     "tool_calls": _calls,
-    "function_call": _object,
-    **dict.fromkeys(REASONING_FIELDS, _reasoning),
+    "function_call": lambda value: value if isinstance(value, dict) else None,
+    **dict.fromkeys(
+        REASONING_FIELDS,
+        lambda value: value if isinstance(value, str) else _parts(value)[0] or None,
+    ),
 }

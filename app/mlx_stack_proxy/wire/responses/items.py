@@ -137,8 +137,8 @@ def _content_of(content: Any, path: str) -> list[Part]:
         return [_single(content)]
     parts: list[Part] = []
     for position, part in enumerate(content):
-        convert = _PARTS.get(_kind(part), lambda part, path: _text(part))
-        parts.append(convert(part, f"{path}[{position}]"))
+        convert = _PARTS.get(_kind(part))
+        parts.append(convert(part, f"{path}[{position}]") if convert else _text(part))
     texts = [part for part in parts if isinstance(part, str)]
     return ["\n".join(texts)] if len(texts) == len(parts) else parts
 
