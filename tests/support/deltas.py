@@ -79,6 +79,7 @@ class Speaking:
         if delta is None:
             return b""
         self._reply.take(delta)
+        self._reply.let_out(delta)
         return self._renderer.let_out(delta)
 
     def end(self, metadata: Json | None = None) -> bytes:

@@ -98,6 +98,7 @@ class Written:
     def flow(self, payload: Json) -> bytes:
         delta = self.read(payload)
         assert delta is not None
+        self.reply.let_out(delta)
         return self.renderer.let_out(delta)
 
     def mend(self, text: str, *calls: Call) -> list[Json]:

@@ -81,7 +81,13 @@ class Attempt:
             f"chatcmpl-{exchange.id}", model, self._usage_check, self._expected_choices
         )
         self._renderer = self._new_renderer(exchange, committed)
-        self._gate = self._new_gate(report, exchange)
+        hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
+        self._gate = Gate(
+            hold_whole=hold_whole,
+            text_hold=None if hold_whole else self._pipeline.text_hold(),
+            report=functools.partial(report, "text_hold"),
+            split=self._renderer.split,
+        )
 
     def _new_renderer(
         self, exchange: Exchange, committed: Committed | None
@@ -98,17 +104,6 @@ class Attempt:
             legacy_functions=request.legacy_functions,
         )
 
-    def _new_gate(self, report: FaultReport, exchange: Exchange) -> Gate:
-        hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
-        text_hold = None if hold_whole else self._pipeline.text_hold()
-        report_fault = functools.partial(report, "text_hold")
-        return Gate(
-            hold_whole=hold_whole,
-            text_hold=text_hold,
-            report=report_fault,
-            split=self._renderer.split,
-        )
-
     def remarks(self) -> Remarks:
         """The remarks of the stages so far, with the driver's notes."""
         remarks = self._pipeline.remarks()
@@ -121,7 +116,7 @@ class Attempt:
         if self.identity is None:
             return None
         choice = self.reply.choices.get(0)
-        text = choice.text[: self._renderer.flowed] if choice else ""
+        text = choice.text[: self.reply.flowed] if choice else ""
         return Committed(text, self.identity, self._other_out)
 
     def go_on_from(self, committed: Committed) -> None:
@@ -156,11 +151,7 @@ class Attempt:
         return None
 
     def take_content(self) -> bytes:
-        """Return the request as bytes, and let go of them; call it once, after :meth:`on_request`.
-
-        A reply may stream for long, and the bytes may take up to eight times their length in
-        memory, as orjson writes them.
-        """
+        """Return the request as bytes, and let go of their memory; call it once."""
         content, self._content = self._content, b""
         return content
 
@@ -223,19 +214,21 @@ class Attempt:
 
     def settle(self) -> Verdict | None:
         """Let the stages mend and judge the reply, whole or cut; return the verdict."""
-        cut = self.verdict
+        cut, reply = self.verdict, self.reply
         if isinstance(cut, Cut):
-            self._finish(cut)
-            self.reply.cut = True
-        if self.reply.usage is None:
-            self.reply.generated = self.reply.written()  # for the estimate of its cost
-        if self._lacks_usage():
-            self._add_usage()
-        self.reply.flowed = self._renderer.flowed
-        self.verdict = self._pipeline.end(self.reply) or cut
+            reply.cut = True
+            for index in self._begun_choices():
+                reply.choice(index)
+            for index, choice in reply.choices.items():  # each that was cut is written anew
+                choice.finish_reason = choice.finish_reason or cut.finish_reason
+                reply.mended.add(index)
+        if reply.usage is None:
+            reply.generated = reply.written()  # for the estimate of its cost
+        self._complete_usage()
+        self.verdict = self._pipeline.end(reply) or cut
         if self.verdict is _TOO_MANY:
             self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
-        if self.verdict is None and own_words.are_all(self.reply, self._own_words):
+        if self.verdict is None and own_words.are_all(reply, self._own_words):
             self.verdict = EmptyResponse(parroted=True)
         if self.verdict is None:
             self._renderer.unpack()
@@ -301,28 +294,19 @@ class Attempt:
             self._held_bytes += len(delta.raw)
         self._renderer.hold(delta)
 
-    def _finish(self, cut: Cut) -> None:
-        """Give each choice that was cut the cut's finish_reason; they are written anew."""
-        for index in self._begun_choices():
-            self.reply.choice(index)
-        for index, choice in self.reply.choices.items():
-            choice.finish_reason = choice.finish_reason or cut.finish_reason
-            self.reply.mended.add(index)
-
-    def _lacks_usage(self) -> bool:
-        """Whether the proxy has to add a usage of its own.
+    def _complete_usage(self) -> None:
+        """Add a usage by our own count if the client expects one and upstream's is missing.
 
         A cut reply lacks the usage, or has one that doesn't count the last pieces. In a whole reply
         it is only added for a client that doesn't stream, or if upstream's usage can't be true.
         """
         reply = self.reply
-        if reply.cut:
-            return reply.usage is None or reply.counted < reply.pieces
         expected = not self._client_request.stream or self._usage_check.refused
-        return reply.usage is None and self.verdict is None and expected
-
-    def _add_usage(self) -> None:
-        """Add the usage by our own count."""
+        if reply.cut:
+            if reply.usage is not None and reply.counted == reply.pieces:
+                return
+        elif reply.usage is not None or self.verdict is not None or not expected:
+            return
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = self.reply.usage_fields = {**tokens, "total_tokens": spent.total}
@@ -334,6 +318,7 @@ class Attempt:
             top = self._reader.top()
             self.identity = {key: top[key] for key in ("id", "created")}
         self._other_out = self._other_out or bool(delta.kinds & OTHER)
+        self.reply.let_out(delta)
         out.append(self._renderer.let_out(delta))
 
     def _join_to_text(self) -> None:

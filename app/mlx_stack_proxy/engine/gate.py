@@ -37,18 +37,6 @@ class TextHold(Protocol):
 class Gate:
     """Sorts the frames of one attempt. ``split``: splits a frame's text."""
 
-    __slots__ = (
-        "_allowed",
-        "_committed",
-        "_leading",
-        "_report",
-        "_split",
-        "_waiting",
-        "closed",
-        "text_hold",
-        "waiting_bytes",
-    )
-
     def __init__(
         self,
         *,

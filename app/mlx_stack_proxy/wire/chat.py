@@ -14,7 +14,7 @@ import orjson
 from . import legacy, sse
 from .call import Call, call_fields
 from .chunks import MalformedChunk
-from .delta import TEXT, Delta, render, split_text, usage_fields
+from .delta import Delta, render, split_text, usage_fields
 from .field_forms import REASONING_FIELDS
 from .merge import merged, merged_chunks
 from .reply import ChoiceReply, Reply
@@ -31,24 +31,6 @@ class ChatRenderer:
     has fixed, in a stream that it began; then the client has this attempt's role, and reasoning of
     the earlier one.
     """
-
-    __slots__ = (
-        "_anew",
-        "_changes",
-        "_continues",
-        "_done",
-        "_has_role",
-        "_identity",
-        "_include_usage",
-        "_legacy",
-        "_more",
-        "_refusal_out",
-        "_streams",
-        "_tape",
-        "_thoughts_out",
-        "_top",
-        "flowed",
-    )
 
     def __init__(
         self,
@@ -71,20 +53,10 @@ class ChatRenderer:
         self._more: list[bytes] = []  # further fields of what is held, as JSON
         self._has_role = False  # whether the client has it
         self._done = sse.DONE_FRAME
-        # Characters that the client has.
-        self.flowed = 0
-        self._thoughts_out = self._refusal_out = 0
 
     def let_out(self, delta: Delta) -> bytes:
         """Return the bytes for a frame that may go out now."""
         self._has_role = True
-        for piece in delta.choices:
-            said = piece.delta
-            if said.content:
-                self.flowed += len(said.content)
-            if delta.kinds & ~TEXT:
-                self._thoughts_out += len(said.thought)
-                self._refusal_out += len(said.refusal or "")
         return self._frame(delta)
 
     def hold(self, delta: Delta) -> None:
@@ -181,7 +153,7 @@ class ChatRenderer:
             others = fields.get(index, {"index": index, "delta": {}})
             if index in reply.mended:
                 others["delta"].pop("content", None)
-            for delta in self._deltas(choice, others["delta"]):
+            for delta in self._deltas(reply, choice, others["delta"]):
                 chunks.append({"index": index, "delta": delta, "finish_reason": None})
             end = {"index": index, "delta": {}, "finish_reason": choice.finish_reason}
             chunks.append({**others, **end})
@@ -192,18 +164,18 @@ class ChatRenderer:
             whole.append({**top, "choices": [], "usage": usage_fields(reply.usage_fields)})
         return whole
 
-    def _deltas(self, choice: ChoiceReply, others: Json) -> list[Json]:
+    def _deltas(self, reply: Reply, choice: ChoiceReply, others: Json) -> list[Json]:
         """Return the deltas of a choice, without its finish. ``others``: its further fields."""
         first: Json = {} if self._has_role else {"role": "assistant"}
-        if thought := choice.reasoning[self._thoughts_out :]:
+        if thought := choice.reasoning[reply.thoughts_out :]:
             first |= dict.fromkeys(choice.thought_fields, thought)
-        if refusal := choice.refusal[self._refusal_out :]:
+        if refusal := choice.refusal[reply.refusal_out :]:
             first["refusal"] = refusal
         first |= others
         if self._continues:
             first = _without_again(first)
         deltas: list[Json] = [first]
-        if text := choice.text[self.flowed :]:
+        if text := choice.text[reply.flowed :]:
             deltas.append({"content": text})
         for position, call in enumerate(choice.tool_calls):
             deltas.append({"tool_calls": [{"index": position, **_as_call(call)}]})

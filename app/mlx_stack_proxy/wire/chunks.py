@@ -45,17 +45,6 @@ class ChunkReader:
     ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
     """
 
-    __slots__ = (
-        "_believes",
-        "_called",
-        "_expected",
-        "_first_half",
-        "_newest",
-        "_of_server",
-        "_top",
-        "begun",
-    )
-
     def __init__(
         self,
         id: str,

@@ -151,8 +151,6 @@ class DialectRenderer:
         self._encoder = encoder
         self._top = top
         self._continues = continues
-        self.flowed = 0
-        self._thoughts_out = self._refusal_out = 0
 
     split = staticmethod(split_text)
 
@@ -163,11 +161,7 @@ class DialectRenderer:
             if piece.index:  # dialects ask for one choice, and have no place for more
                 continue
             said = piece.delta
-            thought, text, refusal = said.thought, said.content or "", said.refusal or ""
-            out += self._texts(thought, text, refusal)
-            self._thoughts_out += len(thought)
-            self.flowed += len(text)
-            self._refusal_out += len(refusal)
+            out += self._texts(said.thought, said.content or "", said.refusal or "")
         return b"".join(out)
 
     def hold(self, delta: Delta) -> None:
@@ -198,9 +192,9 @@ class DialectRenderer:
         if choice is None:
             return ()
         return self._texts(
-            choice.reasoning[self._thoughts_out :],
-            choice.text[self.flowed :],
-            choice.refusal[self._refusal_out :],
+            choice.reasoning[reply.thoughts_out :],
+            choice.text[reply.flowed :],
+            choice.refusal[reply.refusal_out :],
         )
 
     def _texts(self, thought: str, text: str, refusal: str) -> Sequence[bytes]:

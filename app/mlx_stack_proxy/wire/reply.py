@@ -25,33 +25,20 @@ from .growing import Growing, utf8_size
 MAX_CALLS: Final = 128  # of one choice; OpenAI allows as many tools in a request
 
 
+@dataclass(slots=True, eq=False)
 class ChoiceReply:
     """One alternative of a reply. Stages may change ``tool_calls`` and ``text`` while they mend."""
 
-    __slots__ = (
-        "_calls",
-        "finish_reason",
-        "finished_at",
-        "has_other",
-        "others",
-        "refused",
-        "thought",
-        "thought_fields",
-        "tool_calls",
-        "written",
-    )
-
-    def __init__(self) -> None:
-        self.written = Growing()  # the text
-        self.thought = Growing()  # the reasoning
-        self.thought_fields: list[str] = []  # the names under which it began to come
-        self.others = 0  # pieces of calls and of a refusal
-        self._calls: dict[int, Call] = {}
-        self.refused = Growing()  # the text of a refusal
-        self.has_other = False  # audio or images
-        self.tool_calls: list[Call] = []
-        self.finish_reason: str | None = None
-        self.finished_at = 0  # pieces that the reply had when this choice finished
+    written: Growing = field(default_factory=Growing)  # the text
+    thought: Growing = field(default_factory=Growing)  # the reasoning
+    thought_fields: list[str] = field(default_factory=list)  # the names under which it began
+    refused: Growing = field(default_factory=Growing)  # the text of a refusal
+    others: int = 0  # pieces of calls and of a refusal
+    has_other: bool = False  # audio or images
+    tool_calls: list[Call] = field(default_factory=list)
+    finish_reason: str | None = None
+    finished_at: int = 0  # pieces that the reply had when this choice finished
+    _calls: dict[int, Call] = field(default_factory=dict)  # the newest call of each index
 
     @property
     def text(self) -> str:
@@ -109,7 +96,10 @@ class Reply:
     generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
     pieces: int = 0  # pieces of text, reasoning, calls and other content that came
     counted: int = 0  # pieces that had come when `usage` did
-    flowed: int = 0  # characters of the (only) choice's text that the client has
+    # Characters of the (only) choice that the client has: of its text, reasoning and refusal.
+    flowed: int = 0
+    thoughts_out: int = 0
+    refusal_out: int = 0
     _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
@@ -140,6 +130,16 @@ class Reply:
             self._unfinished.add(index)
             self.finished = False
         return choice
+
+    def let_out(self, delta: Delta) -> None:
+        """Note that the client has what a frame brings."""
+        for piece in delta.choices:
+            said = piece.delta
+            if said.content:
+                self.flowed += len(said.content)
+            if delta.kinds & ~TEXT:
+                self.thoughts_out += len(said.thought)
+                self.refusal_out += len(said.refusal or "")
 
     def take(self, delta: Delta) -> None:
         """Take in what a frame brings, and note its kinds in the delta."""
