@@ -50,7 +50,7 @@ class LiteLLM:
         if inside is not None:
             configs.write_yaml(directory.proxy_config, dict(inside))
         configs.write_yaml(directory.litellm_config, config)
-        self._spec = children.litellm(port, self.key, directory, START_SECONDS)
+        self._spec = children.litellm(port, self.key, directory)
         self.log = self._spec.log_file
         self.process = self._start()
 

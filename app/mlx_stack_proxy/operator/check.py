@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from ..driver.services import upstream_key
 from ..engine.model_list import ASK_SECONDS, names_in
-from ..engine.upstream import Upstream, UpstreamError
+from ..engine.upstream import UpstreamError
 from ..escalation.cloud import Cloud, cloud_key
 from ..escalation.tiers import is_listed, may_enter_cloud
 from ..local_address import local_url
@@ -27,13 +28,14 @@ from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..printable import printable, wrapped
 from ..server import workers
-from ..settings import Settings, StateSettings
+from ..settings import Settings, StateSettings, is_loopback
 from ..settings_cloud import CLOUD_TIER
 from ..settings_source import SettingsError, Sources, read
+from ..tool_validation.formats.json_calls import DOUBLED
 from . import settings_shown
-from .chat_templates import shows_doubled_braces
-from .init.looking import details_of
-from .litellm_probe import RIGHT_ADDRESS, Mark, NoModels, Probe, is_litellm, list_models
+from .asking import RIGHT_ADDRESS, LiteLLM, NoModels, chat_template
+from .init.model_groups import from_info, host_of
+from .litellm_probe import Mark, Probe
 from .local_stack import run_directory
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the line before
@@ -129,72 +131,160 @@ def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
     passed = True
-    async for line in _lines(settings, probe=probe, cloud=cloud):
-        _say(line)
-        passed = passed and line[0] != "FAIL"
+    check = _Check(settings, probe, cloud)
+    async with contextlib.aclosing(check.litellm):
+        async for line in check.lines():
+            _say(line)
+            passed = passed and line[0] != "FAIL"
     return 0 if passed else 1
 
 
-async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
-    upstream = Upstream(settings.upstream)
-    try:
-        names, litellm_lines = await _litellm(settings, upstream)
-        for line in litellm_lines:
-            yield line
-        direct = _direct_tiers(settings, names)
-        for line in _cloud_lines(settings, direct):
-            yield line
-        async for line in _health(settings, upstream):
-            yield line
-        listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
-        asked = [n for n in settings.tiers if n in direct or n in listed] if probe else []
-        async for line in _tiers(settings, upstream, asked, direct, cloud=cloud):
-            yield line
-        async for line in _templates(settings, upstream, listed if probe else []):
-            yield line
-    finally:
-        await upstream.aclose()
-    if problem := await _store_problem(settings.state):
-        yield "FAIL", f"state: {problem}"
-        yield NEXT, "without it budgets and loops are forgotten at a restart; correct `state`"
-    rules = settings.reliability.memory_pressure
-    if rules.enabled and rules.source.startswith("http"):
-        line = await _memory(rules.source)
-        yield line
-        if line[0] == "FAIL":
-            yield NEXT, "run `mlx-stack-proxy pressure --serve` on that machine"
+class _Check:
+    """Yields the findings about a configuration, part by part.
 
+    ``probe``: whether models are asked; ``cloud``: whether that includes tiers that aren't local.
+    """
 
-async def _tiers(
-    settings: Settings, upstream: Upstream, names: list[str], direct: list[str], *, cloud: bool
-) -> AsyncIterator[Line]:
-    """Ask the tiers of these names; those in ``direct`` in the cloud itself."""
-    fallback = settings.reliability.escalation.cloud_fallback
-    connection = Cloud(fallback) if fallback is not None and direct else None
-    try:
-        for name in names:
-            if not (settings.tiers[name].local or cloud):
-                yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+    def __init__(self, settings: Settings, probe: bool, cloud: bool) -> None:
+        self._settings, self._probe, self._cloud = settings, probe, cloud
+        variable = settings.upstream.api_key_env
+        self.litellm = LiteLLM(settings.upstream, upstream_key(settings), variable)
+        self._names: frozenset[str] = frozenset()  # of LiteLLM's models
+        self._direct: list[str] = []  # the tiers that the cloud serves directly
+        enters_cloud = may_enter_cloud(client_allows=True, settings=settings)
+        self._fallback = settings.reliability.escalation.cloud_fallback if enters_cloud else None
+        self._has_key = self._fallback is not None and cloud_key(self._fallback) is not None
+
+    async def lines(self) -> AsyncIterator[Line]:
+        for part in (
+            *(self._litellm, self._cloud_lines, self._health, self._tiers, self._templates),
+            *(self._state, self._memory),
+        ):
+            async for line in part():
+                yield line
+
+    async def _litellm(self) -> AsyncIterator[Line]:
+        settings = self._settings
+        subject = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+        chain = settings.reliability.escalation.chain
+        away = [n for n in chain if not settings.tiers[n].local] if self._fallback else []
+        self._direct = [name for name in away if name == CLOUD_TIER]
+        try:
+            names = names_in(await self.litellm.models()) or frozenset()
+        except NoModels as error:
+            if error.reached:
+                yield "ok", f"{subject}: reachable"
+            yield "FAIL", f"{subject}: {error}"
+            yield NEXT, error.next_step
+            return
+        self._names = names
+        listed = {name: is_listed(tier.model, names) for name, tier in settings.tiers.items()}
+        self._direct = [name for name in away if name == CLOUD_TIER or not listed[name]]
+        if not any(listed.values()) and not await self.litellm.is_litellm():
+            why = f"it lists {_some(names)}, but is not LiteLLM; a model server?"
+            yield "FAIL", f"{subject}: {why}"
+            yield NEXT, RIGHT_ADDRESS
+            return
+        yield "ok", f"{subject}: reachable, key right, {len(names)} models"
+        for name, is_known in listed.items():
+            if name in self._direct:
                 continue
-            if name in direct and (fallback is None or cloud_key(fallback) is None):
-                continue  # a line has said so
-            probe = Probe(settings, upstream, connection if name in direct else None)
-            async for mark, text in probe.tier(name):
-                yield mark, f"tier {name}: {text}"
-                if mark in _ABOUT_TIERS:
-                    yield NEXT, _ABOUT_TIERS[mark].format(name=name)
-    finally:
-        if connection is not None:
-            await connection.upstream.aclose()
+            state = "known to LiteLLM" if is_known else f"not among LiteLLM's: {_some(names)}"
+            text = f"tier {name}: model {settings.tiers[name].model!r} is {state}"
+            yield "ok" if is_known else "FAIL", text
+            if not is_known:
+                advice = f"set tiers.{name}.model to one that it has"
+                yield NEXT, f"{advice}, or add the model to LiteLLM's model_list"
 
+    async def _cloud_lines(self) -> AsyncIterator[Line]:
+        """Yield the lines about the direct way into the cloud, and about its key."""
+        fallback = self._fallback
+        if fallback is None:
+            return
+        for name in self._direct:
+            if self._has_key:
+                url = _without_credentials(fallback.url)
+                yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}"
+            else:
+                yield (
+                    "FAIL",
+                    f"tier {name}: ${fallback.api_key_env} is not set, so it is never asked",
+                )
+                yield NEXT, f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
+        if not self._direct and not self._has_key:
+            only = "the cloud is asked through LiteLLM alone"
+            yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
 
-async def _health(settings: Settings, upstream: Upstream) -> AsyncIterator[Line]:
-    """Yield a failure for each tier at whose ``health_url`` nobody listens."""
-    for name, tier in settings.tiers.items():
-        if tier.health_url and await upstream.health(tier.health_url, ASK_SECONDS) == "gone":
-            url = _without_credentials(tier.health_url)
-            yield "FAIL", f"tier {name}: nobody listens at its health_url, {url}"
-            yield NEXT, f"start its model server, or correct tiers.{name}.health_url"
+    async def _health(self) -> AsyncIterator[Line]:
+        """Yield a failure for each tier at whose ``health_url`` nobody listens."""
+        health = self.litellm.upstream.health
+        for name, tier in self._settings.tiers.items():
+            if tier.health_url and await health(tier.health_url, ASK_SECONDS) == "gone":
+                url = _without_credentials(tier.health_url)
+                yield "FAIL", f"tier {name}: nobody listens at its health_url, {url}"
+                yield NEXT, f"start its model server, or correct tiers.{name}.health_url"
+
+    def _listed(self) -> list[str]:
+        tiers = self._settings.tiers
+        return [name for name, tier in tiers.items() if is_listed(tier.model, self._names)]
+
+    async def _tiers(self) -> AsyncIterator[Line]:
+        """Ask the tiers; those that the cloud serves directly in the cloud itself."""
+        if not self._probe:
+            return
+        settings, listed = self._settings, self._listed()
+        direct = Cloud(self._fallback) if self._fallback is not None and self._direct else None
+        try:
+            for name in settings.tiers:
+                if name not in listed and name not in self._direct:
+                    continue
+                if not (settings.tiers[name].local or self._cloud):
+                    yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+                    continue
+                if name in self._direct and not self._has_key:
+                    continue  # a line has said so
+                connection = direct if name in self._direct else None
+                probe = Probe(settings, self.litellm.upstream, connection)
+                async for mark, text in probe.tier(name):
+                    yield mark, f"tier {name}: {text}"
+                    if mark in _ABOUT_TIERS:
+                        yield NEXT, _ABOUT_TIERS[mark].format(name=name)
+        finally:
+            if direct is not None:
+                await direct.upstream.aclose()
+
+    async def _templates(self) -> AsyncIterator[Line]:
+        """Yield a note for each tier whose server's template shows a call in doubled braces."""
+        listed = self._listed() if self._probe else []
+        groups = from_info(await self.litellm.details()) if listed else {}
+        for name in listed:
+            group = groups.get(self._settings.tiers[name].model)
+            bases = [one.api_base or "" for one in (group.deployments if group else ())]
+            here = [base for base in bases if is_loopback(host_of(base))]
+            if any([DOUBLED.search(await chat_template(base)) for base in here]):
+                yield "note", f"tier {name}: its chat template shows a call in doubled braces"
+                yield NEXT, "give its server a template that shows calls in single ones"
+
+    async def _state(self) -> AsyncIterator[Line]:
+        if problem := await _store_problem(self._settings.state):
+            yield "FAIL", f"state: {problem}"
+            yield NEXT, "without it budgets and loops are forgotten at a restart; correct `state`"
+
+    async def _memory(self) -> AsyncIterator[Line]:
+        """Yield the line about the machine whose memory pressure the proxy is to read."""
+        rules = self._settings.reliability.memory_pressure
+        if not rules.enabled or not rules.source.startswith("http"):
+            return
+        subject = f"memory pressure at {_without_credentials(rules.source)}"
+        host = HostMemory(rules.source)
+        try:
+            reading = await host.read()
+            yield "ok", f"{subject}: {Level(reading.level or 0).word}"
+        except (UpstreamError, TimeoutError, ValueError) as error:
+            yield "FAIL", f"{subject}: {str(error) or 'no answer in time'}"
+            yield NEXT, "run `mlx-stack-proxy pressure --serve` on that machine"
+        finally:
+            await host.close()
 
 
 async def _store_problem(state: StateSettings) -> str:
@@ -230,98 +320,9 @@ def _file_problem(path: Path) -> str:
     return "" if begins in (b"", _SQLITE) else f"{path} isn't an SQLite file; `serve` renames it"
 
 
-def _direct_tiers(settings: Settings, names: frozenset[str] | None) -> list[str]:
-    """Return the tiers that the cloud serves directly. ``names``: LiteLLM's models, if known."""
-    if not may_enter_cloud(client_allows=True, settings=settings):
-        return []
-    return [
-        name
-        for name in settings.reliability.escalation.chain
-        if not settings.tiers[name].local
-        and (
-            name == CLOUD_TIER
-            or (names is not None and not is_listed(settings.tiers[name].model, names))
-        )
-    ]
-
-
-def _cloud_lines(settings: Settings, direct: list[str]) -> Iterator[Line]:
-    """Yield the lines about the direct way into the cloud, and about its key."""
-    fallback = settings.reliability.escalation.cloud_fallback
-    if fallback is None or not may_enter_cloud(client_allows=True, settings=settings):
-        return
-    has_key = cloud_key(fallback) is not None
-    url = _without_credentials(fallback.url)
-    for name in direct:
-        if has_key:
-            yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}"
-        else:
-            yield "FAIL", f"tier {name}: ${fallback.api_key_env} is not set, so it is never asked"
-            yield NEXT, f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
-    if not direct and not has_key:
-        only = "the cloud is asked through LiteLLM alone"
-        yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
-
-
-async def _templates(
-    settings: Settings, upstream: Upstream, listed: list[str]
-) -> AsyncIterator[Line]:
-    """Yield a line for each tier whose chat template shows a call in doubled braces."""
-    groups = await details_of(upstream, upstream_key(settings)) if listed else {}
-    for name in listed:
-        if await shows_doubled_braces(groups, settings.tiers[name].model):
-            yield "note", f"tier {name}: its chat template shows a call in doubled braces"
-            yield NEXT, "give its server a template that shows calls in single ones"
-
-
 def _say(line: Line) -> None:
     mark, text = line
     print("\n".join(wrapped(printable(text), _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
-
-
-async def _litellm(
-    settings: Settings, upstream: Upstream
-) -> tuple[frozenset[str] | None, list[Line]]:
-    """Return LiteLLM's model names (None if it doesn't list them) and the lines about LiteLLM."""
-    subject = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
-    variable = settings.upstream.api_key_env
-    try:
-        names = names_in(await list_models(upstream, upstream_key(settings), variable))
-    except NoModels as error:
-        findings: list[Line] = [("ok", f"{subject}: reachable")] if error.reached else []
-        return None, [*findings, ("FAIL", f"{subject}: {error}"), (NEXT, error.next_step)]
-    assert names is not None
-    is_known = any(is_listed(tier.model, names) for tier in settings.tiers.values())
-    if not is_known and not await is_litellm(upstream):
-        why = f"it lists {_some(names)}, but is not LiteLLM; a model server?"
-        return names, [("FAIL", f"{subject}: {why}"), (NEXT, RIGHT_ADDRESS)]
-    lines: list[Line] = [("ok", f"{subject}: reachable, key right, {len(names)} models")]
-    direct = _direct_tiers(settings, names)
-    for name, tier in settings.tiers.items():
-        if name in direct:
-            continue
-        is_known = is_listed(tier.model, names)
-        state = "known to LiteLLM" if is_known else f"not among LiteLLM's: {_some(names)}"
-        lines.append(
-            ("ok" if is_known else "FAIL", f"tier {name}: model {tier.model!r} is {state}")
-        )
-        if not is_known:
-            advice = f"set tiers.{name}.model to one that it has"
-            lines.append((NEXT, f"{advice}, or add the model to LiteLLM's model_list"))
-    return names, lines
-
-
-async def _memory(url: str) -> Line:
-    """Return the line about the machine whose memory pressure the proxy is to read."""
-    subject = f"memory pressure at {_without_credentials(url)}"
-    host = HostMemory(url)
-    try:
-        reading = await host.read()
-    except (UpstreamError, TimeoutError, ValueError) as error:
-        return "FAIL", f"{subject}: {str(error) or 'no answer in time'}"
-    finally:
-        await host.close()
-    return "ok", f"{subject}: {Level(reading.level or 0).word}"
 
 
 def _without_credentials(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Ask LiteLLM for its models, and a tier's model for one token, a streamed reply and a tool call.
+"""Ask a tier's model for one token, a streamed reply, a tool call and a guided reply.
 
 ``replay`` runs the streamed replies through the stages, so that the lines of ``check`` can say what
 the proxy would have repaired.
@@ -7,7 +7,6 @@ the proxy would have repaired.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -15,8 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from ..driver.services import upstream_key
-from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, OWNER, ModelList, names_in
-from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, LIVENESS_PATH, Upstream, UpstreamError
+from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import Failure
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
@@ -43,10 +41,7 @@ _TOOL = {
         },
     },
 }
-
-
-# Nobody counts so without being made to.
-CODE = "q7-violet-0413"
+CODE = "q7-violet-0413"  # nobody counts so without being made to
 _GUIDE = {
     "type": "json_schema",
     "json_schema": {
@@ -60,73 +55,6 @@ _GUIDE = {
         },
     },
 }
-
-
-# The statuses with which LiteLLM answers a wrong key; 400 if it has no database.
-_REFUSED = (400, 401, 403)
-
-
-RIGHT_ADDRESS = "set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
-
-
-class NoModels(Exception):
-    """LiteLLM didn't list its models; the message says why.
-
-    ``next_step`` says what to do about it, ``reached`` whether LiteLLM answered at all.
-    """
-
-    def __init__(self, why: str, next_step: str, *, reached: bool) -> None:
-        super().__init__(why)
-        self.next_step = next_step
-        self.reached = reached
-
-
-async def list_models(upstream: Upstream, key: str | None, variable: str | None) -> bytes:
-    """Return the body of LiteLLM's ``/v1/models``. Raises :class:`NoModels`.
-
-    ``variable``: the environment variable that ``key`` is read from, for the advice.
-    """
-    try:
-        status, body = await ModelList(upstream, key, time.monotonic).fetch(None)
-    except (UpstreamError, TimeoutError) as error:
-        next_step = "start it, or say in upstream.base_url where it is"
-        raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
-    if status == 200 and names_in(body) is not None:
-        # LiteLLM with the reliability layer inside lists our names, too, and has its own paths.
-        if OWNER in _owners(body) and not await is_litellm(upstream):
-            raise NoModels("is an mlx-stack-proxy, not LiteLLM", RIGHT_ADDRESS, reached=True)
-        return body
-    if status in NOT_LITELLM:  # no key would bring a list from there
-        why = f"answered status {status} without a list of models, so it is not LiteLLM"
-        raise NoModels(why, RIGHT_ADDRESS, reached=True)
-    # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
-    why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
-    why += f" when asked for its models{'' if key else ' without a key'}"
-    if key and status not in _REFUSED:
-        next_step = "read LiteLLM's log; is that LiteLLM, and is it well?"
-    elif variable is None:
-        next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
-        why += " (upstream.api_key_env names no variable)"
-    else:
-        next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
-        why += f" (${variable} is {'set' if os.environ.get(variable) else 'not set'})"
-    raise NoModels(why, next_step, reached=True)
-
-
-def _owners(body: bytes) -> list[Any]:
-    return [
-        entry.get("owned_by") for entry in orjson.loads(body)["data"] if isinstance(entry, dict)
-    ]
-
-
-async def is_litellm(upstream: Upstream) -> bool:
-    """Whether LiteLLM's own path is there, which a model server lacks; True where that is open."""
-    try:
-        async with asyncio.timeout(ASK_SECONDS):
-            status, _ = await upstream.fetch("GET", LIVENESS_PATH, [])
-    except (UpstreamError, TimeoutError):
-        return True
-    return status != 404
 
 
 class _Failed(Exception):
@@ -152,15 +80,17 @@ class Probe:
     async def tier(self, name: str) -> AsyncIterator[tuple[Mark, str]]:
         """Yield a mark and a text for each question; end at the first that got no usable answer."""
         tier = self._settings.tiers[name]
+        tokens = _REASONING_TOKENS if tier.reasoning else _TOOL_TOKENS
         try:
             yield await self._one_token(name)
             yield await self._stream(name)
             if tier.tools is False:
                 yield "note", "not asked for a tool call: `tools: false`"
-            else:
-                yield await self._tool_call(name)
-                if tier.guided != "never" and (tier.local or tier.guided != "auto"):
-                    yield await self._guided(name)
+                return
+            _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
+            yield _of_tool_call(outcome)
+            if tier.guided != "never" and (tier.local or tier.guided != "auto"):
+                yield await self._guided(name, tokens)
         except _Failed as error:
             yield "FAIL", str(error)
 
@@ -181,15 +111,8 @@ class Probe:
             return "note", f"{message}, but doesn't tell its usage: budgets go by the text's length"
         return "ok", message
 
-    async def _tool_call(self, name: str) -> tuple[Mark, str]:
-        tokens = _REASONING_TOKENS if self._settings.tiers[name].reasoning else _TOOL_TOKENS
-        _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
-        return _of_tool_call(outcome)
-
-    async def _guided(self, name: str) -> tuple[Mark, str]:
+    async def _guided(self, name: str, tokens: int) -> tuple[Mark, str]:
         """Ask with a schema that only a server which obeys it satisfies."""
-        tier = self._settings.tiers[name]
-        tokens = _REASONING_TOKENS if tier.reasoning else _TOOL_TOKENS
         try:
             answer = await self._ask(
                 name, "a guided reply", _COUNT, max_tokens=tokens, response_format=_GUIDE
@@ -199,8 +122,13 @@ class Probe:
         completion = completion_in(answer)
         message = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (message.get("message") or {}).get("content") or ""
-        if not _is_the_code(after_thoughts(text)):
+        try:
+            obeys = orjson.loads(after_thoughts(text)) == {"code": CODE}
+        except orjson.JSONDecodeError:
+            obeys = False
+        if not obeys:
             return "ok", "ignores a JSON schema, so no retry is guided"
+        tier = self._settings.tiers[name]
         thinks = tier.reasoning and tier.guided == "auto"
         advice = f"; set tiers.{name}.guided: retry" if thinks else ""
         return "ok", f"obeys a JSON schema, so retries can be guided{advice}"
@@ -240,13 +168,6 @@ class Probe:
         return answer
 
 
-def _is_the_code(text: str) -> bool:
-    try:
-        return bool(orjson.loads(text) == {"code": CODE})
-    except orjson.JSONDecodeError:
-        return False
-
-
 def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
     called = outcome.reply is not None and any(
         choice["message"].get("tool_calls") for choice in outcome.reply["choices"]
@@ -259,9 +180,6 @@ def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
         return "ok", f"calls tools, written as text: {', '.join(outcome.formats)}"
     if outcome.action in (DELIVERED, REPAIRED):
         return "note", "asked for a tool call, it answered with text"
-    errors = (
-        "; ".join(failure["error"] for failure in outcome.failures)
-        or outcome.reason
-        or outcome.error
-    )
+    errors = "; ".join(failure["error"] for failure in outcome.failures)
+    errors = errors or outcome.reason or outcome.error
     return "note", f"asked for a tool call, it sent none that can be used: {errors[:200]}"

@@ -234,4 +234,4 @@ def test_a_broken_stack_file_is_said_and_left_out(init: Init) -> None:
     mlx_stack(init.home, {"fast": 1})
     init.typed.write("a: [", ".mlx-stack/stacks/default.yaml")
     ran = init()
-    assert (ran.code, "default.yaml is not valid YAML" in ran.err) == (0, True)
+    assert (ran.code, "default.yaml is not valid YAML" in ran.said) == (0, True)

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
-from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from tests.support.ports import free_port
@@ -72,8 +71,7 @@ class Stack:
     def __init__(self, program: Path) -> None:
         self._program = program
         self.out = io.StringIO()
-        self.lifeline = Lifeline()
-        self.supervisor = Supervisor(Console(self.out), self.lifeline)
+        self.supervisor = Supervisor(Console(self.out))
 
     @property
     def said(self) -> str:
@@ -98,9 +96,8 @@ def program(tmp_path: Path) -> Path:
 @pytest.fixture
 async def stack(program: Path) -> AsyncIterator[Stack]:
     stack = Stack(program)
-    with stack.lifeline:
+    async with stack.supervisor:
         yield stack
-        await stack.supervisor.stop()
 
 
 @pytest.fixture

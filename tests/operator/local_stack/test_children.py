@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from mlx_stack_proxy import settings_source
 from mlx_stack_proxy.operator.local_stack import children, configs
@@ -15,7 +14,6 @@ from mlx_stack_proxy.operator.local_stack.children import ChildSpec
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 
-REPOSITORY = Path(__file__).parents[3]
 TIERS = [
     LocalTier("small", "/models/small", 8081, True, 2048),
     LocalTier("big", "mlx-community/Big", 8082, False),
@@ -46,27 +44,19 @@ def test_litellm_neither_retries_nor_takes_a_tier_out_nor_has_a_key_written_down
     assert config["general_settings"]["master_key"] == "os.environ/LITELLM_MASTER_KEY"
 
 
-def test_the_shipped_example_says_the_same() -> None:
-    shipped = yaml.safe_load((REPOSITORY / "deploy/litellm/config.yaml").read_text())
-    written = configs.litellm_config(
-        [LocalTier("fast", "", 8081, True), LocalTier("standard", "", 8082, True)]
-    )
-    assert shipped == written
-
-
 GIVEN = ("DATABASE_URL", "HF_TOKEN", "MLX_STACK_STATE__BACKEND", "MLX_STACK_SERVER__PORT", "PATH")
 
 
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        (lambda run: children.litellm(1, "key", run, 1), {"PATH"}),
+        (lambda run: children.litellm(1, "key", run), {"PATH"}),
         (
-            lambda run: children.litellm(1, "key", run, 1, inside=True),
+            lambda run: children.litellm(1, "key", run, inside=True),
             {"PATH", "MLX_STACK_STATE__BACKEND"},
         ),
-        (lambda run: children.proxy(1, "key", run, 1), {"PATH", "MLX_STACK_STATE__BACKEND"}),
-        (lambda run: children.model_server(TIERS[1], run, 1), set(GIVEN)),
+        (lambda run: children.proxy(1, "key", run), {"PATH", "MLX_STACK_STATE__BACKEND"}),
+        (lambda run: children.model_server(TIERS[1], run), set(GIVEN)),
     ],
     ids=["litellm", "inside", "proxy", "model server"],
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from .model_groups import mapping, mappings
 
 _KEY_FROM = "os.environ/"
-_RETRIES = ("num_retries", "max_retries")
 _FALLBACKS = (
     "fallbacks",
     "default_fallbacks",
@@ -40,30 +39,30 @@ _COOLDOWNS = (
 def on_litellm(config: Any) -> Iterator[str]:
     """Yield a sentence or two for each harmful setting. ``config``: LiteLLM's file as parsed."""
     whole = mapping(config)
-    router, general = mapping(whole.get("router_settings")), mapping(whole.get("litellm_settings"))
-    if retries := list(_retries(whole, router, general)):
+    names = ("router_settings", "litellm_settings")
+    router, general = sections = [mapping(whole.get(name)) for name in names]
+    retries = [
+        f"{name}.num_retries: {number}"
+        for name, section in zip(names, sections, strict=True)
+        if (number := _number(section.get("num_retries")))
+    ]
+    retries += [
+        f"{key}: {number} of model {entry.get('model_name')}"
+        for entry in mappings(whole.get("model_list"))
+        for key in ("num_retries", "max_retries")
+        if (number := _number(mapping(entry.get("litellm_params")).get(key)))
+    ]
+    if retries:
         yield _MULTIPLY.format("; ".join(retries))
     if router.get("num_retries") is None and general.get("num_retries") is None:
         yield _UNSET
     if mapping(whole.get("general_settings")).get("fallbacks"):
         yield _USELESS
-    for name, section in (("litellm_settings", general), ("router_settings", router)):
+    for name, section in zip(names, sections, strict=True):
         if fallbacks := [f"{name}.{key}" for key in _FALLBACKS if section.get(key)]:
             yield _MOVES.format(", ".join(fallbacks))
     if router.get("disable_cooldowns") is not True:
         yield _COOLDOWNS
-
-
-def _retries(
-    whole: Mapping[str, Any], router: Mapping[str, Any], general: Mapping[str, Any]
-) -> Iterator[str]:
-    for name, section in (("router_settings", router), ("litellm_settings", general)):
-        if number := _number(section.get("num_retries")):
-            yield f"{name}.num_retries: {number}"
-    for entry in mappings(whole.get("model_list")):
-        for key in _RETRIES:
-            if number := _number(mapping(entry.get("litellm_params")).get(key)):
-                yield f"{key}: {number} of model {entry.get('model_name')}"
 
 
 def _number(value: Any) -> int:

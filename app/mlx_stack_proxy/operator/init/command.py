@@ -7,15 +7,13 @@ import asyncio
 import os
 import shlex
 import sys
-import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import yaml
 
-from ...printable import printable
+from ...printable import printable, wrapped
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, from_mapping
 from .. import CommandError
@@ -97,44 +95,43 @@ def _text(inside: bool, proposal: Proposal, inventory: Inventory, base_url: str)
     return text
 
 
+def _report(inventory: Inventory, proposal: Proposal) -> None:
+    for tier in proposal.tiers:
+        _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
+    for remark in (*inventory.remarks, *proposal.remarks):
+        _say(f"- {remark}", "  ")
+    if inventory.advice:
+        _say(f"In {inventory.file}, which is left as it is:")
+    for advice in inventory.advice:
+        _say(f"- {advice}", "  ")
+
+
 def _show_next(key_variable: str, key_file: Path | None) -> None:
     """Print the next steps. ``key_file``: the file with the key of a running ``up``'s LiteLLM."""
     _say(f"Wrote {DEFAULT_FILE}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
     key_is_set = os.environ.get(key_variable) and key_file is None
-    for line in (
+    _copied(
         "mlx-stack-proxy check",
         f"mlx-stack-proxy serve{with_key}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
         *([f"export OPENAI_API_KEY=${key_variable}"] if key_is_set else []),
-    ):
-        sys.stderr.write(f"    {line}\n")
+    )
 
 
 def _show_next_inside(output: Path, base_url: str) -> None:
     _say(f"Wrote {output}. Next, in LiteLLM's own file:")
-    sys.stderr.write("".join(f"    {line}\n" for line in LITELLM_LINES))
+    _copied(*LITELLM_LINES)
     _say("and start LiteLLM where this package is installed, too, with")
-    sys.stderr.write(f"    export MLX_STACK_CONFIG={shlex.quote(str(output.resolve()))}\n")
+    _copied(f"export MLX_STACK_CONFIG={shlex.quote(str(output.resolve()))}")
     _say(f"Agents go on asking LiteLLM, at {base_url}/v1.")
-
-
-def _report(inventory: Inventory, proposal: Proposal) -> None:
-    for tier in proposal.tiers:
-        _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
-    _points("", [*inventory.remarks, *proposal.remarks])
-    _points(f"In {inventory.file}, which is left as it is:", inventory.advice)
-
-
-def _points(title: str, points: Iterable[str]) -> None:
-    points = list(points)
-    if points and title:
-        _say(title)
-    for point in points:
-        _say(f"- {point}", "  ")
 
 
 def _say(text: str, indent: str = "") -> None:
     """Print to standard error: with ``--dry-run`` standard output is the file."""
-    lines = textwrap.wrap(printable(text), _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
-    sys.stderr.write("\n".join(lines) + "\n")
+    print(*wrapped(printable(text), _WIDTH, rest=indent), sep="\n", file=sys.stderr)
+
+
+def _copied(*lines: str) -> None:
+    """Print lines that are to be copied."""
+    print(*(f"    {line}" for line in lines), sep="\n", file=sys.stderr)

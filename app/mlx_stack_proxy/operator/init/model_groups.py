@@ -10,9 +10,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ...frozen import frozen
@@ -36,6 +36,24 @@ class Deployment:
 
     model: str  # LiteLLM's provider, a slash and the model's name
     api_base: str | None = None  # None: the provider's own address
+
+    @property
+    def place(self) -> Place:
+        """Where its server is: this machine, the user's own network, or beyond."""
+        if self.api_base is None:
+            return "here" if self.model.partition("/")[0] in _LOCAL_PROVIDERS else "cloud"
+        host = host_of(self.api_base)
+        if is_loopback(host) or host in _CONTAINER_HOSTS:
+            return "here"
+        if not host:  # `os.environ/…`, say
+            return "unknown"
+        if (address := _address(host)) is None:
+            local = "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+            return "network" if local else "cloud"
+        # At a link-local address a cloud answers with its machine's credentials (169.254.169.254).
+        if address.is_link_local:
+            return "unknown"
+        return "network" if address.is_private else "cloud"
 
 
 @frozen
@@ -65,7 +83,7 @@ class ModelGroup:
     @property
     def place(self) -> Place:
         """Where requests go; the farthest deployment decides, an unknown place counts as far."""
-        places = {_place(deployment) for deployment in self.deployments}
+        places = {deployment.place for deployment in self.deployments}
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
@@ -111,32 +129,8 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _place_of(host: str) -> Place:
-    """Return where a host is that isn't this machine: on the user's own network, or beyond."""
-    address = _address(host)
-    if address is None:
-        is_local = "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
-        return "network" if is_local else "cloud"
-    # At a link-local address a cloud answers with its machine's credentials (169.254.169.254).
-    if address.is_link_local:
-        return "unknown"
-    return "network" if address.is_private else "cloud"
-
-
-def _place(deployment: Deployment) -> Place:
-    if deployment.api_base is None:
-        provider = deployment.model.partition("/")[0]
-        return "here" if provider in _LOCAL_PROVIDERS else "cloud"
-    host = host_of(deployment.api_base)
-    if is_loopback(host) or host in _CONTAINER_HOSTS:
-        return "here"
-    if not host:  # `os.environ/…`, say
-        return "unknown"
-    return _place_of(host)
-
-
 def from_entries(entries: Any) -> Groups:
-    """Return the groups of a ``model_list``, or of the ``data`` of ``/v1/model/info``."""
+    """Return the groups of a ``model_list``."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
@@ -147,27 +141,28 @@ def from_entries(entries: Any) -> Groups:
 
 def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
     """Return the group of these entries; the smallest of their windows counts."""
+    deployments = []
+    for params in (mapping(entry.get("litellm_params")) for entry in entries):
+        model, base = params.get("model"), params.get("api_base") or params.get("base_url")
+        if isinstance(model, str):
+            deployments.append(Deployment(model, base if isinstance(base, str) else None))
     infos = [mapping(entry.get("model_info")) for entry in entries]
+    windows = [window for info in infos if (window := info.get("max_input_tokens")) is not True]
     modes = [info.get("mode") for info in infos]
-    windows = [info.get("max_input_tokens") for info in infos]
     return ModelGroup(
         name,
-        tuple(_deployments(mapping(entry.get("litellm_params")) for entry in entries)),
-        window=min((int(value) for value in windows if _is_count(value)), default=None),
-        mode=next((value for value in modes if isinstance(value, str)), None),
+        tuple(deployments),
+        window=min(
+            (int(n) for n in windows if isinstance(n, (int, float)) and n >= 1), default=None
+        ),
+        mode=next((mode for mode in modes if isinstance(mode, str)), None),
         reasoning=any(info.get("supports_reasoning") is True for info in infos),
     )
 
 
-def _deployments(all_params: Iterable[Mapping[str, Any]]) -> Iterator[Deployment]:
-    for params in all_params:
-        model, base = params.get("model"), params.get("api_base") or params.get("base_url")
-        if isinstance(model, str):
-            yield Deployment(model, base if isinstance(base, str) else None)
-
-
-def _is_count(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1
+def from_info(body: Any) -> Groups:
+    """Return the groups of a ``/v1/model/info`` answer."""
+    return from_entries(mapping(body).get("data"))
 
 
 def from_model_list(body: Any) -> Groups:
@@ -178,22 +173,15 @@ def from_model_list(body: Any) -> Groups:
 
 def from_stack(stack: Any) -> Groups:
     """Return the groups of an mlx-stack ``stacks/*.yaml``: a server on a port for each tier."""
-    return from_entries(
-        [
-            {
-                "model_name": tier.get("name"),
-                "litellm_params": {
-                    "model": f"openai/{tier.get('model')}",
-                    "api_base": f"http://localhost:{tier['port']}/v1",
-                },
-                "model_info": {
-                    "supports_reasoning": "reasoning_parser" in mapping(tier.get("vllm_flags"))
-                },
-            }
-            for tier in mappings(mapping(stack).get("tiers"))
-            if isinstance(tier.get("port"), int)
-        ]
-    )
+    entries = []
+    for tier in mappings(mapping(stack).get("tiers")):
+        if isinstance(port := tier.get("port"), int):
+            base, thinks = f"http://localhost:{port}/v1", mapping(tier.get("vllm_flags"))
+            params = {"model": f"openai/{tier.get('model')}", "api_base": base}
+            info = {"supports_reasoning": "reasoning_parser" in thinks}
+            name = tier.get("name")
+            entries.append({"model_name": name, "litellm_params": params, "model_info": info})
+    return from_entries(entries)
 
 
 def filled_in(first: Groups, *others: Groups) -> Groups:

@@ -9,12 +9,13 @@ the last tier.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...escalation.tiers import AUTO
 from ...frozen import frozen
 from ...section import keys_of
 from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
@@ -23,7 +24,6 @@ from .model_groups import Groups, ModelGroup, address_of, host_of
 LONG_WINDOW = 100_000  # tokens that a model's window must have for the tier for long prompts
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
-_TAKEN_NAME = "auto"  # clients' name for the chain's first tier
 _ON_PLACES = {
     "network": "on another machine of your network, which counts as local here. `local: false` "
     "where it is not to be.",
@@ -58,7 +58,12 @@ def propose(groups: Groups) -> Proposal:
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
     tiers = [_tier(name, group) for name, group in _named(usable, remarks)]
-    remarks += _on_places(tiers)
+    if tiers and all(tier.group.place == "cloud" for tier in tiers):
+        remarks.append("No model of this machine was found; the proxy is made for those.")
+    for place, remark in _ON_PLACES.items():
+        names = [tier.name for tier in tiers if tier.group.place == place]
+        if names:
+            remarks.append(f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {remark}")
     return Proposal(tuple(tiers), tuple(remarks), _aliases(tiers, groups))
 
 
@@ -72,10 +77,9 @@ def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
     if not near or any(name.startswith("claude-") or "*" in name for name in groups):
         return {}
     strongest = [name for name in near if name != _LONG] or near
-    middle = _STANDARD if _STANDARD in near else strongest[-1]
     return {
         "claude-opus-*": strongest[-1],
-        "claude-sonnet-*": middle,
+        "claude-sonnet-*": _STANDARD if _STANDARD in near else strongest[-1],
         "claude-haiku-*": strongest[0],
     }
 
@@ -118,10 +122,8 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
     by_tier = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
     unnamed = [group for group in groups if group.name not in DEFAULT_TIERS]
     clouds = [group for group in unnamed if group.place == "cloud"]
-    near = sorted(
-        (group for group in unnamed if group.place != "cloud"),
-        key=lambda group: group.billions or float("inf"),
-    )
+    near = [group for group in unnamed if group.place != "cloud"]
+    near.sort(key=lambda group: group.billions or float("inf"))
     if _LONG not in by_tier and (longest := _longest(near, by_tier)) is not None:
         by_tier[_LONG] = longest
         near.remove(longest)
@@ -129,13 +131,16 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
         if name not in by_tier and near:
             by_tier[name] = near.pop(0)
     own_tiers: dict[str, ModelGroup] = {}
-    for group in near:
-        own_tiers[_own_name(group.name, {*DEFAULT_TIERS, *own_tiers})] = group
+    for group in near:  # an allowed name that is free and as close to the group's as possible
+        name = re.sub(r"[^A-Za-z0-9_.-]", "-", group.name).lstrip("_.-")[:60] or "tier"
+        taken = {AUTO, *DEFAULT_TIERS, *own_tiers}
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        own_tiers[next(name for name in names if name not in taken)] = group
     if clouds and _CLOUD not in by_tier:
         by_tier[_CLOUD] = clouds.pop(0)
     if clouds:
-        names = ", ".join(group.name for group in clouds)
-        remarks.append(f"Also in the cloud, and no tier: {names}. Clients may name them.")
+        names_there = ", ".join(group.name for group in clouds)
+        remarks.append(f"Also in the cloud, and no tier: {names_there}. Clients may name them.")
     first = [(name, by_tier[name]) for name in (_FAST, _STANDARD) if name in by_tier]
     last = [(name, by_tier[name]) for name in (_LONG, _CLOUD) if name in by_tier]
     return [*first, *own_tiers.items(), *last]
@@ -148,24 +153,17 @@ def _longest(near: list[ModelGroup], by_tier: Groups) -> ModelGroup | None:
         return None
     best = max(near, key=lambda group: group.window or 0)
     largest_other = max(group.window or _SMALL_WINDOW for group in others if group is not best)
-    return (
-        best if best.window and best.window >= LONG_WINDOW and best.window > largest_other else None
-    )
-
-
-def _own_name(name: str, taken: Collection[str]) -> str:
-    """Return an allowed tier name that is free and as close to the group's as possible."""
-    allowed = re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("_.-")[:60] or "tier"
-    names = chain([allowed], (f"{allowed}-{number}" for number in count(2)))
-    return next(
-        candidate for candidate in names if candidate != _TAKEN_NAME and candidate not in taken
-    )
+    return best if (best.window or 0) >= max(LONG_WINDOW, largest_other + 1) else None
 
 
 def _tier(name: str, group: ModelGroup) -> ProposedTier:
     default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
     default |= DEFAULT_TIERS.get(name, {})
-    settings: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
+    settings: dict[str, Any] = {"model": group.name, "local": group.place in ("here", "network")}
+    if group.place == "unknown" and not group.deployments:
+        # Nothing is known of it: a default tier is local if LiteLLM's model has the tier's name;
+        # any other counts as the cloud's, because wrongly keeping requests back does no harm.
+        settings["local"] = name == group.name and name in (_FAST, _STANDARD, _LONG)
     if group.window is not None:
         settings["context_window"] = group.window
     keys = {key: value for key, value in settings.items() if value != default[key]}
@@ -173,32 +171,9 @@ def _tier(name: str, group: ModelGroup) -> ProposedTier:
         keys["reasoning"] = True
     if group.health_url:
         keys["health_url"] = group.health_url
-    return ProposedTier(name, group, keys, _note(group))
-
-
-def _is_local(name: str, group: ModelGroup) -> bool:
-    """Whether requests for the tier stay on this machine or its network.
-
-    If no deployment is known, the default tiers are local if LiteLLM's model has the tier's name;
-    any other tier counts as the cloud's, because wrongly keeping requests back does no harm.
-    """
-    if group.place == "unknown" and not group.deployments:
-        return name == group.name and name in (_FAST, _STANDARD, _LONG)
-    return group.place in ("here", "network")
-
-
-def _note(group: ModelGroup) -> str:
     places = []
     for deployment in group.deployments:
         address = address_of(deployment.api_base)
         places.append(f"{deployment.model} at {address}" if address else deployment.model)
-    return "; ".join(dict.fromkeys(places)) or "a model that LiteLLM lists"
-
-
-def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
-    if tiers and all(tier.group.place == "cloud" for tier in tiers):
-        yield "No model of this machine was found; the proxy is made for those."
-    for place, remark in _ON_PLACES.items():
-        names = [tier.name for tier in tiers if tier.group.place == place]
-        if names:
-            yield f"Tier{'s' if names[1:] else ''} {', '.join(names)}: {remark}"
+    note = "; ".join(dict.fromkeys(places)) or "a model that LiteLLM lists"
+    return ProposedTier(name, group, keys, note)

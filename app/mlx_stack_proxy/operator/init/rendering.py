@@ -8,32 +8,39 @@ from typing import Any
 from ...printable import printable, wrapped
 from ..local_stack.configs import CALLBACK
 from ..settings_shown import as_yaml
-from .proposal import Proposal, ProposedTier
+from .proposal import Proposal
 
+LITELLM_LINES = ("litellm_settings:", f"  callbacks: [{CALLBACK}]")
 _WIDTH = 96
-_EXPLAINED = {
+_COMMENTS = {
     "context_window": "prompt and reply together, in tokens",
     "reasoning": "it thinks before it answers, and needs room for that",
     "health_url": "asked when the model is silent",
+    ("local", True): "on this machine",
+    ("local", False): "not on this machine: only by name, or with consent",
 }
-_LOCAL = {True: "on this machine", False: "not on this machine: only by name, or with consent"}
 _CLIENT_KEYS = """\
 # Clients send LiteLLM's key, or none at all; to let in whatever key they send:
 #server: {api_keys: ["*"]}
 """
-_SERVER = """\
+_INSIDE = """\
+# What LiteLLM's own file needs:
+#    {}
+#    {}
+
 # Where LiteLLM listens, for `mlx-stack-proxy status` and the like.
 server: {{port: {}}}
 """
-LITELLM_LINES = ("litellm_settings:", f"  callbacks: [{CALLBACK}]")
-_ESCALATION = "reliability:\n  escalation:\n"
 _ALIASES = """\
 # Claude Code's names for models. An alias is stronger than a model that LiteLLM lists.
+reliability:
+  escalation:
+    aliases:
 """
 _CONSENT = """\
 # To let requests go to the cloud when the local tiers fail:
-#    cloud_fallback:
-#      model: MODEL     # asked directly where LiteLLM doesn't list NAME
+{}#    cloud_fallback:
+#      model: {}     # asked directly where LiteLLM doesn't list {}
 #      max_tokens_per_hour: 200000
 """
 
@@ -59,45 +66,39 @@ def text_of(
         )
     ]
     if inside is not None:
-        lines = "".join(f"#    {line}\n" for line in LITELLM_LINES)
-        parts += [f"# What LiteLLM's own file needs:\n{lines}", _SERVER.format(inside)]
+        parts.append(_INSIDE.format(*LITELLM_LINES, inside))
     elif upstream:
-        parts.append("upstream:\n" + "".join(_line(2, k, v) for k, v in upstream.items()))
+        parts.append("upstream:\n" + _lines(2, upstream))
     if inside is None:
         parts.append(_CLIENT_KEYS)
-    tiers = "".join(_tier(tier) for tier in proposal.tiers)
+    tiers = "".join(
+        f"{_prose(printable(tier.note), '  # ')}  {as_yaml(tier.name)}:\n{_lines(4, tier.keys)}"
+        for tier in proposal.tiers
+    )
     parts.append(f"# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n{tiers}")
     return "\n".join([*parts, *_escalation(proposal)])
 
 
 def _escalation(proposal: Proposal) -> list[str]:
     """Return the ``escalation`` section: the aliases, and a commented-out ``cloud_fallback``."""
+    section = _ALIASES + _lines(6, proposal.aliases) if proposal.aliases else ""
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
-    section = ""
-    if proposal.aliases:
-        lines = "".join(_line(6, name, tier) for name, tier in proposal.aliases.items())
-        section = f"{_ALIASES}{_ESCALATION}    aliases:\n{lines}"
     if clouds:
         model = clouds[0].group.deployments[0].model
-        model = as_yaml(model.partition("/")[2] or model)
-        consent = _CONSENT.replace("MODEL", model).replace("NAME", clouds[0].name)
-        head = "" if section else "".join(f"#{line}\n" for line in _ESCALATION.splitlines())
-        why, _, keys = consent.partition("\n")
-        section += f"{why}\n{head}{keys}"
+        above = "" if section else "#reliability:\n#  escalation:\n"
+        name = as_yaml(model.partition("/")[2] or model)
+        section += _CONSENT.format(above, name, clouds[0].name)
     return [section] if section else []
 
 
-def _tier(tier: ProposedTier) -> str:
-    lines = [_prose(printable(tier.note), "  # ")]
-    lines.append(f"  {as_yaml(tier.name)}:\n")
-    for key, value in tier.keys.items():
-        lines.append(_line(4, key, value, _LOCAL[value] if key == "local" else _EXPLAINED.get(key)))
+def _lines(indent: int, keys: Mapping[str, Any]) -> str:
+    """Return a line for each key, with a comment where the key has one."""
+    lines = []
+    for key, value in keys.items():
+        text = f"{' ' * indent}{as_yaml(key)}: {as_yaml(value)}"
+        comment = _COMMENTS.get((key, value)) or _COMMENTS.get(key)
+        lines.append(f"{text:<36}  # {comment}\n" if comment else f"{text}\n")
     return "".join(lines)
-
-
-def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
-    text = f"{' ' * indent}{key}: {as_yaml(value)}"
-    return (f"{text:<36}  # {comment}" if comment else text) + "\n"
 
 
 def _prose(text: str, prefix: str = "# ") -> str:

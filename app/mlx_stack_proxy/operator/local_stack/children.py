@@ -18,16 +18,23 @@ from .probes import HttpProbe, ModelServerProbe
 from .run_directory import RunDirectory
 from .tiers import LocalTier
 
+START_SECONDS = 600.0  # limit for a child to become ready
 _BASIC = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV")
 _BASIC_PREFIXES = ("LC_", "DYLD_", "LD_")
 # The proxy's settings that a user may set for a run. `up` itself decides the proxy's address, its
 # upstream and its tiers.
-_PROXY_PREFIXES = (
-    *("MLX_STACK_RELIABILITY__", "MLX_STACK_STREAM__"),
-    *("MLX_STACK_STATE__", "MLX_STACK_OBSERVABILITY__"),
+_PROXY_PREFIXES = tuple(
+    f"MLX_STACK_{section}__" for section in ("RELIABILITY", "STREAM", "STATE", "OBSERVABILITY")
 )
 # The package may run from a checkout that isn't installed.
 _PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+_LITELLM = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it downloads its price list
+    "LITELLM_MODE": "PRODUCTION",  # else it reads the .env file of its working folder
+    "DISABLE_ADMIN_UI": "True",
+    "NO_DOCS": "True",
+    "NO_REDOC": "True",
+}
 # LiteLLM is started as its own command starts it. Most of the start is imports, which take a fifth
 # less with the garbage collector off. But started that way (with gc.freeze()), LiteLLM let calls of
 # disconnected clients run on for up to 40 s; as started here it ends them within a second.
@@ -45,12 +52,11 @@ class ChildSpec:
     directory: Path  # its working folder
     log_file: Path
     probe: HttpProbe
-    start_limit: float | None
-    """Seconds until it must be ready; ``None`` waits as long as it runs."""
-    end_grace: float  # seconds between SIGTERM and SIGKILL
+    start_limit: float | None = START_SECONDS  # None: it may take as long as it runs
+    end_grace: float = 5  # seconds between SIGTERM and SIGKILL
 
 
-def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> ChildSpec:
+def model_server(tier: LocalTier, run: RunDirectory) -> ChildSpec:
     """Return the ``mlx_lm.server`` of a tier."""
     environment = dict(os.environ)  # whatever a download needs: a token, a proxy, certificates
     if tier.is_path:
@@ -64,44 +70,28 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
         directory=run.path,
         log_file=run.log_file(tier.name),
         probe=ModelServerProbe(tier.port),
-        # Without a limit for a Hugging Face id, whose model may be downloaded first.
-        start_limit=start_limit if tier.is_path else None,
-        end_grace=5,
+        start_limit=START_SECONDS if tier.is_path else None,  # it may download the model first
     )
 
 
-def litellm(
-    port: int, key: str, run: RunDirectory, start_limit: float, inside: bool = False
-) -> ChildSpec:
+def litellm(port: int, key: str, run: RunDirectory, inside: bool = False) -> ChildSpec:
     """Return LiteLLM's proxy. ``inside``: it imports this package, as the reliability layer."""
-    environment = _environment(_PROXY_PREFIXES if inside else ()) | {
-        KEY_VARIABLE: key,
-        # Without this LiteLLM downloads its price list.
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        # Without this LiteLLM reads the .env file of its working folder.
-        "LITELLM_MODE": "PRODUCTION",
-        "DISABLE_ADMIN_UI": "True",
-        "NO_DOCS": "True",
-        "NO_REDOC": "True",
-    }
-    if inside:
-        environment |= _PACKAGE
+    environment = _environment(_PROXY_PREFIXES if inside else ()) | {KEY_VARIABLE: key} | _LITELLM
     listen = ("--host", "127.0.0.1", "--port", str(port))
     options = ("--config", str(run.litellm_config), *listen, "--telemetry", "False")
     return ChildSpec(
         name="litellm",
         what=f"LiteLLM on :{port}",
         command=_python("-c", _RUN_LITELLM, *options),
-        environment=environment,
+        environment=environment | (_PACKAGE if inside else {}),
         directory=run.path,
         log_file=run.log_file("litellm"),
         probe=HttpProbe(port, "/health/liveliness"),
-        start_limit=start_limit,
         end_grace=SHUTDOWN_GRACE_SECONDS,
     )
 
 
-def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
+def proxy(port: int, key: str, run: RunDirectory) -> ChildSpec:
     """Return the reliability proxy."""
     return ChildSpec(
         name="proxy",
@@ -111,7 +101,6 @@ def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSp
         directory=run.path,
         log_file=run.log_file("proxy"),
         probe=HttpProbe(port, "/ready"),
-        start_limit=start_limit,
         end_grace=SHUTDOWN_GRACE_SECONDS + 3,
     )
 
@@ -121,7 +110,7 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-u", *arguments)
 
 
-def _environment(extra_prefixes: tuple[str, ...]) -> dict[str, str]:
-    """Return our environment's basic variables, and those with an ``extra_prefixes`` prefix."""
-    prefixes = (*_BASIC_PREFIXES, *extra_prefixes)
-    return {k: v for k, v in os.environ.items() if k in _BASIC or k.startswith(prefixes)}
+def _environment(prefixes: tuple[str, ...]) -> dict[str, str]:
+    """Return our environment's basic variables, and those that begin with one of ``prefixes``."""
+    kept = (*_BASIC_PREFIXES, *prefixes)
+    return {k: v for k, v in os.environ.items() if k in _BASIC or k.startswith(kept)}

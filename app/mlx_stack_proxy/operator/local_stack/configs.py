@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from .. import deploy_path
 from .tiers import LocalTier
 
 KEY_VARIABLE = "LITELLM_MASTER_KEY"
@@ -20,48 +21,33 @@ SHUTDOWN_GRACE_SECONDS = 5
 
 
 def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str, Any]:
-    """Return LiteLLM's configuration: a model group for each tier, no retries and no cooldowns.
+    """Return LiteLLM's configuration: ``deploy/litellm/config.yaml`` with these tiers.
 
-    The proxy retries and takes tiers out itself. ``inside``: with the reliability layer as a
-    callback.
+    ``inside``: with the reliability layer as a callback.
     """
-    return {
-        "model_list": [
-            {
-                "model_name": tier.name,
-                "litellm_params": {
-                    "model": f"openai/{SERVED_MODEL}",
-                    "api_base": f"{tier.base_url}/v1",
-                    "api_key": "unused",
-                    # Answer /v1/responses by chat completions, all that mlx_lm.server has.
-                    "use_chat_completions_api": True,
-                },
-                "model_info": {"mode": "chat"},
-            }
-            for tier in tiers
-        ],
-        "litellm_settings": {
-            "num_retries": 0,
-            "telemetry": False,
-            "use_chat_completions_url_for_anthropic_messages": True,
-            **({"callbacks": [CALLBACK]} if inside else {}),
-        },
-        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
-        "general_settings": {"master_key": f"os.environ/{KEY_VARIABLE}"},
-    }
+    shipped = deploy_path("litellm/config.yaml").read_text(encoding="utf-8")
+    config: dict[str, Any] = yaml.safe_load(shipped)
+    entry = config["model_list"][0]
+    config["model_list"] = [
+        {
+            **entry,
+            "model_name": tier.name,
+            "litellm_params": {**entry["litellm_params"], "api_base": f"{tier.base_url}/v1"},
+        }
+        for tier in tiers
+    ]
+    if inside:
+        config["litellm_settings"]["callbacks"] = [CALLBACK]
+    return config
 
 
 def proxy_config(
     tiers: Sequence[LocalTier], port: int, litellm_port: int, state: Path
 ) -> dict[str, Any]:
     """Return the configuration of a proxy in front of that LiteLLM, with the started tiers."""
+    server = {"host": "127.0.0.1", "port": port, "api_keys": ["*"]}
     return {
-        "server": {
-            "host": "127.0.0.1",
-            "port": port,
-            "api_keys": ["*"],
-            "shutdown_grace_seconds": SHUTDOWN_GRACE_SECONDS,
-        },
+        "server": {**server, "shutdown_grace_seconds": SHUTDOWN_GRACE_SECONDS},
         "upstream": {
             "base_url": f"http://127.0.0.1:{litellm_port}",
             "api_key_env": KEY_VARIABLE,
@@ -77,21 +63,16 @@ def inside_config(tiers: Sequence[LocalTier], port: int, state: Path) -> dict[st
 
 def _tiers_and_state(tiers: Sequence[LocalTier], state: Path) -> dict[str, Any]:
     names = [tier.name for tier in tiers]
+    keys = {tier.name: {"model": tier.name, "health_url": tier.health_url} for tier in tiers}
+    windows = {t.name: {"context_window": t.context_window} for t in tiers if t.context_window}
     return {
-        "tiers": {tier.name: _proxy_tier(tier) for tier in tiers},
+        "tiers": {name: {**keys[name], **windows.get(name, {})} for name in names},
         "reliability": {
             "escalation": {"chain": names},
             "token_budget": {"downgrade_tier": names[0]},
         },
         "state": {"path": str(state)},
     }
-
-
-def _proxy_tier(tier: LocalTier) -> dict[str, Any]:
-    settings: dict[str, Any] = {"model": tier.name, "health_url": tier.health_url}
-    if tier.context_window is not None:
-        settings["context_window"] = tier.context_window
-    return settings
 
 
 def write_yaml(path: Path, data: dict[str, Any]) -> None:

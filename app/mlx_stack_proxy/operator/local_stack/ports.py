@@ -41,21 +41,18 @@ def is_free(port: int) -> bool:
         probe.settimeout(1)
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             return False
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
     return True
 
 
 def _owner(port: int) -> str:
     """Say which process listens on a port; other users' processes are hidden from us."""
-    process = _listener(port)
-    if process is None:
-        return "another program"
     try:
+        if (process := _listener(port)) is None:
+            return "another program"
         # The outermost process first: the user has to end `up`, not the `serve` that it started.
         for candidate in (*reversed(process.parents()), process):
             if command := our_command(candidate.cmdline()):
@@ -67,8 +64,8 @@ def _owner(port: int) -> str:
 
 def working_folder(port: int) -> Path | None:
     """Return the working folder of the process that listens on a port; None if unknown."""
-    process = None if is_free(port) else _listener(port)
     try:
+        process = None if is_free(port) else _listener(port)
         return None if process is None else Path(process.cwd())
     except psutil.Error:
         return None

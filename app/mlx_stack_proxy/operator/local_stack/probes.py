@@ -6,9 +6,8 @@ import asyncio
 
 import orjson
 
-from ...engine.headers import RawHeaders
-from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
-from ...settings import UpstreamSettings
+from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, UpstreamError
+from ..asking import fetch
 from .configs import SERVED_MODEL
 
 _INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the sooner
@@ -23,14 +22,13 @@ class HttpProbe:
     """
 
     def __init__(self, port: int, path: str) -> None:
-        self._port = port
-        self._path = path
-        self.waiting_for = f"GET http://127.0.0.1:{port}{path}"
+        self._base_url, self._path = f"http://127.0.0.1:{port}", path
+        self.waiting_for = f"GET {self._base_url}{path}"
         self.last_answer = "no answer yet"
 
     async def ready(self) -> str:
         """Wait until the child is ready; return "", or why it never will be."""
-        while await self._ask() != 200:  # noqa: ASYNC110
+        while await self._status() != 200:  # noqa: ASYNC110
             await asyncio.sleep(_INTERVAL_SECONDS)
         return ""
 
@@ -38,15 +36,15 @@ class HttpProbe:
         """Say why a running child must be restarted; "" if it needn't be."""
         return ""
 
-    async def _ask(self) -> int | None:
-        """Return the status of an answer; None if none comes."""
+    async def _status(self) -> int | None:
+        """Ask; return the status of the answer, or None if none comes."""
+        status = None
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                status, body = await _fetch(self._port, "GET", self._path, [])
+                status, body = await fetch(self._base_url, "GET", self._path)
+            self.last_answer = brief(status, body)
         except (UpstreamError, TimeoutError) as error:
             self.last_answer = str(error) or "no answer in time"
-            return None
-        self.last_answer = brief(status, body)
         return status
 
 
@@ -66,7 +64,7 @@ class ModelServerProbe(HttpProbe):
     async def ready(self) -> str:
         while True:
             try:
-                status, body = await one_token(self._port, SERVED_MODEL)
+                status, body = await one_token(self._base_url, SERVED_MODEL)
             except UpstreamError as error:  # the server doesn't listen yet
                 self.last_answer = str(error)
                 await asyncio.sleep(_INTERVAL_SECONDS)
@@ -75,25 +73,15 @@ class ModelServerProbe(HttpProbe):
 
     async def illness(self) -> str:
         # Only a 503 counts: a server that doesn't answer may just be busy.
-        return "its model thread has died" if await self._ask() == 503 else ""
+        return "its model thread has died" if await self._status() == 503 else ""
 
 
-async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
+async def one_token(base_url: str, model: str, key: str = "unused") -> tuple[int, bytes]:
     """Ask a model for one token; return the status and the body. Raises ``UpstreamError``."""
     question = [{"role": "user", "content": "Hello"}]
     body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
     headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
-    return await _fetch(port, "POST", CHAT_PATH, headers, body)
-
-
-async def _fetch(
-    port: int, method: str, path: str, headers: RawHeaders, body: bytes | None = None
-) -> tuple[int, bytes]:
-    server = Upstream(UpstreamSettings(base_url=f"http://127.0.0.1:{port}"))
-    try:
-        return await server.fetch(method, path, headers, body)
-    finally:
-        await server.aclose()
+    return await fetch(base_url, "POST", CHAT_PATH, headers, body)
 
 
 def brief(status: int, body: bytes) -> str:

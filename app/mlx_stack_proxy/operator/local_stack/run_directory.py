@@ -21,7 +21,6 @@ from .configs import KEY_VARIABLE
 
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
-LOCK_FILE = "up.lock"
 USUAL = "~/.mlx-stack/run"
 
 
@@ -39,15 +38,28 @@ class RunDirectory:
         self.key = path / KEY_FILE
         self.state = path / "reliability.db"
         self.model_cache = path / "huggingface"
-        _make(path, self.logs)
-        self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # 0700: logs and configurations are for this user only.
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.stat().st_uid != os.getuid():
+                raise CommandError(f"the run directory {path} belongs to someone else")
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise CommandError(
+                f"the run directory {path} can't be written to ({error.strerror}); "
+                "give another with --run-dir"
+            ) from error
+        self._take_lock()
+
+    def _take_lock(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             os.close(self._lock)
             raise CommandError(
-                f"{path} is in use by another `mlx-stack-proxy up` (process "
+                f"{self.path} is in use by another `mlx-stack-proxy up` (process "
                 f"{holder or 'unknown'}); end that, or give this one a --run-dir of its own"
             ) from None
         os.ftruncate(self._lock, 0)
@@ -94,18 +106,3 @@ def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
         return None
     env_file.put_into(environ, folder / KEY_FILE)
     return folder / KEY_FILE
-
-
-def _make(path: Path, logs: Path) -> None:
-    try:
-        # 0700: logs and configurations are for this user only.
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_uid != os.getuid():
-            raise CommandError(f"the run directory {path} belongs to someone else")
-        logs.mkdir(mode=0o700, exist_ok=True)
-        (path / LOCK_FILE).touch(mode=0o600)
-    except OSError as error:
-        raise CommandError(
-            f"the run directory {path} can't be written to ({error.strerror}); "
-            "give another with --run-dir"
-        ) from error

@@ -14,10 +14,11 @@ import signal
 import time
 from asyncio import FIRST_COMPLETED
 from asyncio.subprocess import Process
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
 from ... import tasks
 from ...printable import printable
@@ -46,8 +47,7 @@ class Console:
     """
 
     def __init__(self, out: TextIO | None = None, name_width: int = 8) -> None:
-        self._out = out
-        self.name_width = name_width
+        self._out, self._name_width = out, name_width
 
     def say(self, text: str = "") -> None:
         """Write a line."""
@@ -56,18 +56,25 @@ class Console:
 
     def child(self, name: str, state: str, detail: str) -> None:
         """Write a line about one child, in columns."""
-        line = f"  {name:<{self.name_width}}  {state:<10} {detail}".rstrip()
+        line = f"  {name:<{self._name_width}}  {state:<10} {detail}".rstrip()
         self.say("\n".join(map(printable, line.split("\n"))))
 
 
 class Supervisor:
-    """Starts, keeps and stops the children of one stack."""
+    """Starts and keeps the children of one stack, and ends them when its context ends."""
 
-    def __init__(self, console: Console, lifeline: Lifeline) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._lifeline = lifeline
+        self._lifeline = Lifeline()
         self._phases: list[list[_Child]] = []
         self._keepers: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with self._lifeline:
+            await self.stop()
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
         """Start children side by side; wait until all are ready. Raises :class:`StartFailed`."""
@@ -167,14 +174,12 @@ class _Child:
     async def _death(self) -> str:
         """Wait until the child ends or must be restarted; say why."""
         assert self._process is not None
-        ended = asyncio.ensure_future(self._process.wait())
-        try:
-            while not (await asyncio.wait({ended}, timeout=HEALTH_SECONDS))[0]:
-                if illness := await self._spec.probe.illness():
-                    return illness
-            return how_it_ended(ended.result())
-        finally:
-            ended.cancel()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_SECONDS):
+                    return how_it_ended(await self._process.wait())
+            if illness := await self._spec.probe.illness():
+                return illness
 
 
 def how_it_ended(code: int) -> str:
@@ -190,10 +195,7 @@ def how_it_ended(code: int) -> str:
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
     """Return the last lines of a log file; none if it can't be read."""
     try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16_384))
-            text = file.read().decode(errors="replace")
+        with log.open(encoding="utf-8", errors="replace") as file:
+            return [line.rstrip("\n") for line in deque(file, lines)] or ["(empty)"]
     except OSError:
         return []
-    return text.splitlines()[-lines:] or ["(empty)"]

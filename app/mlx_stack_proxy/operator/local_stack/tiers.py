@@ -12,10 +12,8 @@ from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
 from .. import CommandError, deploy_path
 
-# The order of the chain; tiers with other names come after these.
-KNOWN_ORDER = tuple(DEFAULT_TIERS)
 DEMO_TIERS = ("fast", "standard")
-
+_ORDER = list(DEFAULT_TIERS)  # of the chain; tiers with other names come after these
 _HUGGING_FACE_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 # `auto` is not a tier for the proxy; the others are names of children, which name log files.
 _RESERVED = ("auto", "litellm", "proxy")
@@ -59,8 +57,7 @@ def chosen_tiers(options: Sequence[str], first_port: int) -> list[LocalTier]:
     ``NAME=`` leaves a tier out. The tiers' ports count up from ``first_port``. Raises
     :class:`CommandError`.
     """
-    models: dict[str, str] = dict.fromkeys(DEMO_TIERS, "")
-    enabled = set(DEMO_TIERS)
+    models: dict[str, str | None] = dict.fromkeys(DEMO_TIERS)  # None: its demo model
     for text in options:
         name, equals, model = text.partition("=")
         if not equals or not re.fullmatch(TIER_NAME, name):
@@ -68,26 +65,20 @@ def chosen_tiers(options: Sequence[str], first_port: int) -> list[LocalTier]:
         if name in _RESERVED:
             raise CommandError(f"--tier {text}: `{name}` can't be a tier's name")
         models[name] = model
-        (enabled.add if model else enabled.discard)(name)
-    names = sorted((n for n in models if n in enabled), key=_place)
-    if not names:
+    served = [(name, model) for name, model in models.items() if model != ""]
+    if not served:
         raise CommandError("no tier is left to start: give one as --tier NAME=MODEL")
-    return [_tier(name, models[name], first_port + i) for i, name in enumerate(names)]
+    served.sort(key=lambda tier: _ORDER.index(tier[0]) if tier[0] in _ORDER else len(_ORDER))
+    return [_tier(*tier, port) for port, tier in enumerate(served, first_port)]
 
 
-def _place(name: str) -> int:
-    return KNOWN_ORDER.index(name) if name in KNOWN_ORDER else len(KNOWN_ORDER)
-
-
-def _tier(name: str, model: str, port: int) -> LocalTier:
-    if not model:
-        demo = demo_model(name)
-        if demo is None:
-            raise CommandError(
-                f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
-                "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
-            )
-        model = str(demo)
+def _tier(name: str, model: str | None, port: int) -> LocalTier:
+    if model is None and (demo := demo_model(name)) is None:
+        raise CommandError(
+            f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
+            "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
+        )
+    model = str(demo) if model is None else model
     path = Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -102,16 +93,13 @@ def _tier(name: str, model: str, port: int) -> LocalTier:
 
 
 def _context_window(model: Path) -> int | None:
-    """Return the context window in tokens from a model's ``config.json``; None if it tells none."""
+    """Return the context window in tokens from a model's ``config.json``; None if it has none."""
     try:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        windows = [
+            part.get("max_position_embeddings")
+            for part in (config, config.get("text_config") or {})
+        ]
+    except (OSError, ValueError, AttributeError):
         return None
-    if not isinstance(config, dict):
-        return None
-    inner = config.get("text_config")
-    for part in (config, inner if isinstance(inner, dict) else {}):
-        value = part.get("max_position_embeddings")
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
+    return next((value for value in windows if isinstance(value, int) and value > 0), None)

@@ -24,20 +24,21 @@ from ...server import open_files
 from ...settings import ServerSettings, TierSettings
 from .. import CommandError
 from ..agents.clients import CLIENTS
-from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
-from .guarded_process import Lifeline
 from .run_directory import USUAL, RunDirectory, shown
 from .supervisor import Console, Supervisor
-from .tiers import LocalTier, chosen_tiers
+from .tiers import DEMO_TIERS, LocalTier, chosen_tiers
 
 DEFAULT_PORT = ServerSettings().port
-DEFAULT_LITELLM_PORT = 4000
-DEFAULT_MODEL_PORT = 8081
-START_SECONDS = 600.0  # limit for a child to become ready; a child that may download has none
-_DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 _OFFERED = ("claude-code", "codex")  # of the clients, where their first request fits
+_DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
+# The weak demo model answers it with a call as text.
+_CURL_BODY = (
+    '"messages":[{"role":"user","content":"Would you give me the details of customer '
+    'cus_X2MPxfGy?"}],"tools":[{"type":"function","function":{"name":"get_customer",'
+    '"parameters":{"type":"object","properties":{"customer_id":{"type":"string"}}}}}]'
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` omits a tier; may be repeated "
         "(default: the two demo models, as fast and standard)",
     )
-    _add_ports(parser)
+    for option, port, whose in (
+        ("--port", DEFAULT_PORT, "the proxy's port"),
+        ("--litellm-port", 4000, "LiteLLM's port"),
+        ("--model-port", 8081, "the first model server's port; the others follow"),
+    ):
+        text = f"{whose} (default: %(default)s)"
+        parser.add_argument(option, type=int, default=port, metavar="PORT", help=text)
     parser.add_argument(
         "--inside",
         action="store_true",
@@ -70,55 +77,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_ports(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--litellm-port",
-        type=int,
-        default=DEFAULT_LITELLM_PORT,
-        metavar="PORT",
-        help="LiteLLM's port (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--model-port",
-        type=int,
-        default=DEFAULT_MODEL_PORT,
-        metavar="PORT",
-        help="the first model server's port; the others follow (default: %(default)s)",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the stack until a signal; return the exit code. Raises ``CommandError``."""
-    _require_installed()
-    tiers = chosen_tiers(args.tier, args.model_port)
-    ports.require_free(_ports(args, tiers))
-    directory = RunDirectory(args.run_dir)
-    open_files.raise_limit()  # LiteLLM inherits the limit, and has two connections for each stream
-    try:
-        return asyncio.run(_Stack(args, tiers, directory).run())
-    finally:
-        directory.close()
-
-
-def _require_installed() -> None:
     for module, package in (("mlx_lm", "mlx-lm"), ("litellm", "litellm[proxy]")):
         if importlib.util.find_spec(module) is None:
             raise CommandError(
                 f"{package} isn't installed here; in a checkout it comes with `make run`, "
                 "or with pip install '.[local]'"
             )
-
-
-def _ports(args: argparse.Namespace, tiers: Sequence[LocalTier]) -> list[tuple[int, str, str]]:
-    proxy = (args.port, "the proxy", "--port")
-    litellm = (args.litellm_port, "LiteLLM", "--litellm-port")
-    return [
-        *([(args.port, "LiteLLM", "--port")] if args.inside else [proxy, litellm]),
-        *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
-    ]
+    tiers = chosen_tiers(args.tier, args.model_port)
+    proxy, litellm = (args.port, "the proxy", "--port"), (args.litellm_port, "LiteLLM")
+    ports.require_free(
+        [
+            *([(args.port, "LiteLLM", "--port")] if args.inside else [proxy]),
+            *([] if args.inside else [(*litellm, "--litellm-port")]),
+            *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
+        ]
+    )
+    directory = RunDirectory(args.run_dir)
+    open_files.raise_limit()  # LiteLLM inherits the limit, and has two connections for each stream
+    try:
+        return asyncio.run(_Stack(args, tiers, directory).run())
+    finally:
+        directory.close()
 
 
 class _Stack:
@@ -136,58 +117,51 @@ class _Stack:
         self._asked_to_stop = False
 
     async def run(self) -> int:
-        with Lifeline() as lifeline:
-            supervisor = Supervisor(self._console, lifeline)
-            serving = asyncio.ensure_future(self._serve(supervisor))
-            self._listen_for_signals(serving)
-            try:
-                await serving
-            except asyncio.CancelledError:
-                if not self._asked_to_stop:
-                    raise
-                return 0
-            finally:
-                self._console.say("Stopping …")
-                await supervisor.stop()
-                self._console.say("All stopped.")
+        serving = asyncio.ensure_future(self._serve())
+        self._listen_for_signals(serving)
+        try:
+            await serving
+        except asyncio.CancelledError:
+            if not self._asked_to_stop:
+                raise
+        finally:
+            self._console.say("All stopped.")
         return 0
 
-    async def _serve(self, supervisor: Supervisor) -> None:
-        begun = time.monotonic()
-        self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
+    async def _serve(self) -> None:
+        begun, tiers, run = time.monotonic(), self._tiers, self._directory
+        self._console.say(f"Starting the local stack; it runs in {shown(run.path)}")
         key = f"sk-{secrets.token_urlsafe(32)}"
-        self._directory.keep_key(key)
-        backends, frontends = self._prepare(key)
-        await supervisor.start(backends)
-        warm_up = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
-        try:
-            await supervisor.start(frontends)
-            await warm_up
-        finally:
-            await tasks.end(warm_up)
-        self._announce(time.monotonic() - begun, key if self._args.inside else None)
-        await supervisor.failed()
-
-    def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
-        """Write the configurations; return the children to start first, and those after them."""
-        args, run, tiers = self._args, self._directory, self._tiers
-        inside, limit = args.inside, START_SECONDS
+        run.keep_key(key)
+        inside, port, litellm_port = self._args.inside, self._args.port, self._litellm_port
         configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
         if inside:
-            config = configs.inside_config(tiers, args.port, run.state)
+            config = configs.inside_config(tiers, port, run.state)
         else:
-            config = configs.proxy_config(tiers, args.port, args.litellm_port, run.state)
+            config = configs.proxy_config(tiers, port, litellm_port, run.state)
         configs.write_yaml(run.proxy_config, config)
-        # LiteLLM first: it takes longest to start, and can start before the model servers.
-        backends = [children.litellm(self._litellm_port, key, run, limit, inside)]
-        backends += [children.model_server(tier, run, limit) for tier in tiers]
-        return backends, [] if inside else [children.proxy(args.port, key, run, limit)]
+        async with Supervisor(self._console) as supervisor:
+            try:
+                # LiteLLM first: it takes longest to start, and can start before the model servers.
+                backends = [children.litellm(litellm_port, key, run, inside)]
+                await supervisor.start([*backends, *(children.model_server(t, run) for t in tiers)])
+                warm_up = asyncio.gather(*(self._warm_up(tier, key) for tier in tiers))
+                try:
+                    await supervisor.start([] if inside else [children.proxy(port, key, run)])
+                    await warm_up
+                finally:
+                    await tasks.end(warm_up)
+                self._announce(time.monotonic() - begun, key if inside else None)
+                await supervisor.failed()
+            finally:
+                self._console.say("Stopping …")
 
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
+        litellm = f"http://127.0.0.1:{self._litellm_port}"
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
-                status, body = await probes.one_token(self._litellm_port, tier.name, key)
+                status, body = await probes.one_token(litellm, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
         except (UpstreamError, TimeoutError) as error:
             trouble = str(error) or "no answer in time"
@@ -201,11 +175,13 @@ class _Stack:
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
         url_option = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
         names = [tier.name for tier in self._tiers]
-        tier_option = "" if names[0] == WEAKEST else f" --tier {names[0]}"
+        tier_option = "" if names[0] == DEMO_TIERS[0] else f" --tier {names[0]}"
+        authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
+        curl = f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json'"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
-            f"\n  {_curl_example(url, names[0], key)}\n",
+            f"""\n  {curl} {authorization}-d '{{"model":"{names[0]}",{_CURL_BODY}}}'\n""",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
@@ -241,19 +217,3 @@ def _agents(tiers: Sequence[LocalTier], command: str) -> str:
         )
     lines = "\n".join(f"  {command.format(name)}" for name in fitting)
     return f"Or a coding agent:\n\n{lines}\n"
-
-
-def _curl_example(url: str, tier: str, key: str | None) -> str:
-    """Return a ``curl`` command whose request the weak demo model answers with a call as text."""
-    authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-    return (
-        f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
-        f"""-d '{{"model":"{tier}",{_CURL_BODY}}}'"""
-    )
-
-
-_CURL_BODY = (
-    '"messages":[{"role":"user","content":"Would you give me the details of customer '
-    'cus_X2MPxfGy?"}],"tools":[{"type":"function","function":{"name":"get_customer",'
-    '"parameters":{"type":"object","properties":{"customer_id":{"type":"string"}}}}}]'
-)

@@ -1,0 +1,128 @@
+"""Ask servers over HTTP what they are and what they have; ``init``, ``check`` and ``up`` share it.
+
+No model is asked here: ``litellm_probe`` does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, OWNER, names_in
+from ..engine.upstream import LIVENESS_PATH, Upstream, UpstreamError
+from ..setting_types import without_v1
+from ..settings import UpstreamSettings
+
+RIGHT_ADDRESS = "set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
+# The statuses with which LiteLLM answers a wrong key; 400 if it has no database.
+_REFUSED = (400, 401, 403)
+
+
+class NoModels(Exception):
+    """LiteLLM didn't list its models; the message says why.
+
+    ``next_step`` says what to do about it, ``reached`` whether LiteLLM answered at all.
+    """
+
+    def __init__(self, why: str, next_step: str, *, reached: bool = True) -> None:
+        super().__init__(why)
+        self.next_step = next_step
+        self.reached = reached
+
+
+async def fetch(
+    base_url: str,
+    method: str,
+    path: str,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    body: bytes | None = None,
+) -> tuple[int, bytes]:
+    """Ask a server once; return status and body. Raises ``UpstreamError``."""
+    server = Upstream(UpstreamSettings(base_url=base_url))
+    try:
+        return await server.fetch(method, path, [*headers], body)
+    finally:
+        await server.aclose()
+
+
+async def chat_template(api_base: str) -> str:
+    """Return the chat template that llama.cpp's server shows; "" if none. No key is sent."""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            _, body = await fetch(without_v1(api_base), "GET", "/props")
+        return str(orjson.loads(body)["chat_template"])
+    except (UpstreamError, TimeoutError, ValueError, LookupError, TypeError):
+        return ""
+
+
+class LiteLLM:
+    """A LiteLLM to ask; close it with :meth:`aclose`.
+
+    ``variable``: the environment variable that ``key`` is read from, for the advice.
+    """
+
+    def __init__(self, settings: UpstreamSettings, key: str | None, variable: str | None) -> None:
+        self.upstream = Upstream(settings)
+        self._key, self._variable = key, variable
+        self._headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
+
+    async def models(self) -> bytes:
+        """Return the body of ``/v1/models``. Raises :class:`NoModels`."""
+        try:
+            status, body = await self._get("/v1/models", self._headers)
+        except (UpstreamError, TimeoutError) as error:
+            next_step = "start it, or say in upstream.base_url where it is"
+            raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
+        if status == 200 and names_in(body) is not None:
+            # LiteLLM with the reliability layer inside lists our names, too, and has its own paths.
+            entries = [entry for entry in orjson.loads(body)["data"] if isinstance(entry, dict)]
+            if any(e.get("owned_by") == OWNER for e in entries) and not await self.is_litellm():
+                raise NoModels("is an mlx-stack-proxy, not LiteLLM", RIGHT_ADDRESS)
+            return body
+        if status in NOT_LITELLM:  # no key would bring a list from there
+            why = f"answered status {status} without a list of models, so it is not LiteLLM"
+            raise NoModels(why, RIGHT_ADDRESS)
+        raise self._refusal(status)
+
+    def _refusal(self, status: int) -> NoModels:
+        # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
+        key, variable = self._key, self._variable
+        why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
+        why += f" when asked for its models{'' if key else ' without a key'}"
+        if key and status not in _REFUSED:
+            return NoModels(why, "read LiteLLM's log; is that LiteLLM, and is it well?")
+        if variable is None:
+            next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
+            return NoModels(f"{why} (upstream.api_key_env names no variable)", next_step)
+        next_step = f"export {variable}=… with LiteLLM's master key, here and where the proxy runs"
+        is_set = "set" if os.environ.get(variable) else "not set"
+        return NoModels(f"{why} (${variable} is {is_set})", next_step)
+
+    async def is_litellm(self) -> bool:
+        """Whether LiteLLM's own path is there, which a model server lacks; True if unknown."""
+        try:
+            status, _ = await self._get(LIVENESS_PATH)
+        except (UpstreamError, TimeoutError):
+            return True
+        return status != 404
+
+    async def details(self) -> Any:
+        """Return the answer of ``/v1/model/info``; None if LiteLLM fails or refuses the key."""
+        try:
+            _, body = await self._get("/v1/model/info", self._headers)
+            return orjson.loads(body)
+        except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
+            return None
+
+    async def _get(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> tuple[int, bytes]:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await self.upstream.fetch("GET", path, [*headers])
+
+    async def aclose(self) -> None:
+        await self.upstream.aclose()
