@@ -14,7 +14,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from rich.text import Text
 from ...frozen import frozen
 from ...local_address import local_url
 from ...printable import abridged, printable
+from ...setting_types import without_v1
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
@@ -46,7 +48,7 @@ _AS_IT_CAME = Options(repair=False)
 
 
 @frozen
-class DemoServer:
+class Server:
     """A server to ask: the proxy, or the model server behind it."""
 
     url: str  # without /v1
@@ -55,7 +57,7 @@ class DemoServer:
 
 
 @frozen
-class DemoReply:
+class Reply:
     """A reply, or the error that came in its place."""
 
     written: str  # its text or its calls, in one line
@@ -70,22 +72,18 @@ class DemoReply:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Ask a weak model ten questions, directly and through the proxy, and compare the replies. "
-        "With these questions the demo model of `make run` makes each kind of mistake."
+        "Ask ten questions of a weak model, directly and through the proxy, and show both side by "
+        "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
     )
-    parser.add_argument(
-        "--url", help="the proxy; default: server.host and port of the configuration"
-    )
-    parser.add_argument("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
+    parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
+    parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
     parser.add_argument(
         "--direct",
         metavar="URL",
-        help="the server behind the proxy: LiteLLM, or the tier's model server "
+        help="what stands behind the proxy: LiteLLM, or the tier's model server "
         "(default: that of a running `mlx-stack-proxy up`)",
     )
-    parser.add_argument(
-        "--direct-model", metavar="NAME", help="the model's name on that server; default: the tier"
-    )
+    parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
     parser.add_argument(
         "--brief", action="store_true", help="print one line for each question, without the replies"
     )
@@ -95,10 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
-    url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
+    url = without_v1(args.url or local_url(settings))
     take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
     key = os.environ.get(KEY_VARIABLE, "local")
-    direct = _direct(args, url, key)
+    folder = None if args.direct else running_at(url)
+    direct = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
+    if args.direct:
+        direct = Server(without_v1(args.direct), args.direct_model or args.tier, key)
     if direct is None:
         raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
@@ -106,79 +107,56 @@ def run(args: argparse.Namespace) -> int:
         )
     piped = _PIPED_BRIEF if args.brief else _PIPED
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
-    shown = _line if args.brief else _pair
-    counts = _show_all(console, shown, direct, DemoServer(url, args.tier, key))
-    console.print(_sum(counts))
+    show = _line if args.brief else _pair
+    pairs = []
+    for number, (question, *replies) in enumerate(_replies(direct, Server(url, args.tier, key)), 1):
+        console.print(show(number, question, *replies))
+        pairs.append(replies)
+    directly, proxied = (sum(not reply.wrong for reply in way) for way in zip(*pairs, strict=True))
+    text = Text("Usable replies: ")
+    text.append(f"{directly} of {len(pairs)} directly", style="yellow").append(", ")
+    text.append(f"{proxied} of {len(pairs)} through the proxy", style="bold green").append(".")
+    console.print(text)
     if args.brief:
         return 0
     console.print("What the proxy counted, as `mlx-stack-proxy report` shows it:")
-    for line in _report(Remote(url, settings.server)):
-        console.print(line, markup=False)
+    try:
+        answer = Remote(url, settings.server).ask("report", since="0s", agent=AGENT)
+        lines = list(report.screen(answer))
+    except NoAnswer as error:
+        lines = [f"There is no report: {error}"]
+    for line in lines:
+        console.print(printable(line), markup=False)
     return 0
 
 
-def _report(remote: Remote) -> list[str]:
-    """Return the lines of the proxy's report on agent ``demo`` in this hour."""
-    try:
-        answer = remote.ask("report", since="0s", agent=AGENT)
-        return [printable(line) for line in report.screen(answer)]
-    except NoAnswer as error:
-        return [printable(f"There is no report: {error}")]
-
-
-def _direct(args: argparse.Namespace, proxy: str, key: str) -> DemoServer | None:
-    """Return the server to ask directly; None if neither ``--direct`` nor an ``up`` tells it."""
-    if args.direct:
-        url = args.direct.rstrip("/").removesuffix("/v1")
-        return DemoServer(url, args.direct_model or args.tier, key)
-    folder = running_at(proxy)
-    return None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
-
-
-def model_server(config: Path, tier: str) -> DemoServer | None:
+def model_server(config: Path, tier: str) -> Server | None:
     """Return the tier's model server from the configuration that ``up`` wrote, or None."""
     settings = load(str(config)).tiers.get(tier)
     if settings is None or settings.health_url is None:
         return None
-    return DemoServer(settings.health_url.removesuffix("/health"), SERVED_MODEL)
+    return Server(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
-def _show_all(
-    console: Console,
-    shown: Callable[[int, str, DemoReply, DemoReply], Table],
-    direct: DemoServer,
-    proxy: DemoServer,
-) -> tuple[int, int, int]:
-    """Ask and print all questions; return their number, and how many replies were right each way.
-
-    The counts are in the order directly, through the proxy.
-    """
-    questions = json.loads(
-        files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
-    )
-    correct = [0, 0]
-    run_id = secrets.token_hex(4)
+def _replies(direct: Server, proxy: Server) -> Iterator[tuple[str, Reply, Reply]]:
+    """Ask all questions; yield each with the replies, directly and through the proxy."""
+    text = files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
+    given, run_id = json.loads(text), secrets.token_hex(4)
     client = httpx.Client(trust_env=False, timeout=SECONDS)
-    for number, question in enumerate(questions["questions"], 1):
+    for number, question in enumerate(given["questions"], 1):
         # A session for each: after an escalation a session stays on the higher tier for a while.
         identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
-        replies = [
-            ask(client, server, question, questions["tools"], identity)
-            for server in (direct, proxy)
-        ]
-        console.print(shown(number, question, *replies))
-        for index, reply in enumerate(replies):
-            correct[index] += not reply.wrong
-    return len(questions["questions"]), correct[0], correct[1]
+        asked = partial(_ask, client, question=question, tools=given["tools"], identity=identity)
+        yield question, asked(direct), asked(proxy)
 
 
-def ask(
+def _ask(
     client: httpx.Client,
-    server: DemoServer,
+    server: Server,
     question: str,
     tools: Sequence[Mapping[str, Any]],
     identity: Mapping[str, str],
-) -> DemoReply:
+) -> Reply:
     """Ask once. ``identity``: headers that name agent and session. Raises ``CommandError``."""
     body = {
         "model": server.model,
@@ -201,7 +179,7 @@ def ask(
         raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
-    return DemoReply(written, wrong, time.monotonic() - began, answer.headers)
+    return Reply(written, wrong, time.monotonic() - began, answer.headers)
 
 
 def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -220,15 +198,13 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     if not calls:
         return text, "text, where a call is needed"
     offered = tool_set(tools)
-    names_and_arguments = [
-        (item["function"]["name"], item["function"]["arguments"]) for item in calls
-    ]
-    checks = [check_call(*call, offered, _AS_IT_CAME) for call in names_and_arguments]
+    made = [(item["function"]["name"], item["function"]["arguments"]) for item in calls]
+    checks = [check_call(*call, offered, _AS_IT_CAME) for call in made]
     wrong = next((failure.error for item in checks for failure in item.failures), "")
-    return "  ".join(f"{name}({arguments})" for name, arguments in names_and_arguments), wrong
+    return "  ".join(f"{name}({arguments})" for name, arguments in made), wrong
 
 
-def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
+def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     table = Table(
         box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
         title=Text(f"{number}. {question}", style="bold"),
@@ -236,13 +212,18 @@ def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> 
     )  # fmt: skip
     table.add_column(f"directly, {direct.seconds:.1f} s", ratio=1)
     table.add_column(f"through the proxy, {proxied.seconds:.1f} s", ratio=1)
-    table.add_row(_written(direct), _written(proxied))
+    table.add_row(
+        *(
+            Text(printable(abridged(" ".join(reply.written.split()), _MOST)))
+            for reply in (direct, proxied)
+        )
+    )
     table.add_row(_why_wrong(direct), _outcome(proxied))
     table.add_row("")
     return table
 
 
-def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
+def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     line = Table.grid(padding=(0, 1, 0, 0), expand=True)
     for ratio in (32, 46, 46):
         line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
@@ -252,17 +233,13 @@ def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> 
     return line
 
 
-def _written(reply: DemoReply) -> Text:
-    return Text(printable(abridged(" ".join(reply.written.split()), _MOST)))
-
-
-def _why_wrong(reply: DemoReply) -> Text:
+def _why_wrong(reply: Reply) -> Text:
     if not reply.wrong:
         return Text("✓ right", style="green")
     return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
 
 
-def _outcome(reply: DemoReply) -> Text:
+def _outcome(reply: Reply) -> Text:
     """Say what the proxy did, from its response headers, or why its reply can't be used."""
     if reply.wrong:
         return _why_wrong(reply)
@@ -280,12 +257,3 @@ def _outcome(reply: DemoReply) -> Text:
         printable(f"✓ {'; '.join(remarks) or 'right at once'}"),
         style="bold green" if remarks else "green",
     )
-
-
-def _sum(counts: tuple[int, int, int]) -> Text:
-    count, directly, proxied = counts
-    text = Text("Usable replies: ")
-    text.append(f"{directly} of {count} directly", style="yellow")
-    text.append(", ")
-    text.append(f"{proxied} of {count} through the proxy", style="bold green")
-    return text.append(".")
