@@ -41,7 +41,7 @@ from benchmarks.clients.stack import ScriptedStack
 from benchmarks.clients.tap import Seen, Tap
 from benchmarks.machine import about
 from benchmarks.records import Json, Results, fingerprint
-from mlx_stack_proxy.operator.agents.known import client_named
+from mlx_stack_proxy.operator.agents.command import client_named
 from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
 from tests.support.ports import free_port

@@ -40,10 +40,16 @@ COMMANDS = (
     ),
     Command("check", "check the configuration, LiteLLM and the tiers", "check"),
     Command(
-        "launch", "start Claude Code, Codex or another client through the proxy", "agents.launch"
+        "launch",
+        "start Claude Code, Codex or another client through the proxy",
+        "agents.command",
+        adds="add_launch",
     ),
     Command(
-        "agents", "print what Claude Code, Codex and others need to use the proxy", "agents.command"
+        "agents",
+        "print what Claude Code, Codex and others need to use the proxy",
+        "agents.command",
+        adds="add_agents",
     ),
     Command("config", "print the JSON Schema of the configuration", "cli", False, "_add_schema"),
     Command("replay", "run recorded exchanges through the stages again, without a model", "replay"),

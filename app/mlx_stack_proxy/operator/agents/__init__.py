@@ -1,6 +1,6 @@
 """``mlx-stack-proxy launch`` and ``agents``: let a client use this proxy, or say how.
 
-``clients`` is the table: a row for each client. ``known`` asks the running proxy what a client must
-know. ``launch`` starts the client, ``command`` prints the same to be pasted. Neither changes a file
-of the client's; ``leftovers`` finds what an older version wrote there.
+``clients`` is the table: a row for each client. ``command`` asks the running proxy what a client
+must know, and starts the client or prints the same to be pasted. Neither changes a file of the
+client's; ``leftovers`` finds what an older version wrote there.
 """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 import yaml
@@ -83,9 +82,7 @@ class Client:
     place: str = ""  # where those lines go
     says: str = ""  # a further remark for the user
     file: str = ""  # below the home folder: where `agents --write` of 0.2 put its settings
-    # Paths of the keys that it put there, if it marked no lines: a pattern of the values that only
-    # it wrote (URL: the proxy's), or "".
-    written: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = ()  # further keys that it put there, next to `variables` and `key`
 
 
 def _claude_variables(proxy: Setup) -> dict[str, str]:
@@ -215,17 +212,7 @@ CLIENTS = (
         launch_flags=_claude_settings,
         says="Its web search runs at Anthropic and is refused.",
         file=".claude/settings.json",
-        written={
-            "apiKeyHelper": rf"printenv \w+ \|\| echo {ANY_KEY}",
-            "env.ANTHROPIC_AUTH_TOKEN": ANY_KEY,
-            "env.ANTHROPIC_BASE_URL": "URL",
-            "env.ANTHROPIC_MODEL": "",
-            **{f"env.ANTHROPIC_DEFAULT_{n}_MODEL": "" for n in ("OPUS", "SONNET", "HAIKU")},
-            **{f"env.CLAUDE_CODE_MAX_{n}_TOKENS": "" for n in ("CONTEXT", "OUTPUT")},
-            "env.CLAUDE_CODE_ATTRIBUTION_HEADER": "",
-            "env.CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "",
-            "env.CLAUDE_CODE_SIMPLE": "",
-        },
+        written=("CLAUDE_CODE_SIMPLE",),
     ),
     Client(
         name="codex",
@@ -247,10 +234,6 @@ CLIENTS = (
         variables=_opencode_variables,
         says="`npm` may also be @ai-sdk/anthropic (Messages) or @ai-sdk/openai (Responses).",
         file=".config/opencode/opencode.json",
-        written={
-            **dict.fromkeys(("model", "small_model"), rf"{OURS}/.*"),
-            f"provider.{OURS}": "(?s:.*)",
-        },
     ),
     Client(
         name="qwen-code",
@@ -264,13 +247,11 @@ CLIENTS = (
         flags=_qwen_flags,
         says="It learns the window only from model.generationConfig.contextWindowSize in its file.",
         file=".qwen/settings.json",
-        written={
-            "security.auth.selectedType": "",
-            "model.name": "",
-            "model.generationConfig.contextWindowSize": "",
-            "env.OPENAI_BASE_URL": "URL/v1",
-            "env.OPENAI_API_KEY": ANY_KEY,
-        },
+        written=(
+            "security.auth.selectedType",
+            "model.name",
+            "model.generationConfig.contextWindowSize",
+        ),
     ),
     Client(
         name="aider",

@@ -1,27 +1,86 @@
-"""The command ``agents``: list the clients, or print what ``launch`` would give one of them."""
+"""The commands ``launch`` and ``agents``: start a client that asks the proxy, or print how to.
+
+A launched client takes this process's place, so that signals and the exit code are its own. No file
+is changed, and the key is in no command line.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import sys
+from pathlib import Path
+from typing import Any
 
-from .clients import ANY_KEY, CLIENTS, Client, Setup
-from .known import add_options, client_named, name_leftovers, proxy_for
+from ... import __version__
+from ...escalation.tiers import AUTO
+from ...local_address import url_of
+from ...server.status import for_clients
+from ...setting_types import unknown_name
+from ...settings import Settings
+from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
+from .. import CommandError, print_error
+from ..local_stack.configs import KEY_VARIABLE
+from ..local_stack.run_directory import take_key
+from ..remote.address import Found, find
+from ..remote.client import NoAnswer, Remote, add_url
+from .clients import ANY_KEY, CLIENTS, Client, Setup, setup
+from .leftovers import BACKUP, left_in
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``launch``."""
+    parser.usage = "%(prog)s [OPTIONS] NAME [-- ARGUMENTS]"
+    parser.description = (
+        "Start a client that asks the running proxy, for this once: its own files stay as they "
+        "are. What follows `--` is the client's own: launch codex -- exec 'Hello'. What else it "
+        "gets is shown by `mlx-stack-proxy agents NAME`."
+    )
+    names = ", ".join(row.name for row in CLIENTS if row.program)
+    parser.add_argument("client", metavar="NAME", help=names)
+    _add_options(parser)
+    parser.set_defaults(run=launch)
+
+
+def add_agents(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``agents``."""
     parser.description = (
         "Print what a client needs to use the running proxy, ready to paste. Without a name, list "
         "the known clients."
     )
     parser.add_argument("client", nargs="?", metavar="NAME", help="for example claude-code")
-    add_options(parser)
-    parser.set_defaults(run=run)
+    _add_options(parser)
+    parser.set_defaults(run=agents)
 
 
-def run(args: argparse.Namespace) -> int:
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    text = "the tier or alias to ask for (default: %(default)s)"
+    parser.add_argument("--model", default=AUTO, help=text)
+    add_url(parser)
+
+
+def launch(args: argparse.Namespace) -> int:
+    """Become the client. Raises ``CommandError``."""
+    client = client_named(args.client)
+    if not client.program:
+        hint = f"`mlx-stack-proxy agents {client.name}` prints what it needs"
+        raise CommandError(f"{client.title} can't be started from here: {hint}")
+    proxy = _proxy_for(client, args, must_run=True)  # first: who can't use it needn't install it
+    path = shutil.which(client.program)
+    if path is None:
+        raise CommandError(f"{client.title} isn't installed: {client.install}")
+    _name_leftovers(client, proxy)
+    key = os.environ[proxy.key_variable] if proxy.key_variable else ANY_KEY
+    variables = {**client.variables(proxy), **dict.fromkeys(client.key, key)}
+    flags = [*client.flags(proxy), *client.launch_flags(proxy)]
+    sys.stdout.flush()
+    argv = [client.program, *flags, *args.words]
+    os.execve(path, argv, {**os.environ, **variables})  # noqa: S606  # what the user asked for
+
+
+def agents(args: argparse.Namespace) -> int:
     """Print. Raises ``CommandError``."""
     if args.client is None:
         for row in CLIENTS:
@@ -29,21 +88,10 @@ def run(args: argparse.Namespace) -> int:
             print(f"{row.name:<12} {row.protocol:<17} {how}")
         return 0
     client = client_named(args.client)
-    proxy = proxy_for(client, args, must_run=False)
-    _print(client, proxy)
-    windows = ", ".join(f"{name} {window}" for name, window in proxy.windows.items())
-    _say(f"# Windows in tokens: {windows}. {client.says}".rstrip())
-    if proxy.key_variable:
-        _say(f"# The key is the value of {proxy.key_variable}, which the client's shell needs.")
-    name_leftovers(client, proxy)
-    return 0
-
-
-def _print(client: Client, proxy: Setup) -> None:
-    _say(f"# {client.title}: {client.place or 'in a shell'}")
+    proxy = _proxy_for(client, args, must_run=False)
+    print_error(f"# {client.title}: {client.place or 'in a shell'}")
     if client.pasted is not None:
         print(client.pasted(proxy), end="")
-        return
     for name, value in client.variables(proxy).items():
         print(f"export {name}={shlex.quote(value)}")
     for name in client.key:
@@ -53,9 +101,110 @@ def _print(client: Client, proxy: Setup) -> None:
         pairs = zip(flags[::2], flags[1::2], strict=True)
         print(" \\\n  ".join([client.program, *map(shlex.join, pairs)]))
     elif client.program:
-        _say(f"# Then: {client.program}")
+        print_error(f"# Then: {client.program}")
+    windows = ", ".join(f"{name} {window}" for name, window in proxy.windows.items())
+    print_error(f"# Windows in tokens: {windows}. {client.says}".rstrip())
+    if proxy.key_variable:
+        print_error(
+            f"# The key is the value of {proxy.key_variable}, which the client's shell needs."
+        )
+    _name_leftovers(client, proxy)
+    return 0
 
 
-def _say(text: str) -> None:
-    """Print to standard error: standard output holds only the lines to paste."""
-    print(text, file=sys.stderr)
+def client_named(name: str) -> Client:
+    """Return the row of a client. Raises :class:`CommandError`."""
+    by_name = {row.name: row for row in CLIENTS}
+    if name not in by_name:
+        raise CommandError(unknown_name(name, by_name, "client"))
+    return by_name[name]
+
+
+def _proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> Setup:
+    """Ask the running proxy what the client must know.
+
+    Unless it ``must_run``, the configuration says it in its place. Raises :class:`CommandError`,
+    also if the client's first request can't fit.
+    """
+    found = find(args.config)
+    if found.problem and not args.url:
+        print_error(f"# {found.problem}")
+    remote = Remote(args.url or url_of(found.server), found.server)
+    try:
+        settings, said = _ask(remote)
+    except NoAnswer as error:
+        if must_run or args.url or found.settings is None:
+            raise
+        print_error(f"# From the configuration, because {error}")
+        settings, said = found.settings, for_clients(found.settings)
+    variable = _key_variable(said, remote, found, optional=not must_run)
+    proxy = setup(settings, remote.url, args.model, variable)
+    if proxy is None:
+        raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
+    if (needed := client.prompt_tokens) < proxy.window:
+        return proxy
+    larger = [f"--model {name}" for name, window in proxy.windows.items() if window > needed]
+    advice = f"ask for a larger tier ({', '.join(larger)})" if larger else ""
+    raise CommandError(
+        f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
+        f"{proxy.model}, {proxy.window:,}: {advice or 'serve a model with a larger window'}"
+    )
+
+
+def _ask(remote: Remote) -> tuple[Settings, dict[str, Any]]:
+    """Return the proxy's tiers as settings, all else being default, and what it says to clients.
+
+    The answer is checked as a configuration is: it may be another server's. Raises ``NoAnswer``.
+    """
+    status = remote.ask("status")
+    try:
+        said: dict[str, Any] = status["clients"]
+        keys = ("model", "local", "context_window")
+        tiers = {name: {key: tier[key] for key in keys} for name, tier in status["tiers"].items()}
+        reliability = {
+            "escalation": {"chain": status["chain"], "aliases": said["aliases"]},
+            "token_budget": {"enabled": False, "max_output_tokens": said["max_output_tokens"]},
+        }
+        needs_key = {"key": str(said["key"]), "key_needed": bool(said["key_needed"])}
+        return from_mapping({"tiers": tiers, "reliability": reliability}), needs_key
+    except (KeyError, TypeError, AttributeError, SettingsError):
+        sentence = f"what answers at {remote.url} is no proxy of this version ({__version__})"
+        raise NoAnswer(f"{sentence}: is it to be restarted?") from None
+
+
+def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optional: bool) -> str:
+    """Return the variable with the client's key; "" if any key will do. Raises ``CommandError``.
+
+    It is ours to choose: a server that isn't the configured one could name any variable, and be
+    sent its value. ``optional``: the variable needn't be set.
+    """
+    if said["key"] == "any":
+        return ""
+    variable: str | None = CLIENT_KEY_VARIABLE
+    if said["key"] == "litellm" and remote.is_trusted:
+        variable = found.settings.upstream.api_key_env if found.settings else KEY_VARIABLE
+        take_key(os.environ, remote.url)  # where `up --inside` runs
+    if not variable:
+        return ""
+    if optional or os.environ.get(variable):
+        return variable
+    if said["key_needed"]:
+        whose = "LiteLLM's key" if said["key"] == "litellm" else "one of server.api_keys"
+        raise CommandError(f"the proxy asks for a key: export {variable}=… first, with {whose}")
+    return ""
+
+
+def _name_leftovers(client: Client, proxy: Setup) -> None:
+    """Print what an older `agents --write` left in the client's file, if anything."""
+    file = Path.home() / client.file
+    try:
+        lines = left_in(file.read_text(encoding="utf-8", errors="replace"), client, proxy)
+    except OSError:  # there is none
+        return
+    if not lines:
+        return
+    print_error(f"# ~/{client.file} has settings of an older `agents --write`. To remove:")
+    for line in lines:
+        print_error(f"#   {line}")
+    if file.with_name(file.name + BACKUP).exists():
+        print_error(f"# The file as it was before: ~/{client.file}{BACKUP}")

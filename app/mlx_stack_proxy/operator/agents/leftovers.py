@@ -10,40 +10,41 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .clients import Client
+from .clients import ANY_KEY, OURS, Client, Setup
 
 BACKUP = ".before-mlx-stack"  # ends the name of the copy that it made first
 _BEGIN, _END = "# mlx-stack-proxy: begin", "# mlx-stack-proxy: end"
 _SET_ASIDE = "#mlx-stack-proxy# "
+# Values that only it wrote.
+_VALUES = re.compile(rf"URL(/v1)?|{OURS}/.*|printenv \w+ \|\| echo {ANY_KEY}")
 
 
-def left_in(text: str, client: Client, url: str) -> list[str]:
-    """Return a line for each thing to remove. None quotes a value, which may be a key.
-
-    ``url``: the proxy's address, which a JSON file may name.
-    """
-    return _keys(text, client, url) if client.written else list(_lines(text.splitlines()))
-
-
-def _keys(text: str, client: Client, url: str) -> list[str]:
+def left_in(text: str, client: Client, proxy: Setup) -> list[str]:
+    """Return a line for each thing to remove. None quotes a value, which may be a key."""
+    if not client.file.endswith(".json"):
+        return list(_lines(text.splitlines()))
     try:
         settings = json.loads(text)
     except ValueError:  # with comments, say: it was never written to
         return []
+    names = {name for name, value in client.variables(proxy).items() if value}
+    names |= {*client.key, *client.written}
     found, ours = [], False
-    for path, pattern in client.written.items():
-        value = _at(settings, path)
-        if value is None or (pattern and not re.fullmatch(pattern, str(value).replace(url, "URL"))):
-            continue
-        ours = ours or bool(pattern)  # only such a value shows who wrote it
-        found.append(path)
+    for path, value in _leaves(settings):
+        named = path in names or path.rpartition(".")[2] in names
+        sure = _VALUES.fullmatch(str(value).replace(proxy.url, "URL")) or path.endswith(f".{OURS}")
+        sure = sure or (named and value == ANY_KEY)
+        found += [path] if sure or named else []
+        ours = ours or bool(sure)
     return found if ours else []
 
 
-def _at(settings: Any, path: str) -> Any:
-    for key in path.split("."):
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict) or path.endswith(f".{OURS}"):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{path}.{key}" if path else key)
 
 
 def _lines(lines: list[str]) -> Iterator[str]:
