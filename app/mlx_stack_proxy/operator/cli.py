@@ -55,8 +55,13 @@ COMMANDS = (
     Command("replay", "run recorded exchanges through the stages again, without a model", "replay"),
     Command("pressure", "show this machine's memory pressure", "pressure"),
     Command("status", "show a running proxy and its tiers on one screen", "remote.status"),
-    Command("report", "summarise the last hours in a few sentences", "remote.report"),
-    Command("why", "explain one request in a paragraph", "remote.why"),
+    Command(
+        "report",
+        "summarise the last hours in a few sentences",
+        "remote.report",
+        adds="add_report",
+    ),
+    Command("why", "explain one request in a paragraph", "remote.report", adds="add_why"),
     Command("sessions", "list a running proxy's sessions", "remote.sessions"),
     Command("events", "list what a running proxy did, event by event", "remote.events"),
     Command(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.operator.remote import client, events
-from mlx_stack_proxy.operator.remote.address import find, is_configured
+from mlx_stack_proxy.operator.remote.client import find, is_configured
 from mlx_stack_proxy.settings import ServerSettings
 from tests.operator.conftest import Typed
 from tests.operator.remote.test_status import found

@@ -24,8 +24,7 @@ from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
 from .. import CommandError, print_error
 from ..local_stack.configs import KEY_VARIABLE
 from ..local_stack.run_directory import take_key
-from ..remote.address import Found, find
-from ..remote.client import NoAnswer, Remote, add_url
+from ..remote.client import Found, NoAnswer, Remote, add_url, find
 from .clients import ANY_KEY, CLIENTS, Client, Setup, setup
 from .leftovers import BACKUP, left_in
 

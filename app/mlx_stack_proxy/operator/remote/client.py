@@ -1,27 +1,89 @@
-"""Ask a running proxy's ``/mlx-stack/`` endpoints over HTTP."""
+"""Where the running proxy is, and how the commands ask its ``/mlx-stack/`` endpoints over HTTP.
+
+A proxy goes on with its old settings while its file is broken, and just then it is to be asked: its
+address and ``admin_key`` are also taken from a configuration that is refused.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import httpx
+import yaml
+from pydantic import ValidationError
 
+from ...frozen import frozen
 from ...local_address import url_of
-from ...settings import ServerSettings
+from ...printable import printable
+from ...settings import ServerSettings, Settings, is_loopback
+from ...settings_source import SettingsError, find_file, load
 from .. import CommandError, print_error
-from .address import find, is_configured
 
 Json = dict[str, Any]
 MAX_ANSWER = 64 * 1024 * 1024  # bytes: a page of 1,000 events has a few
 MAX_REFUSAL = 64 * 1024
 PLAIN = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
 SECONDS = 5.0  # how long the proxy may be silent before we give up
+
+
+@frozen
+class Found:
+    """The configured proxy."""
+
+    server: ServerSettings
+    settings: Settings | None = None  # None: the configuration can't be used
+    problem: str = ""  # why
+
+
+def find(config: str | None) -> Found:
+    """Return what the configuration says of the proxy; ``config``: as ``load()`` takes it."""
+    try:
+        settings = load(config)
+        return Found(settings.server, settings)
+    except SettingsError as error:
+        further = len(error.problems) - 1
+        more = f", and {further} more" if further else ""
+        problem = f"{error.source}: {error.problems[0]}{more}"
+    section = _server_section(config)
+    server = ServerSettings()
+    for key in ("host", "port", "admin_key"):
+        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", section.get(key))
+        fields: dict[str, Any] = {key: value}
+        with contextlib.suppress(ValidationError):  # one that can't be used leaves the default
+            server = replace(server, **fields) if value is not None else server
+    return Found(server, problem=f"{problem}; only the proxy's address is taken from it")
+
+
+def _server_section(config: str | None) -> dict[str, Any]:
+    """Return the file's section ``server``, read alone: what else is there may be no YAML at all.
+
+    It is empty if there is no such section, or no file, or it can't be read either.
+    """
+    section = None
+    with contextlib.suppress(SettingsError, OSError, ValueError, AttributeError, yaml.YAMLError):
+        file = find_file(config, os.environ)
+        text = file.read_text(encoding="utf-8") if file is not None else ""
+        if found := re.search(r"^server:.*(\n([ \t#].*)?$)*", text, re.MULTILINE):
+            section = yaml.safe_load(found[0])["server"]
+    return section if isinstance(section, dict) else {}
+
+
+def is_configured(url: str, server: ServerSettings) -> bool:
+    """Whether a URL is the configured proxy's, or leads to this machine."""
+    try:
+        asked, configured = httpx.URL(url), httpx.URL(url_of(server))
+    except httpx.InvalidURL:
+        return False
+    same = (asked.host, asked.port) == (configured.host, configured.port)
+    return same or is_loopback(asked.host)
 
 
 def with_zone(text: str) -> str:
@@ -140,6 +202,12 @@ def warned(answer: Json) -> Json:
     if sentence:
         print_error(sentence)
     return answer
+
+
+def show(answer: Json, args: argparse.Namespace, lines: Iterable[str]) -> None:
+    """Print an answer's lines, or with ``--json`` the answer."""
+    for line in [json.dumps(answer, indent=2)] if args.json else map(printable, lines):
+        print(line)
 
 
 def set_remote_command(

@@ -43,26 +43,18 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
-    query = {
-        "kind": args.kind,
-        "session": args.session,
-        "agent": args.agent,
-        "request_id": args.request,
-        "since": args.since,
-        "limit": args.limit,
-    }
-    show = _show_json if args.json else _show
-    if not args.follow:
-        limit = sys.maxsize if args.all else args.limit
-        events, total = newest(remote, query, limit)
-        for event in events:
-            show(event)
-        if len(events) < total:
-            print(f"{len(events)} of {total} shown; --all shows the rest", file=sys.stderr)
+    names = ("kind", "session", "agent", "since", "limit")
+    query = {**{name: getattr(args, name) for name in names}, "request_id": args.request}
+    if args.follow:
+        for event in follow(remote, query):
+            _show(event, args.json)
+            sys.stdout.flush()
         return
-    for event in follow(remote, query):
-        show(event)
-        sys.stdout.flush()
+    events, total = newest(remote, query, sys.maxsize if args.all else args.limit)
+    for event in events:
+        _show(event, args.json)
+    if len(events) < total:
+        print(f"{len(events)} of {total} shown; --all shows the rest", file=sys.stderr)
 
 
 def newest(
@@ -124,17 +116,12 @@ def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
         *lines, partial_line = (partial_line + piece).split(b"\n")
         for line in lines:
             if line.startswith(b"data: "):
-                yield _event(line[6:])
+                try:
+                    yield json.loads(line[6:])
+                except (ValueError, RecursionError) as error:
+                    raise Refused(f"an event that can't be read: {error}") from None
         if len(partial_line) > MAX_EVENT:
             raise Refused(f"an event of more than {MAX_EVENT:,} bytes: no proxy sends this")
-
-
-def _event(data: bytes) -> dict[str, Any]:
-    try:
-        event: dict[str, Any] = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"an event that can't be read: {error}") from None
-    return event
 
 
 def moment(seconds: float) -> str:
@@ -142,22 +129,19 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _show_json(event: dict[str, Any]) -> None:
-    print(json.dumps(event))
-
-
-def _show(event: dict[str, Any]) -> None:
+def _show(event: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(event))
+        return
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
-    origin = f"{event['tier']:<8} {_who(event)} " if event["session"] else ""
+    origin = ""
+    if event["session"]:  # who asked: the agent and the request, by which `why` finds it
+        request = event.get("request_id") or event["session"][:12]
+        origin = f"{event['tier']:<8} {event.get('agent') or '-'} {request} "
     line = printable(f"{when} {event['kind']:<18} {origin}{_detail(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
-
-
-def _who(event: dict[str, Any]) -> str:
-    """Return who asked: the agent and the request, by which `why` finds it."""
-    return f"{event.get('agent') or '-'} {event.get('request_id') or event['session'][:12]}"
 
 
 def _time_of_day(seconds: float) -> str:
@@ -168,18 +152,16 @@ def _time_of_day(seconds: float) -> str:
 def _detail(event: dict[str, Any]) -> str:
     """Return an event's detail on one line; ``--json`` shows all of it."""
     detail = dict(event.get("detail") or {})
-    if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():
-        return f"{detail['from']} > {detail['to']}, {detail['reason']}"
-    if event["kind"] == "pressure_changed" and {"from", "to", "cause"} <= detail.keys():
-        return f"{detail['from']} > {detail['to']}, {detail['cause']}"
+    why = {"escalated": "reason", "pressure_changed": "cause"}.get(event["kind"], "")
+    if {"from", "to", why} <= detail.keys():
+        return f"{detail['from']} > {detail['to']}, {detail[why]}"
     if event["kind"] == "exhausted":
         detail["attempts"] = len(detail.get("attempts") or ())
-    fields = {
-        name: value
+    return " ".join(
+        f"{name}={_short(value)}"
         for name, value in detail.items()
         if name not in _LEFT_OUT and value not in (None, "", [], *_SAID_BY_KIND.get(name, ()))
-    }
-    return " ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    )
 
 
 def _short(value: Any) -> str:

@@ -1,51 +1,60 @@
-"""``mlx-stack-proxy report``: what happened in the last hours, on one screen of 80 columns.
+"""``mlx-stack-proxy report`` and ``why``: what happened in the last hours, or to one exchange.
 
-The proxy writes the sentences (``/mlx-stack/report``); this module lays them out.
+The proxy writes the sentences (``/mlx-stack/report``, ``/mlx-stack/exchanges/ID``); this module
+lays them out in 80 columns.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
+from urllib.parse import quote
 
 from ...printable import printable, wrapped
-from .client import Remote, set_remote_command, warned, with_zone
+from .client import Json, Remote, set_remote_command, show, warned, with_zone
 
 WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
 EVENING: Final = 20  # o'clock: a night begins then, and has twelve hours
-DEFAULT: Final = "12h"
-
-Json = dict[str, Any]  # the proxy's answer, or a part of it
 
 
-def add_arguments(report: argparse.ArgumentParser) -> None:
-    when = report.add_mutually_exclusive_group()
+def add_report(parser: argparse.ArgumentParser) -> None:
+    when = parser.add_mutually_exclusive_group()
     when.add_argument(
-        "--since",
-        type=with_zone,
-        default=DEFAULT,
-        help="30m, 12h or 2d ago, or a time; default: 12h",
+        "--since", type=with_zone, default="12h", help="30m, 12h, 2d ago; or a time; default: 12h"
     )
     when.add_argument(
         "--night", action="store_true", help="from 8 in the evening to 8 in the morning, or now"
     )
-    report.add_argument("--agent", metavar="NAME", help="only what this agent did")
-    report.add_argument("--markdown", action="store_true", help="print Markdown")
-    set_remote_command(report, run)
+    parser.add_argument("--agent", metavar="NAME", help="only what this agent did")
+    parser.add_argument("--markdown", action="store_true", help="as Markdown")
+    set_remote_command(parser, report)
 
 
-def run(remote: Remote, args: argparse.Namespace) -> None:
+def add_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "request",
+        nargs="?",
+        default="last",
+        metavar="ID",
+        help="an X-MLX-Stack-Request-Id; default: last, the newest that did not go right at once",
+    )
+    parser.add_argument("--agent", metavar="NAME", help="with last: the newest of this agent")
+    set_remote_command(parser, why)
+
+
+def report(remote: Remote, args: argparse.Namespace) -> None:
     since, until = night(time.time()) if args.night else (args.since, None)
     answer = warned(remote.ask("report", since=since, until=until, agent=args.agent))
-    if args.json:
-        print(json.dumps(answer, indent=2))
-        return
-    for line in markdown(answer) if args.markdown else screen(answer):
-        print(printable(line))
+    show(answer, args, markdown(answer) if args.markdown else screen(answer))
+
+
+def why(remote: Remote, args: argparse.Namespace) -> None:
+    answer = remote.ask(f"exchanges/{quote(args.request, safe='')}", agent=args.agent)
+    head = f"{answer['request_id']}  {answer['agent'] or ''}".rstrip()
+    show(answer, args, [head, *wrapped(printable(answer["why"]), WIDTH)])
 
 
 def night(now: float) -> tuple[float, float]:
@@ -59,23 +68,17 @@ def night(now: float) -> tuple[float, float]:
 def screen(report: Json) -> Iterator[str]:
     """Yield the report's lines. ``report``: the JSON of ``/mlx-stack/report``."""
     yield _title(report)
-    for part in report["said"]:
-        yield from _part(part["about"], part["lines"])
-    yield from _part("advice", [line for item in report["advice"] for line in _advice(item)])
-
-
-def _part(label: str, lines: list[str]) -> Iterator[str]:
-    margin = " " * (LABEL + 1)
-    for number, line in enumerate(lines):
-        first = f"{label:<{LABEL}} " if not number else margin
-        if line.startswith(" "):  # a command or a line for a file, to be copied: not wrapped
-            yield f"{margin}{line}"
-            continue
-        yield from wrapped(line, WIDTH, first, f"{margin}  ")
-
-
-def _advice(item: Json) -> list[str]:
-    return [item["says"], f"  {item['setting'].rpartition('.')[0]}: {item['line']}"]
+    parts = [(part["about"], part["lines"]) for part in report["said"]]
+    for item in report["advice"]:
+        parts.append(("advice", [item["says"], f"  {_section(item)}: {item['line']}"]))
+    margin, last = " " * (LABEL + 1), ""
+    for label, lines in parts:
+        for line in lines:
+            first, last = margin if label == last else f"{label:<{LABEL}} ", label
+            if line.startswith(" "):  # a command or a line for a file, to be copied: not wrapped
+                yield f"{margin}{line}"
+            else:
+                yield from wrapped(line, WIDTH, first, f"{margin}  ")
 
 
 def markdown(report: Json) -> Iterator[str]:
@@ -87,7 +90,11 @@ def markdown(report: Json) -> Iterator[str]:
     if report["advice"]:
         yield from ("", "## Advice", "")
     for item in report["advice"]:
-        yield f"- {item['says']} In `{item['setting'].rpartition('.')[0]}`: `{item['line']}`"
+        yield f"- {item['says']} In `{_section(item)}`: `{item['line']}`"
+
+
+def _section(advice: Json) -> str:
+    return str(advice["setting"].rpartition(".")[0])
 
 
 def _title(report: Json) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import quote
 
-from ...printable import printable
-from .client import NoAnswer, Remote, set_remote_command, warned
+from .client import Json, NoAnswer, Remote, set_remote_command, show, warned
 from .events import moment
+
+_HEAD = ["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]
 
 
 def add_arguments(sessions: argparse.ArgumentParser) -> None:
@@ -23,31 +24,26 @@ def add_arguments(sessions: argparse.ArgumentParser) -> None:
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
-    if args.session is not None:
-        method = "DELETE" if args.delete else "GET"
-        answer = remote.ask(f"sessions/{quote(args.session, safe='')}", method)
-    elif args.delete and args.all:
-        answer = remote.ask("sessions", "DELETE")
-    elif args.delete or args.all:
+    if args.session is None and args.delete != args.all:
         raise NoAnswer("--delete needs a session or --all, and --all needs --delete")
-    else:
-        answer = warned(
-            remote.ask("sessions", limit=args.limit, offset=args.offset, agent=args.agent)
-        )
-    if args.json or args.session is not None or args.delete:
-        print(json.dumps(answer, indent=2))
+    if args.session is None and not args.delete:
+        query = {"limit": args.limit, "offset": args.offset, "agent": args.agent}
+        answer = warned(remote.ask("sessions", **query))
+        show(answer, args, _table(answer))
         return
-    rows = [["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]]
-    rows += [_row(session) for session in answer["sessions"]]
+    path = "sessions" if args.session is None else f"sessions/{quote(args.session, safe='')}"
+    print(json.dumps(remote.ask(path, "DELETE" if args.delete else "GET"), indent=2))
+
+
+def _table(answer: Json) -> Iterator[str]:
+    rows = [_HEAD]
+    for session in answer["sessions"]:
+        counts = [str(session[name]) for name in ("turns", "used", "limit")]
+        last = [moment(session["last_seen"]), session.get("request_id") or "-"]
+        who = session.get("agent") or "-"
+        rows.append([session["session"][:12], who, *counts, session["tier"], *last])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(printable(line.rstrip()))
-    print(f"{len(answer['sessions'])} of {answer['total']}")
-
-
-def _row(session: dict[str, Any]) -> list[str]:
-    counts = [str(session["turns"]), str(session["used"]), str(session["limit"])]
-    when, who = moment(session["last_seen"]), session.get("agent") or "-"
-    request = session.get("request_id") or "-"
-    return [session["session"][:12], who, *counts, session["tier"], when, request]
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+    yield f"{len(answer['sessions'])} of {answer['total']}"

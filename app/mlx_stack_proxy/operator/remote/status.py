@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -20,7 +21,6 @@ from .client import NoAnswer, Refused, Remote, on_configuration, set_remote_comm
 PIPED = 120  # columns, where the output is not a terminal
 BAR = 20  # characters of a budget's bar
 NAME = 24  # characters of a budget's name, at most
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
 
 Json = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
@@ -43,22 +43,19 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
     if args.json:
         print(json.dumps(remote.ask("status"), indent=2))
-    elif args.watch is None:
+        return
+    if args.watch is None:
         console.print(screen(remote.ask("status"), remote.url, time.time()))
-    elif console.is_terminal:
-        _watch(remote, console, max(args.watch, 0.1))
-    else:
+        return
+    live = Live(console=console, screen=True, auto_refresh=False) if console.is_terminal else None
+    with live or contextlib.nullcontext():
         while True:
-            console.print(_look(remote), "")
-            sys.stdout.flush()
+            if live is not None:
+                live.update(_look(remote), refresh=True)
+            else:
+                console.print(_look(remote), "")
+                sys.stdout.flush()
             time.sleep(max(args.watch, 0.1))
-
-
-def _watch(remote: Remote, console: Console, seconds: float) -> None:
-    with Live(_look(remote), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(seconds)
-            live.update(_look(remote), refresh=True)
 
 
 def _look(remote: Remote) -> Group | Text:
@@ -95,22 +92,16 @@ def _head(status: Json, url: str, now: float) -> Text:
     plural = "" if status["sessions"] == 1 else "s"
     line.append(f"\n{status['running']} running, {sessions} session{plural}", style="not bold")
     if (memory := status.get("memory_pressure")) is not None:
-        line.append(", memory ", style="not bold")
-        line.append(*_pressure(memory))
-    if status["litellm"] != "ok":
-        line.append(f"\nLiteLLM: {status['litellm']}", style="bold red")
-    if status["store"] != "ok":
-        line.append(f"\nstore: {status['store']}", style="bold red")
-    return line
-
-
-def _pressure(memory: Json) -> tuple[str, str]:
-    level = str(memory["level"])
-    text = level
-    if level != "normal":
+        level, text = str(memory["level"]), str(memory["level"])
         causes = [memory.get("cause"), "sustained" if memory.get("sustained") else None]
-        text += f" ({', '.join(cause for cause in causes if cause)})" if any(causes) else ""
-    return text, f"not bold {_STATES.get(level, 'bold red')}"
+        if level != "normal" and any(causes):
+            text += f" ({', '.join(cause for cause in causes if cause)})"
+        line.append(", memory ", style="not bold")
+        line.append(text, style=f"not bold {_STATES.get(level, 'bold red')}")
+    for name, state in (("LiteLLM", status["litellm"]), ("store", status["store"])):
+        if state != "ok":
+            line.append(f"\n{name}: {state}", style="bold red")
+    return line
 
 
 def _tiers(status: Json, now: float) -> Table:
@@ -121,18 +112,13 @@ def _tiers(status: Json, now: float) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for name, tier in status["tiers"].items():
         calls = f"{tier['in_flight']}/{tier['max_concurrency']}"
-        rate = _rate(tier["tokens_per_second"])
+        tokens = tier["tokens_per_second"]
+        rate = number(tokens) if tokens >= 1000 else f"{tokens:.1f}" if tokens else "-"
         day = (status["day"] or {}).get("by_tier", {}).get(name, {})
         counts = [number(day.get(key, 0)) for key in ("requests", "failed", "retries", "left")]
         waiting = number(tier["waiting"])
         table.add_row(name, _state(tier, now), calls, waiting, rate, *counts)
     return table
-
-
-def _rate(tokens: float) -> str:
-    if not tokens:
-        return "-"
-    return f"{tokens:.1f}" if tokens < 1000 else number(tokens)
 
 
 def _state(tier: Json, now: float) -> Text:
@@ -148,33 +134,29 @@ def _totals(status: Json) -> Table:
     totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
     totals |= {name: number(n) for name, n in counts.items()}
     for name, singular, plural in _NOUNS:
-        totals[name] = counted(counts[name], singular, plural) if day else f"? {plural}"
+        count = number(counts[name]) if day else "?"
+        totals[name] = f"{count} {singular if day and counts[name] == 1 else plural}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
-    templates = {
-        "24 hours": "{requests}, {turns} delivered, {retries}, {left} moved up",
-        "tool calls": "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text",
-        "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened",
-        "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
-    }
-    for name, text in templates.items():
+    for name, text in _TOTALS:
         table.add_row(name, text.format_map(totals))
     for budget in status["budgets"]:
         table.add_row(f"budget {budget['scope']}", _bar(budget))
     return table
 
 
+_TOTALS = (
+    ("24 hours", "{requests}, {turns} delivered, {retries}, {left} moved up"),
+    ("tool calls", "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text"),
+    ("loops", "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened"),
+    ("tokens", "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most"),
+)
 _NOUNS = (
     ("requests", "request", "requests"),
     ("retries", "retry", "retries"),
     ("loops_cut", "reply", "replies"),
 )
-
-
-def counted(count: float, singular: str, plural: str) -> str:
-    """Return a count with its noun: 1 retry, 2 retries."""
-    return f"{number(count)} {singular if count == 1 else plural}"
 
 
 def _bar(budget: Json) -> Text:
@@ -191,19 +173,15 @@ def number(value: float) -> str:
     """Return a number in at most five characters: 99999, 123k, 1.23M."""
     if value < 100_000:
         return f"{value:.0f}"
-    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
-        if value < 1000 * size or unit == "G":
-            scaled = value / size
-            break
+    unit, size = ("k", 1e3) if value < 1e6 else ("M", 1e6) if value < 1e9 else ("G", 1e9)
+    scaled = value / size
     return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{unit}"
 
 
 def _span(seconds: float) -> str:
     """Return a duration in its two largest units: 3d 4h."""
-    remaining = max(0, int(seconds))
-    parts = []
-    for size, unit in _UNITS:
-        if remaining >= size:
-            parts.append(f"{remaining // size}{unit}")
-            remaining %= size
+    remaining, parts = max(0, int(seconds)), []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, remaining = divmod(remaining, size)
+        parts += [f"{count}{unit}"] if count else []
     return " ".join(parts[:2]) or "0s"
