@@ -46,6 +46,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
         "mlx_stack_proxy/server/page/uPlot.iife.min.js",
         "mlx_stack_proxy/server/page/uPlot.LICENSE.txt",
         "mlx_stack_proxy/deploy/launchd/com.mlx-stack.proxy.plist",
+        "mlx_stack_proxy/deploy/litellm/config.yaml",
         "mlx_stack_proxy/deploy/systemd/user/mlx-stack-proxy.service",
         "mlx_stack_proxy/deploy/systemd/user/sandbox.conf",
         "mlx_stack_proxy/deploy/systemd/system/mlx-stack-proxy.service",

@@ -11,9 +11,10 @@ import os
 import plistlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
-from .. import CommandError, deploy_path
-from .machine import Machine, answers, run
+from .. import CommandError
+from .machine import Machine, answers, filled, run
 
 if TYPE_CHECKING:
     from .commands import Spec
@@ -58,7 +59,7 @@ class Launchd:
     def _stop(self, machine: Machine) -> None:
         """Stop the service; wait until launchd has forgotten it. Raises :class:`CommandError`."""
         machine.succeeds("launchctl", "bootout", self._target)
-        seconds = (self._plist() or {}).get("ExitTimeOut", 0) + GONE_SECONDS
+        seconds = self._installed().get("ExitTimeOut", 0) + GONE_SECONDS
         query = ("launchctl", "print", self._target)
         if not machine.until(f"{LABEL} is gone", lambda: run(query, silent=True) != 0, seconds):
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
@@ -73,34 +74,27 @@ class Launchd:
             raise CommandError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
 
     def plist(self, spec: Spec) -> str:
-        """Return the definition of ``deploy/launchd/``, filled in.
-
-        It is filled in as data, not as text, so that paths may have any characters.
-        """
-        data: dict[str, Any] = plistlib.loads(
-            deploy_path(f"launchd/{LABEL}.plist").read_bytes(), fmt=plistlib.FMT_XML
-        )
-        options = [
-            *("--env-file", str(spec.env_file), "--log-file", str(self.log)),
-            # launchd restarts a service that fails, which is useless if its configuration is wrong.
-            *("--config-error-exit", "0"),
-        ]
-        data["ProgramArguments"] = [*spec.command, *options]
-        data["WorkingDirectory"] = str(spec.folder)
-        data["StandardOutPath"] = data["StandardErrorPath"] = str(self.log)
-        data["ExitTimeOut"] = spec.stop_seconds
-        return plistlib.dumps(data, sort_keys=False).decode()
+        """Return the definition's text."""
+        options = ("--env-file", str(spec.env_file), "--log-file", str(self.log))
+        # launchd restarts a service that fails, which is useless if its configuration is wrong.
+        words = [*spec.command, *options, "--config-error-exit", "0"]
+        values = {
+            "ARGUMENTS": "\n    ".join(f"<string>{escape(word)}</string>" for word in words),
+            "FOLDER": escape(str(spec.folder)),
+            "LOG": escape(str(self.log)),
+            "STOP_SECONDS": str(spec.stop_seconds),
+        }
+        return filled(f"launchd/{LABEL}.plist", values)
 
     def command(self) -> list[str] | None:
         """Return the command that the definition runs; None if there is no definition."""
-        plist = self._plist()
-        return None if plist is None else plist["ProgramArguments"]
+        return self._installed().get("ProgramArguments")
 
-    def _plist(self) -> dict[str, Any] | None:
+    def _installed(self) -> dict[str, Any]:
         try:
             plist: dict[str, Any] = plistlib.loads(self.definition.read_bytes())
         except FileNotFoundError:
-            return None
+            return {}
         return plist
 
     def status(self) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import httpx
 
-from .. import CommandError, replace_file
+from .. import CommandError, deploy_path, replace_file
 
 PAUSE_SECONDS = 0.5  # between two looks or tries
 
@@ -80,6 +81,12 @@ def run(argv: tuple[str, ...], silent: bool = False) -> int:
         return subprocess.run(argv, check=False, stdout=output, stderr=output).returncode  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
         raise CommandError(f"the program {argv[0]} is not on this machine") from None
+
+
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """Return a template of ``deploy/`` with each ``@NAME@`` replaced by its value."""
+    text = deploy_path(name).read_text(encoding="utf-8")
+    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
 
 def answers(url: str) -> bool:

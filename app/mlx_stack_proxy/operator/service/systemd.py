@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import CommandError, deploy_path
-from .machine import Machine, run
+from .. import CommandError
+from .machine import Machine, filled, run
 
 if TYPE_CHECKING:
     from .commands import Spec
@@ -50,7 +50,8 @@ class Systemd:
         self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
         # This file says that we enabled lingering. It may lie here: systemd reads only *.conf.
         self._linger_mark = self._sandbox.with_name("lingering")
-        self.sandboxed = may_make_namespaces()
+        # Whether this kernel lets users' units have ProtectSystem and the rest of the sandbox.
+        self.sandboxed = not any(_says(file) == refusal for file, refusal in _NO_NAMESPACES)
 
     def notes(self) -> list[str]:
         """Return what the user should know about the installed service."""
@@ -147,17 +148,11 @@ def unit(kind: str, spec: Spec) -> str:
     values = {
         "COMMAND": " ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
         # In these two settings the path ends with the line: spaces need no quotes.
-        "ENV_FILE": _percent(str(spec.env_file)),
-        "FOLDER": _percent(str(spec.folder)),
+        "ENV_FILE": str(spec.env_file).replace("%", "%%"),
+        "FOLDER": str(spec.folder).replace("%", "%%"),
         "STOP_SECONDS": str(spec.stop_seconds),
     }
     return filled(f"systemd/{kind}/{UNIT}", values)
-
-
-def filled(name: str, values: dict[str, str]) -> str:
-    """Return a template of ``deploy/`` with each ``@NAME@`` replaced by its value."""
-    text = deploy_path(name).read_text(encoding="utf-8")
-    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
 
 def quoted(word: str, argument: bool = False) -> str:
@@ -167,19 +162,10 @@ def quoted(word: str, argument: bool = False) -> str:
     """
     if any(ord(letter) < 32 for letter in word):
         raise CommandError(f"{word!r}: a path with control characters fits no unit file")
-    word = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
+    word = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     if argument:
         word = word.replace("$", "$$")
     return word if re.fullmatch(r"[\w/.:=%@+-]+", word) else f'"{word}"'
-
-
-def _percent(text: str) -> str:
-    return text.replace("%", "%%")
-
-
-def may_make_namespaces() -> bool:
-    """Whether this kernel lets users' units have ``ProtectSystem`` and the rest of the sandbox."""
-    return not any(_says(file) == refusal for file, refusal in _NO_NAMESPACES)
 
 
 def _says(file: Path) -> str:
