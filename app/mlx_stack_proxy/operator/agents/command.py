@@ -33,9 +33,9 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``launch``."""
     parser.usage = "%(prog)s [OPTIONS] NAME [-- ARGUMENTS]"
     parser.description = (
-        "Start a client that asks the running proxy, for this once: its own files stay as they "
-        "are. What follows `--` is the client's own: launch codex -- exec 'Hello'. What else it "
-        "gets is shown by `mlx-stack-proxy agents NAME`."
+        "Start a client with the settings that it needs to use the running proxy. Its own files "
+        "are not changed. Arguments after `--` go to the client: launch codex -- exec 'Hello'. "
+        "`mlx-stack-proxy agents NAME` prints the settings."
     )
     names = ", ".join(row.name for row in CLIENTS if row.program)
     parser.add_argument("client", metavar="NAME", help=names)
@@ -55,7 +55,7 @@ def add_agents(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    text = "the tier or alias to ask for (default: %(default)s)"
+    text = "the tier or alias to use (default: %(default)s)"
     parser.add_argument("--model", default=AUTO, help=text)
     add_url(parser)
 

@@ -48,7 +48,7 @@ _AS_IT_CAME = Options(repair=False)
 
 
 @frozen
-class Server:
+class DemoServer:
     """A server to ask: the proxy, or the model server behind it."""
 
     url: str  # without /v1
@@ -57,7 +57,7 @@ class Server:
 
 
 @frozen
-class Reply:
+class DemoReply:
     """A reply, or the error that came in its place."""
 
     written: str  # its text or its calls, in one line
@@ -72,18 +72,22 @@ class Reply:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Ask ten questions of a weak model, directly and through the proxy, and show both side by "
-        "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
+        "Ask a weak model ten questions, directly and through the proxy, and compare the replies. "
+        "With these questions the demo model of `make run` makes each kind of mistake."
     )
-    parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
-    parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
+    parser.add_argument(
+        "--url", help="the proxy; default: server.host and port of the configuration"
+    )
+    parser.add_argument("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
     parser.add_argument(
         "--direct",
         metavar="URL",
-        help="what stands behind the proxy: LiteLLM, or the tier's model server "
+        help="the server behind the proxy: LiteLLM, or the tier's model server "
         "(default: that of a running `mlx-stack-proxy up`)",
     )
-    parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
+    parser.add_argument(
+        "--direct-model", metavar="NAME", help="the model's name on that server; default: the tier"
+    )
     parser.add_argument(
         "--brief", action="store_true", help="print one line for each question, without the replies"
     )
@@ -99,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     folder = None if args.direct else running_at(url)
     direct = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
     if args.direct:
-        direct = Server(without_v1(args.direct), args.direct_model or args.tier, key)
+        direct = DemoServer(without_v1(args.direct), args.direct_model or args.tier, key)
     if direct is None:
         raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
@@ -109,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
     show = _line if args.brief else _pair
     pairs = []
-    for number, (question, *replies) in enumerate(_replies(direct, Server(url, args.tier, key)), 1):
+    for number, (question, *replies) in enumerate(
+        _replies(direct, DemoServer(url, args.tier, key)), 1
+    ):
         console.print(show(number, question, *replies))
         pairs.append(replies)
     directly, proxied = (sum(not reply.wrong for reply in way) for way in zip(*pairs, strict=True))
@@ -130,15 +136,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def model_server(config: Path, tier: str) -> Server | None:
+def model_server(config: Path, tier: str) -> DemoServer | None:
     """Return the tier's model server from the configuration that ``up`` wrote, or None."""
     settings = load(str(config)).tiers.get(tier)
     if settings is None or settings.health_url is None:
         return None
-    return Server(settings.health_url.removesuffix("/health"), SERVED_MODEL)
+    return DemoServer(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
-def _replies(direct: Server, proxy: Server) -> Iterator[tuple[str, Reply, Reply]]:
+def _replies(direct: DemoServer, proxy: DemoServer) -> Iterator[tuple[str, DemoReply, DemoReply]]:
     """Ask all questions; yield each with the replies, directly and through the proxy."""
     text = files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
     given, run_id = json.loads(text), secrets.token_hex(4)
@@ -152,11 +158,11 @@ def _replies(direct: Server, proxy: Server) -> Iterator[tuple[str, Reply, Reply]
 
 def _ask(
     client: httpx.Client,
-    server: Server,
+    server: DemoServer,
     question: str,
     tools: Sequence[Mapping[str, Any]],
     identity: Mapping[str, str],
-) -> Reply:
+) -> DemoReply:
     """Ask once. ``identity``: headers that name agent and session. Raises ``CommandError``."""
     body = {
         "model": server.model,
@@ -179,7 +185,7 @@ def _ask(
         raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
-    return Reply(written, wrong, time.monotonic() - began, answer.headers)
+    return DemoReply(written, wrong, time.monotonic() - began, answer.headers)
 
 
 def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -204,7 +210,7 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     return "  ".join(f"{name}({arguments})" for name, arguments in made), wrong
 
 
-def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
     table = Table(
         box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
         title=Text(f"{number}. {question}", style="bold"),
@@ -223,7 +229,7 @@ def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     return table
 
 
-def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
     line = Table.grid(padding=(0, 1, 0, 0), expand=True)
     for ratio in (32, 46, 46):
         line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
@@ -233,13 +239,13 @@ def _line(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
     return line
 
 
-def _why_wrong(reply: Reply) -> Text:
+def _why_wrong(reply: DemoReply) -> Text:
     if not reply.wrong:
         return Text("✓ right", style="green")
     return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
 
 
-def _outcome(reply: Reply) -> Text:
+def _outcome(reply: DemoReply) -> Text:
     """Say what the proxy did, from its response headers, or why its reply can't be used."""
     if reply.wrong:
         return _why_wrong(reply)

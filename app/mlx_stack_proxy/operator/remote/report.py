@@ -23,13 +23,13 @@ EVENING: Final = 20  # o'clock: a night begins then, and has twelve hours
 def add_report(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
-        "--since", type=with_zone, default="12h", help="30m, 12h, 2d ago; or a time; default: 12h"
+        "--since", type=with_zone, default="12h", help="30m, 12h or 2d ago, or a time; default: 12h"
     )
     when.add_argument(
         "--night", action="store_true", help="from 8 in the evening to 8 in the morning, or now"
     )
     parser.add_argument("--agent", metavar="NAME", help="only what this agent did")
-    parser.add_argument("--markdown", action="store_true", help="as Markdown")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
     set_remote_command(parser, report)
 
 
@@ -39,9 +39,9 @@ def add_why(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="last",
         metavar="ID",
-        help="an X-MLX-Stack-Request-Id; default: last, the newest that did not go right at once",
+        help="an X-MLX-Stack-Request-Id; default: last, the newest that went wrong at first",
     )
-    parser.add_argument("--agent", metavar="NAME", help="with last: the newest of this agent")
+    parser.add_argument("--agent", metavar="NAME", help="the newest of this agent")
     set_remote_command(parser, why)
 
 
