@@ -15,13 +15,11 @@ import psutil
 
 from benchmarks import servers
 from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, chosen_tiers
 from tests.support.ports import free_port
 
-START_SECONDS = 600.0
 # With faults: a tier that says nothing for so long has stalled, or does not end in so long.
 SILENCE_SECONDS = 20.0
 WHOLE_SECONDS = 45.0
@@ -62,16 +60,12 @@ async def litellm_before(
     key = f"sk-{secrets.token_urlsafe(32)}"
     run = RunDirectory(folder)
     configs.write_yaml(run.litellm_config, configs.litellm_config(tiers))
-    specs = [children.litellm(port, key, run, START_SECONDS)]
+    specs = [children.litellm(port, key, run)]
     specs += [model_server(tier, run) for tier in tiers]
     try:
-        with Lifeline() as lifeline:
-            supervisor = Supervisor(Console(), lifeline)
-            try:
-                await supervisor.start(specs)
-                yield Backend(f"http://127.0.0.1:{port}", key, {one.name: one for one in tiers})
-            finally:
-                await supervisor.stop()
+        async with Supervisor(Console()) as supervisor:
+            await supervisor.start(specs)
+            yield Backend(f"http://127.0.0.1:{port}", key, {one.name: one for one in tiers})
     finally:
         run.close()
 
@@ -81,12 +75,8 @@ async def demo_backend(folder: Path) -> AsyncIterator[Backend]:
     """LiteLLM and the two demo tiers."""
     port = free_port(3)
     tiers = chosen_tiers([], port + 1)
-    async with litellm_before(tiers, folder, port, mlx_server) as backend:
+    async with litellm_before(tiers, folder, port, children.model_server) as backend:
         yield backend
-
-
-def mlx_server(tier: LocalTier, run: RunDirectory) -> children.ChildSpec:
-    return children.model_server(tier, run, START_SECONDS)
 
 
 @contextlib.asynccontextmanager

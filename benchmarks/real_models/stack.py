@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.agents.stack import START_SECONDS, litellm_before, mlx_server, proxy
+from benchmarks.agents.stack import litellm_before, proxy
 from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
@@ -65,7 +65,7 @@ async def running(
 
 def _server(tier: LocalTier, run: RunDirectory, python: Path, threads: int) -> children.ChildSpec:
     if Path(tier.model).is_dir():
-        return mlx_server(tier, run)
+        return children.model_server(tier, run)
     command = (str(python), "-u", str(_SERVER), tier.model, str(tier.port), str(threads))
     return children.ChildSpec(
         name=tier.name,
@@ -76,6 +76,4 @@ def _server(tier: LocalTier, run: RunDirectory, python: Path, threads: int) -> c
         directory=run.path,
         log_file=run.log_file(tier.name),
         probe=HttpProbe(tier.port, "/health"),
-        start_limit=START_SECONDS,
-        end_grace=5,
     )
