@@ -34,7 +34,7 @@ COMPUTED = {
     (
         "app/mlx_stack_proxy/engine/failures.py",
         "verdict.status",
-    ): set(),  # a Rejected, counted where it is made
+    ): set(),  # a rejected, counted where it is made
     ("app/mlx_stack_proxy/engine/failures.py", "504 if timed_out else 502"): {502, 504},
     ("app/mlx_stack_proxy/engine/failures.py", "status"): {400},  # or upstream's own
 }

@@ -12,14 +12,14 @@ from mlx_stack_proxy.engine.steps import Fail, Move, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
-    EmptyResponse,
     Failure,
     InvalidToolCall,
     LoopDetected,
-    OutputTruncated,
-    Rejected,
     Verdict,
+    empty,
     reason_of,
+    rejected,
+    truncated,
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.settings_source import from_mapping
@@ -30,8 +30,8 @@ DOUBTED_LOOP = replace(LOOP, doubt=True, repeats=2)
 INVALID = InvalidToolCall((CallFailure("get_weather", "schema", "`city` is missing"),))
 DOUBT = replace(INVALID, doubt=True)
 SLIP = replace(DOUBT, ask_next=True, failures=(replace(INVALID.failures[0], position=0),))
-EMPTY = EmptyResponse()
-TRUNCATED = OutputTruncated("reasoning")
+EMPTY = empty()
+TRUNCATED = truncated("reasoning")
 FAILED = Failure("server_error", "status 500", status=500)
 TIMEOUT = Failure("timeout", "nothing came within 30 s")
 SILENT = replace(TIMEOUT, kind="silent")
@@ -48,7 +48,7 @@ CLIENTS = Failure(
 )
 OURS = replace(CLIENTS, fault="client_or_ours")
 OVERFLOW = Failure("context_overflow", "too long", status=400, body=b"too long")
-NO_BUDGET = Rejected(ProxyError(429, "budget_exceeded", "it's used up"), tier_only=True)
+NO_BUDGET = rejected(ProxyError(429, "budget_exceeded", "it's used up"), tier_only=True)
 
 INVALID_REASON = "tool_validation_failure"
 BACK_OFF = Retry("server_error", 1, last=True, after=0.25)
@@ -76,7 +76,7 @@ def told(*story: Verdict | Step | Committed | None, **asked: Any) -> Exchange:
             whole.steps.append(one)
         else:
             verdict: Verdict | None = one  # type: ignore[assignment]
-            called = not isinstance(verdict, Rejected) and verdict not in (BUSY, SHED)
+            called = getattr(verdict, "error", None) is None and verdict not in (BUSY, SHED)
             ended = Outcome(whole.tier, verdict, reason_of(verdict), called, seconds=_SECONDS)
             whole.outcomes.append(replace(ended, committed=committed))
             committed = None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.driver.limits import Limits
-from mlx_stack_proxy.engine.verdicts import Failure, LeftOpen
+from mlx_stack_proxy.engine.verdicts import LEFT_OPEN, Failure
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, data, usage_chunk
@@ -121,7 +121,7 @@ async def test_after_the_call_only_the_clients_patience_counts() -> None:
 async def test_a_finished_reply_is_left_open_when_the_clients_patience_ends() -> None:
     timed = Timed()
     timed.hear(95.0, TEXT, FINISH)
-    assert await timed.tick(100.0) == LeftOpen()
+    assert await timed.tick(100.0) == LEFT_OPEN
 
 
 async def test_after_finish_and_usage_nothing_is_waited_for() -> None:
@@ -129,7 +129,7 @@ async def test_after_finish_and_usage_nothing_is_waited_for() -> None:
     timed = Timed()
     timed.hear(5.0, TEXT, FINISH, usage_chunk())
     assert await timed.tick(5.8) is None
-    assert await timed.tick(6.0) == LeftOpen()
+    assert await timed.tick(6.0) == LEFT_OPEN
 
 
 async def test_a_slow_client_is_no_silence_of_the_tiers() -> None:
@@ -206,7 +206,7 @@ async def test_only_content_counts_as_heard(empty: Any) -> None:
     for now in range(10, 20):
         drip(ends, now)
         assert await ends.tick(now) is None
-    assert await ends.tick(20.0) == LeftOpen()
+    assert await ends.tick(20.0) == LEFT_OPEN
 
 
 @pytest.mark.parametrize(

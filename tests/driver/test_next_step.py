@@ -12,7 +12,7 @@ from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import Failure, Rejected, Verdict
+from mlx_stack_proxy.engine.verdicts import Failure, Verdict, rejected
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.driver.stepping import (
@@ -203,7 +203,7 @@ def test_a_loop_and_a_refusal_before_the_call() -> None:
     ]
     extra = {"scope": "session", "used": 5, "limit": 4}
     refusal = ProxyError(429, "budget_exceeded", "no more", extra=extra, retry_after=60)
-    error = error_after(Rejected(refusal), tiers=ALONE)
+    error = error_after(rejected(refusal), tiers=ALONE)
     assert (error.status, error.type, error.retry_after) == (429, "budget_exceeded", 60)
     assert error.body()["error"] | extra == error.body()["error"]
 
@@ -213,7 +213,7 @@ def test_a_refusal_is_left_as_it_is_by_an_error_that_lists_the_attempts() -> Non
         429, "budget_exceeded", "no", param="model", code="x", retry_after=9, allow="GET"
     )
     whole = told(FAILED)
-    error = error_of(whole, Rejected(refusal))
+    error = error_of(whole, rejected(refusal))
     attempts = [attempt.as_dict() for attempt in whole.attempts]
     assert error.extra == {"attempts": attempts} and refusal.extra == {}
     assert vars(error) == vars(refusal) | {"extra": error.extra}

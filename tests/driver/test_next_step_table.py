@@ -11,7 +11,7 @@ from mlx_stack_proxy.driver.situation import Situation
 from mlx_stack_proxy.driver.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import Cut, EmptyResponse, Failure, OutputTruncated
+from mlx_stack_proxy.engine.verdicts import Cut, Failure, empty, truncated
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.driver.stepping import (
     AGAIN,
@@ -47,8 +47,8 @@ from tests.driver.stepping import TRUNCATED as THINKING
 SETTINGS = from_mapping({"reliability": {"escalation": {"max_retries_before_escalate": 1}}})
 HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
 OTHER_CALL, ENDLESS = replace(HINTED, calls=(("wait", "[]"),)), replace(HINTED, confirmable=False)
-UNSEEN = OutputTruncated("unseen")
-ENDED, PARROTED = EmptyResponse(ended=True), EmptyResponse(parroted=True)
+UNSEEN = truncated("unseen")
+ENDED, PARROTED = empty("ended"), empty("parroted")
 MORE = Retry("empty_response", 1, last=True, hint=GO_ON)
 PLAIN = Retry("empty_response", 1, last=True, plain=True)
 OWN = replace(CLIENTS, fault="server")
@@ -155,7 +155,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
         IN_RESULT,
     ),
     ("tier without budget", (NO_BUDGET,), Move("standard", "budget_exceeded")),
-    ("refused by us", (replace(NO_BUDGET, tier_only=False),), Fail),
+    ("refused by us", (replace(NO_BUDGET, kind="rejected"),), Fail),
 ]
 SECOND_TRY, THIRD_TRY = (Retry(INVALID_REASON, number, correct=True) for number in (2, 3))
 BY_DEFAULT: list[tuple[Story, Step]] = [

@@ -15,7 +15,7 @@ from mlx_stack_proxy.engine import correction
 from mlx_stack_proxy.engine.build_request import build
 from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.steps import Retry
-from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
+from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, truncated
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.call import Call
 from mlx_stack_proxy.wire.reply import ChoiceReply, Reply
@@ -295,7 +295,7 @@ def body_of(retry: Retry, verdict: Any = None, tier: Json | None = None, **rules
     ("retry", "verdict", "temperature"),
     [
         (Retry("tool_validation_failure", 2, correct=False), None, 0.2),
-        (Retry("output_truncated", 1, last=True), OutputTruncated("unseen"), 0.1),
+        (Retry("output_truncated", 1, last=True), truncated("unseen"), 0.1),
     ],
 )
 def test_a_retry_without_correction_differs_only_in_its_sampling(

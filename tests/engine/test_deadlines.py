@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mlx_stack_proxy.engine.deadlines import AFTER_FINISH_SECONDS, Deadlines
-from mlx_stack_proxy.engine.verdicts import Failure, LeftOpen
+from mlx_stack_proxy.engine.verdicts import LEFT_OPEN, Failure
 from mlx_stack_proxy.settings import TierSettings
 
 TIER = TierSettings(
@@ -83,13 +83,13 @@ def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
     deadlines = Deadlines(TIER, tools=False, began=1000.0)
     deadlines.heard(1005.0, begun=True, finished=True)
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
-    assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LeftOpen()
+    assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LEFT_OPEN
     deadlines.heard(1006.0, begun=True, finished=True, counted=True)
     assert deadlines.check(1006.9) is None
-    assert deadlines.check(1007.0) == LeftOpen(), "only `[DONE]` is due"
+    assert deadlines.check(1007.0) == LEFT_OPEN, "only `[DONE]` is due"
     late = Deadlines(TIER, tools=False, began=1000.0)
     late.heard(1099.0, begun=True, finished=True)
-    assert late.check(1100.0) == LeftOpen(), "no timeout when its whole time is over"
+    assert late.check(1100.0) == LEFT_OPEN, "no timeout when its whole time is over"
 
 
 def test_silence_is_settled_by_asking() -> None:

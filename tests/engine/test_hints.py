@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy.engine.hints import place
 from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.steps import Move, Retry
-from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from mlx_stack_proxy.engine.verdicts import truncated
 from tests.engine.exchanges import exchange
 
 Json = dict[str, Any]
@@ -83,7 +83,7 @@ def test_without_a_system_message_one_is_put_first() -> None:
 
 def test_a_hint_holds_for_the_tier_that_it_was_given_to() -> None:
     whole = exchange()
-    cut = Outcome("fast", OutputTruncated("reasoning"))
+    cut = Outcome("fast", truncated("reasoning"))
     for step, hint in (
         (Retry("output_truncated", 1, hint="Answer."), "Answer."),
         (Retry("server_error", 1), "Answer."),

@@ -15,13 +15,13 @@ from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
-    EmptyResponse,
     InvalidToolCall,
     LoopDetected,
-    OutputTruncated,
-    Rejected,
     Verdict,
+    empty,
+    rejected,
     severest,
+    truncated,
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.delta import Delta
@@ -30,8 +30,8 @@ from tests.engine.exchanges import Faults, exchange
 
 DELTA = Delta(b"")
 LOOP = LoopDetected("repetition", 3, "a loop")
-EMPTY = EmptyResponse()
-REFUSED = Rejected(ProxyError(429, "budget_exceeded", "no more"))
+EMPTY = empty()
+REFUSED = rejected(ProxyError(429, "budget_exceeded", "no more"))
 
 
 class Recorder(StageState):
@@ -129,7 +129,7 @@ SEVERITY: list[Verdict] = [
     REFUSED,
     LOOP,
     InvalidToolCall(()),
-    OutputTruncated("unseen"),
+    truncated("unseen"),
     EMPTY,
     Cut("repeated_tool_calls", "tool_calls"),
 ]
@@ -148,7 +148,7 @@ DOUBTS: list[Verdict] = [replace(LOOP, doubt=True), InvalidToolCall((), doubt=Tr
 
 def test_no_doubt_hides_what_is_surely_wrong() -> None:
     """What is doubted may go out as it is."""
-    for sure in (InvalidToolCall(()), OutputTruncated("unseen"), EMPTY):
+    for sure in (InvalidToolCall(()), truncated("unseen"), EMPTY):
         for doubt in DOUBTS:
             assert severest([doubt, sure]) is sure
     assert severest(DOUBTS) is DOUBTS[0]

@@ -9,7 +9,7 @@ import pytest
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.pipeline import Stage
-from mlx_stack_proxy.engine.verdicts import EmptyResponse, Failure, Verdict
+from mlx_stack_proxy.engine.verdicts import Failure, Verdict, empty
 from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, Escalation
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.wire.chunks import ChunkReader
@@ -56,14 +56,14 @@ def judged(one: Reply, stage: Escalation | None = None, tier: str = "fast", **bo
     ids=str,
 )
 def test_nothing_is_a_failure(message: Json) -> None:
-    assert judged(reply(message)) == EmptyResponse()
+    assert judged(reply(message)) == empty()
 
 
 @pytest.mark.parametrize("thought", ["<think>Hm.</think>", "<think>Hm."])
 def test_mere_thoughts_are_empty_even_if_they_are_out(thought: str) -> None:
     found = reply({"content": thought})
     found.flowed = 10
-    assert judged(found) == EmptyResponse()
+    assert judged(found) == empty()
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -9,11 +9,11 @@ import pytest
 from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
-    EmptyResponse,
     Failure,
     InvalidToolCall,
-    Rejected,
     Verdict,
+    empty,
+    rejected,
 )
 from mlx_stack_proxy.errors import shutting_down
 from mlx_stack_proxy.escalation.tier_states import TierStates
@@ -69,13 +69,13 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
         ),
         ([LACKS] * 3, TierView(lacks={"fast": frozenset({"tools"})}), 0),
         ([ABOUT_OURS] * 3, TierView(), 0),
-        ([Rejected(shutting_down())] * 3, TierView(), 0),
+        ([rejected(shutting_down())] * 3, TierView(), 0),
         ([Failure("timeout", "silence")] * 2, TierView({"fast": NOW + 30}), 2),
         ([Failure("timeout", "LiteLLM hangs", fault="nobody")] * 3, TierView(), 0),
         ([Failure("unreachable", "LiteLLM is gone")] * 3, TierView(), 0),
         ([Failure("refused", "422", fault="client")] * 3, TierView(), 0),
         # A bad reply is the model's quality: its server is well.
-        ([FAILS, EmptyResponse(), FAILS], TierView(proven=frozenset({"fast"})), 3),
+        ([FAILS, empty(), FAILS], TierView(proven=frozenset({"fast"})), 3),
         ([FAILS, InvalidToolCall(()), FAILS], TierView(proven=frozenset({"fast"})), 3),
     ],
 )

@@ -15,11 +15,11 @@ from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
-    EmptyResponse,
     Failure,
     InvalidToolCall,
     LoopDetected,
     Verdict,
+    empty,
 )
 from mlx_stack_proxy.state.hourly import Counts
 from mlx_stack_proxy.telemetry import counters
@@ -38,7 +38,7 @@ HIGHER = Outcome("standard", seconds=1.0)
 
 FOUND = CallFailure("edit", "unread_call", "a call stands in the text")
 BAD_CALL = replace(BAD, verdict=InvalidToolCall((replace(FOUND, position=0),)))
-SILENT = Outcome("fast", EmptyResponse(ended=True), "empty_response")
+SILENT = Outcome("fast", empty("ended"), "empty_response")
 STILL_TEXT = replace(OK, remarks=Remarks(call_as_text=True))
 DOUBTED = InvalidToolCall((FOUND,), doubt=True)
 

@@ -18,13 +18,13 @@ from mlx_stack_proxy.engine.spent import Spent
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
-    EmptyResponse,
     Failure,
     InvalidToolCall,
     LoopDetected,
-    Rejected,
     Verdict,
+    empty,
     reason_of,
+    rejected,
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.main import build_services
@@ -53,10 +53,10 @@ ENDS: dict[str, Verdict | None] = {
     "a server's error": Failure("server_error", "CUDA out of memory", status=500),
     "unreachable": Failure("unreachable", "refused"),
     "silent": Failure("timeout", "nothing came"),
-    "empty": EmptyResponse(),
+    "empty": empty(),
     "too long": Failure("context_overflow", "it does not fit", status=400),
     "no place": Failure("tier_busy", "full"),
-    "no budget": Rejected(ProxyError(429, "budget_exceeded", "…", extra={"scope": "hour"})),
+    "no budget": rejected(ProxyError(429, "budget_exceeded", "…", extra={"scope": "hour"})),
 }
 # Above which share docs/observability.md has each advice given.
 SHARES = {

@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.spent import MIN_ROOM
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from mlx_stack_proxy.engine.verdicts import Failure, truncated
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.stage import TokenBudget
 from mlx_stack_proxy.wire.delta import Usage
@@ -148,16 +148,16 @@ def test_a_reply_that_was_cut_is_delivered(body: Json, reason: str) -> None:
 def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> None:
     """mlx_lm.server says nothing of a call that has no end, until the limit ends it."""
 
-    def verdict(reply: Reply, **body: Any) -> OutputTruncated | None:
+    def verdict(reply: Reply, **body: Any) -> Failure | None:
         whole = exchange(client_request(**body))
         state = stage().open(whole)
         state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
-        found: OutputTruncated | None = state.judge(reply)
+        found: Failure | None = state.judge(reply)
         return found
 
     nothing = cut_reply("length", text="")
-    assert verdict(nothing, tools=CALLS, max_tokens=300) == OutputTruncated("unseen")
-    assert verdict(nothing, tools=CALLS) == OutputTruncated("unseen")
+    assert verdict(nothing, tools=CALLS, max_tokens=300) == truncated("unseen")
+    assert verdict(nothing, tools=CALLS) == truncated("unseen")
     assert verdict(nothing, max_tokens=300) is None
     thought = cut_reply("length", text="")
     thought.choice(0).thought.add("Let me see")
@@ -176,7 +176,7 @@ def test_next_to_nothing_is_nothing() -> None:
         state.on_request(UpstreamRequest(tier, dict(whole.request.body)))
         reply = cut_reply("length", text=text)
         reply.usage = usage
-        return state.judge(reply) == OutputTruncated("unseen")
+        return state.judge(reply) == truncated("unseen")
 
     usage = Usage(20, 300)
     assert unseen(usage, '"}}\n')

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..engine.exchange import Exchange
 from ..engine.spent import Spent, spent_by
-from ..engine.verdicts import Rejected
+from ..engine.verdicts import Failure
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
 from ..state.store import Limit, SessionState, Settlement, Sticky, StoreError
@@ -120,7 +120,7 @@ class Books:
         """Seconds that this exchange has waited for other exchanges' reservations to end."""
         return self._reservation.waited if self._reserves else 0.0
 
-    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
+    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
         """Reserve the tokens that an attempt may use; return the refusal if they don't fit.
 
         Under ``hard_stop`` this settles the earlier attempt first, so that an exchange never holds
@@ -151,7 +151,7 @@ class Books:
             patience=tier_settings.queue_timeout,
         )
 
-    async def set_aside_for_cloud(self, tier: str) -> Rejected | None:
+    async def set_aside_for_cloud(self, tier: str) -> Failure | None:
         """Reserve from the cloud's cap what a call on a tier may use; return the refusal, if any.
 
         A refused tier joins :attr:`capped_tiers`. A tier on this machine, or one that the client

@@ -26,7 +26,6 @@ from ..engine.tier_view import TierView
 from ..engine.verdicts import (
     Failure,
     InvalidToolCall,
-    Rejected,
     Verdict,
 )
 from ..escalation import ladder
@@ -40,7 +39,7 @@ from .next_step import next_step
 from .services import Services
 
 
-async def start(services: Services, exchange: Exchange, books: Books) -> Start | Rejected:
+async def start(services: Services, exchange: Exchange, books: Books) -> Start | Failure:
     """Choose the tier to start on; return the refusal if the cloud's cap leaves no tier."""
     settings = services.settings
     while True:
@@ -114,7 +113,7 @@ def learn(
     """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
     output = output_limit(attempt.request.body) or 0
     event = services.tier_states.note(call, outcome, exchange.request, output)
-    if isinstance(outcome.verdict, Failure):
+    if isinstance(outcome.verdict, Failure) and not outcome.verdict.answered:
         services.recovery.watch(call.tier)
     elif exchange.strict:
         services.tier_states.note_strict(call.tier)

@@ -35,11 +35,10 @@ from ..engine.upstream import Response, UpstreamError
 from ..engine.verdicts import (
     Cut,
     Failure,
-    LeftOpen,
-    Rejected,
     Verdict,
     is_doubt,
     reason_of,
+    rejected,
 )
 from ..engine.watch import ClientLeft, Receive
 from ..errors import shutting_down
@@ -148,7 +147,7 @@ class Driver:
             jitter = random.uniform(1.0, 1.0 + JITTER)
             backoff = step.after * jitter if isinstance(step, Retry) else 0.0
 
-    async def _open(self) -> Rejected | None:
+    async def _open(self) -> Failure | None:
         """Read the session and choose the first tier; return the refusal if no tier may be used."""
         exchange = self._exchange
         session = await self._books.open()
@@ -156,7 +155,7 @@ class Driver:
             stored = bool(session.turns)
             exchange.began = SessionStart(session.first_seen, stored, session.replies)
         start = await decisions.start(self._services, exchange, self._books)
-        if isinstance(start, Rejected):
+        if isinstance(start, Failure):
             return start
         exchange.start = start
         if start.reason:
@@ -192,7 +191,7 @@ class Driver:
             interruption = limits.interruption()
             limits.end_call()
             await self._close_response()  # now, because the client may be slow to take the error
-            return None if isinstance(interruption, LeftOpen) else interruption
+            return interruption
         except QueueTimeout as error:
             call.waited, call.placed = error.seconds, False
             message = f"tier {sent.tier}: {error}"
@@ -386,4 +385,4 @@ class Driver:
 
     def end(self) -> None:
         """End the exchange because the process stops; the client gets an error that says so."""
-        self._limits.end(Rejected(shutting_down()))
+        self._limits.end(rejected(shutting_down()))

@@ -21,7 +21,7 @@ from ..engine.deadlines import (
 )
 from ..engine.exchange import Exchange
 from ..engine.upstream import HEALTH_SECONDS
-from ..engine.verdicts import Failure, LeftOpen, Verdict
+from ..engine.verdicts import LEFT_OPEN, Failure, Verdict
 from ..engine.watch import LEAST_SECONDS, Receive, Watch
 from ..settings import StreamSettings
 from .answer import Answer
@@ -112,7 +112,7 @@ class Limits(Watch):
         self._update_deadlines()
         deadlines, attempt = self._deadlines, self._attempt
         if impatient := out_of_patience(self._exchange, now):
-            return LeftOpen() if attempt is not None and attempt.finished else impatient
+            return LEFT_OPEN if attempt is not None and attempt.finished else impatient
         if now >= self._opinion_until:
             return Failure("timeout", "no second opinion in time", fault="nobody")
         if self._answer.busy:

@@ -18,14 +18,9 @@ from ..engine.steps import Deliver, Step
 from ..engine.tier_view import TierView
 from ..engine.verdicts import (
     Cut,
-    EmptyResponse,
     Failure,
-    Fault,
     InvalidToolCall,
-    LeftOpen,
     LoopDetected,
-    OutputTruncated,
-    Rejected,
 )
 from ..frozen import frozen
 from ..settings import Settings
@@ -120,8 +115,21 @@ ROWS: Final[Mapping[str, Row]] = {
     "refused by us": Row((), error),
 }
 
+# The rows of failures that are not called as their kind is.
+_KINDS: Final[Mapping[str, str]] = {
+    "empty_response": "empty reply",
+    "ended": "nothing after a tool's result",
+    "parroted": "our own words",
+    "reasoning": "cut while it thought",
+    "unseen": "cut, and next to all lost",
+    "context_overflow": "prompt too long",
+    "silent": "silent, though its server answers",
+    "unreachable": "no connection",
+    "rejected": "refused by us",
+    "tier_rejected": "tier without budget",
+}
 # The rows of refusals, by whose fault they are.
-_REFUSED: Final[Mapping[Fault, str]] = {
+_REFUSED: Final[Mapping[str, str]] = {
     "client": "client's fault",
     "client_or_ours": "client's fault",
     "server": "server's own limit",
@@ -150,14 +158,12 @@ def kind_of(situation: Situation) -> str:
     match situation.verdict:
         case _ if situation.exchange.outcomes[-1].guided == "refused":
             return "guided form refused"
-        case EmptyResponse(ended=True) if not isinstance(
+        case Failure(kind="ended") if not isinstance(
             situation.exchange.second_opinion_on, InvalidToolCall
         ):
-            return "nothing after a tool's result"  # so a call that was made again is not meant
+            return _KINDS["ended"]  # so a call that was made again is not meant
         case _ if situation.exchange.second_opinion_on is not None:
             return "second opinion failed"  # without a verdict, `next_step` has delivered it
-        case Rejected():
-            return "tier without budget" if situation.verdict.tier_only else "refused by us"
         case InvalidToolCall(doubt=True):
             return "doubted, by the tier's habit" if situation.verdict.ask_next else "doubted reply"
         case InvalidToolCall():
@@ -167,27 +173,10 @@ def kind_of(situation: Situation) -> str:
         case LoopDetected():
             escalates = situation.settings.reliability.loop_detection.on_break == "escalate"
             return "loop" if escalates else "loop, an error at once"
-        case OutputTruncated(limit="reasoning"):
-            return "cut while it thought"
-        case OutputTruncated():
-            return "cut, and next to all lost"
-        case EmptyResponse():
-            return "our own words" if situation.verdict.parroted else "empty reply"
-        case Failure():
-            return _kind_of_failure(situation.verdict)
-        case Cut() | LeftOpen():
+        case Failure(kind="refused", fault=fault):
+            return _REFUSED[fault]
+        case Failure(kind=kind):
+            row = _KINDS.get(kind, kind)
+            return row if row in ROWS else "other"
+        case Cut():
             return "ended early"
-
-
-def _kind_of_failure(failure: Failure) -> str:
-    match failure.kind:
-        case "context_overflow":
-            return "prompt too long"
-        case "refused":
-            return _REFUSED[failure.fault]
-        case "silent":
-            return "silent, though its server answers"
-        case "unreachable":
-            return "no connection"
-        case kind:
-            return kind if kind in ROWS else "other"

@@ -7,11 +7,9 @@ from ..engine.exchange import Exchange
 from ..engine.steps import Move, Retry
 from ..engine.tier_view import TierView
 from ..engine.verdicts import (
-    EmptyResponse,
     Failure,
     InvalidToolCall,
     LoopDetected,
-    Rejected,
     Verdict,
     reason_of,
 )
@@ -61,7 +59,7 @@ class Situation:
         committed = self.exchange.committed
         thoughts_out = committed is not None and thoughts.are_all(committed.text)
         may_end_better = isinstance(self.verdict, (InvalidToolCall, LoopDetected)) or (
-            isinstance(self.verdict, EmptyResponse) and thoughts_out
+            self.reason == "empty_response" and thoughts_out
         )
         return may_end_better and not self.exchange.text_retried
 
@@ -131,9 +129,9 @@ class Situation:
         match self.verdict:
             case LoopDetected(doubt=False):
                 return self.verdict.hint
-            case Rejected():
+            case Failure(kind="rejected" | "tier_rejected"):
                 return self.exchange.hint
-            case Failure():
+            case Failure(answered=False):
                 model_failure = self.exchange.model_failure
                 return model_failure.hint if isinstance(model_failure, LoopDetected) else ""
             case _:

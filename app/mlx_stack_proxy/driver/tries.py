@@ -21,7 +21,7 @@ from ..engine.steps import (
     Retry,
     Step,
 )
-from ..engine.verdicts import EmptyResponse, InvalidToolCall, LoopDetected
+from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected
 from ..escalation import ladder
 from ..wire import strict_template
 from .guiding import may_guide
@@ -112,7 +112,7 @@ def _silent_tiers(situation: Situation) -> set[str]:
     return {
         outcome.tier
         for outcome in earlier
-        if isinstance(outcome.verdict, EmptyResponse) and outcome.verdict.ended
+        if isinstance(outcome.verdict, Failure) and outcome.verdict.kind == "ended"
     }
 
 

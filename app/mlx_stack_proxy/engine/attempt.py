@@ -32,7 +32,7 @@ from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
 from .spent import spent_by
 from .upstream_answers import failure_inside, repetition_inside
-from .verdicts import Cut, EmptyResponse, Failure, Rejected, Verdict
+from .verdicts import Cut, Failure, Verdict, empty, rejected
 
 LONG_READ = 32 * 1024  # bytes; to watch as much text may take 10 ms
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
@@ -147,7 +147,7 @@ class Attempt:
         try:
             self._content = orjson.dumps(self.request.body)
         except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
-            return Rejected(invalid("the request is nested too deeply"))
+            return rejected(invalid("the request is nested too deeply"))
         return None
 
     def take_content(self) -> bytes:
@@ -229,7 +229,7 @@ class Attempt:
         if self.verdict is _TOO_MANY:
             self.verdict = _broken(f"by a choice with more than {MAX_CALLS} calls")
         if self.verdict is None and own_words.are_all(reply, self._own_words):
-            self.verdict = EmptyResponse(parroted=True)
+            self.verdict = empty("parroted")
         if self.verdict is None:
             self._renderer.unpack()
         return self.verdict

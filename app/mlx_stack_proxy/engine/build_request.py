@@ -22,16 +22,11 @@ from .spent import fitting
 from .steps import Move, Retry
 from .tier_view import TierView
 from .verdicts import (
-    EmptyResponse,
-    Failure,
     InvalidToolCall,
-    LoopDetected,
-    OutputTruncated,
+    is_of_reply,
 )
 
 _NOTHING_KNOWN = TierView()
-# Verdicts that the same sampling of the same prompt would likely bring again.
-_OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse, OutputTruncated)
 
 
 def build(
@@ -105,7 +100,8 @@ def _add_corrections(
         body["messages"] = hints.place(
             list(body["messages"]), exchange.hint, role="user", placement=placement
         )
-    if isinstance(step, Retry) and isinstance(outcome.verdict, _OF_SAMPLING):
+    # The same sampling of the same prompt would likely bring the same reply again.
+    if isinstance(step, Retry) and is_of_reply(outcome.verdict):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local, warmer=step.warmer))
 
@@ -122,6 +118,6 @@ def _newest_lesson(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[N
         if not isinstance(step, Retry):
             continue
         correct = correct or step.correct
-        if not isinstance(outcome.verdict, Failure):
+        if is_of_reply(outcome.verdict):
             return outcome, replace(step, correct=correct)
     return None, None

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from ..settings import PASS_THROUGH, Settings, TierSettings
 from .exchange import Exchange
-from .verdicts import Failure, LeftOpen
+from .verdicts import LEFT_OPEN, Failure, Verdict
 
 # After the finish_reason only the usage and `[DONE]` are still to come. LiteLLM may take seconds to
 # count a long text. After this time the reply goes out without them.
@@ -114,12 +114,12 @@ class Deadlines:
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
         return Failure("silent", message)
 
-    def check(self, now: float) -> Failure | LeftOpen | None:
+    def check(self, now: float) -> Verdict | None:
         """Return the verdict for the limit that has been reached; None: none has."""
         silent = now >= self._last + self._patience
         over = now >= self.began + self._limits.total_timeout
         if self._finished and (silent or over):
-            return LeftOpen()
+            return LEFT_OPEN
         if over:
             message = f"no end of the reply within {self._limits.total_timeout:g} s"
             # A model that still writes at the limit would write as long again, so no retry.

@@ -25,13 +25,11 @@ from .request import Controls, Request, Route
 from .session_id import SessionId
 from .steps import DeliverEarlier, Move, Retry, Start, Step
 from .verdicts import (
-    Failure,
     InvalidToolCall,
     LoopDetected,
-    OutputTruncated,
-    Rejected,
     Verdict,
     is_doubt,
+    is_models_fault,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 # Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
 # room again; and a prompt that is too long is seen by its length each time.
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
-# Verdicts that `model_failure` passes over, because they don't say that the model wrote something
-# wrong: a limit cut the reply, upstream failed, we refused the request, or all was well.
-_NOT_THE_MODELS_FAULT = (OutputTruncated, Failure, Rejected, type(None))
 
 
 @frozen
@@ -237,7 +232,7 @@ class Exchange:
     def _blamed_outcome(self) -> Outcome | None:
         """The last of :attr:`_earlier_outcomes` in which the model itself did something wrong."""
         for outcome in reversed(self._earlier_outcomes):
-            if not isinstance(outcome.verdict, _NOT_THE_MODELS_FAULT):
+            if is_models_fault(outcome.verdict):
                 return outcome
         return None
 

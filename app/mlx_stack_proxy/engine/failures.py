@@ -9,11 +9,10 @@ from .exchange import Exchange
 from .steps import PassOn
 from .upstream_answers import MAX_READ, is_overflow, quoted_error, window_in
 from .verdicts import (
+    Cut,
     Failure,
     InvalidToolCall,
     LoopDetected,
-    OutputTruncated,
-    Rejected,
     Verdict,
     reason_of,
 )
@@ -35,9 +34,9 @@ def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
                 {"tool": failure.tool, "kind": failure.kind, "error": failure.error}
                 for failure in verdict.failures
             ]
-        case OutputTruncated():
-            fields["limit"] = verdict.limit
-        case Failure():
+        case Failure(fault="limit"):
+            fields["limit"] = verdict.kind
+        case Failure(answered=False):
             fields |= {"message": verdict.message, "status": verdict.status}
     return fields
 
@@ -49,20 +48,19 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     tells the client more.
     """
     failure = exchange.model_failure
-    if isinstance(verdict, Failure) and isinstance(failure, (LoopDetected, InvalidToolCall)):
+    of_call = isinstance(verdict, Failure) and not verdict.answered and verdict.error is None
+    if of_call and isinstance(failure, (LoopDetected, InvalidToolCall)):
         verdict = verdict if failure.doubt else failure  # a doubt is no failure to report
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
-        case Rejected():
-            return verdict.error.with_extra(_attempts(exchange) if exchange.attempts else {})
+        case Failure(error=ProxyError() as error):
+            return error.with_extra(_attempts(exchange) if exchange.attempts else {})
         case Failure():
             return _upstream_error(exchange, verdict)
-        case OutputTruncated():
-            return _all_failed(exchange, f"cut by the limit on {verdict.limit}")
-        case _:
+        case Cut():
             return _all_failed(exchange, "an empty reply")
 
 

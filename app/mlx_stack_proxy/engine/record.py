@@ -13,13 +13,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+from ..errors import ProxyError
 from ..frozen import frozen
 from .error_class import error_class
 from .exchange import Exchange
 from .outcome import Incident, Outcome
 from .request import MOST_NAME
 from .steps import Fail, LastStep, Move, PassOn, Retry
-from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Rejected, is_doubt
+from .verdicts import Failure, InvalidToolCall, LoopDetected, is_doubt, reason_of
 
 OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
 # The ways in which a reply came to be right after attempts that failed.
@@ -246,9 +247,9 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
         case LoopDetected() as loop:
             times = f", {loop.repeats} times" if loop.repeats else ""
             return f"{loop.detector}{times}"
-        case EmptyResponse(parroted=True):
+        case Failure(kind="parroted"):
             return "only our own words"
-        case Rejected(error=error):
+        case Failure(error=ProxyError() as error):
             return error.code or ""
     return error_class(outcome.verdict)
 
@@ -366,8 +367,9 @@ def _went_out_broken(exchange: Exchange) -> bool:
     """Whether the delivered reply is a bad call, a call as text, empty, or our own words."""
     delivered = exchange.delivered
     verdict = delivered.verdict if delivered is not None else None
+    delivered_empty = reason_of(verdict) == "empty_response"
     bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
-    return bad_call or isinstance(verdict, EmptyResponse) or _is_call_as_text(exchange)
+    return bad_call or delivered_empty or _is_call_as_text(exchange)
 
 
 def _is_call_as_text(exchange: Exchange) -> bool:

@@ -2,12 +2,16 @@
 
 ``next_step.py`` decides by an attempt's verdict what follows. A verdict with ``doubt`` says that
 the reply may well be right; the reply then goes out if a second one is no better.
+
+There is one class of failure, :class:`Failure`. The three others remain because their fields have
+readers that a failure has none for: the words of a loop's hint, the calls of a correction, and the
+end that a cut writes into a reply which is delivered.
 """
 
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..errors import ProxyError
 from ..frozen import frozen
@@ -31,11 +35,28 @@ FailureKind = (
         "unreachable",  # no connection could be made
         "silent",  # a guess that the model hangs: nothing came, though the server answers
         "refused",  # the server refuses the request: for whose fault says which words in it
+        "reasoning",  # a limit cut the reply while the model was thinking
+        "unseen",  # a limit cut the reply, and nearly all that the model wrote is lost
+        "ended",  # nothing came after a tool's result: the model has nothing more to say
+        "parroted",  # all that the reply has is our own words
+        "rejected",  # we refuse the request before an upstream call
+        "tier_rejected",  # the same, but another tier may take the request
     ]
 )
-# Who is to blame for a failure. "nobody": it says nothing about the tier's server. "server": for a
-# refusal, the limits of the server's own template or grammar; another server may take the request.
-Fault = Literal["server", "client", "ours", "client_or_ours", "nobody"]
+# Who is to blame for a failure. "model": it wrote a bad reply. "limit": a limit cut its reply.
+# "nobody": it says nothing about the tier's server. "server": for a refusal, the limits of the
+# server's own template or grammar; another server may take the request.
+Fault = Literal["model", "limit", "server", "client", "ours", "client_or_ours", "nobody"]
+# The reasons of failures whose kind is none.
+_REASONS: Final[dict[str, FailureReason]] = {
+    "unreachable": "server_error",
+    "silent": "timeout",
+    "refused": "server_error",
+    "reasoning": "output_truncated",
+    "unseen": "output_truncated",
+    "ended": "empty_response",
+    "parroted": "empty_response",
+}
 
 
 @frozen
@@ -86,50 +107,32 @@ class InvalidToolCall:
 
 
 @frozen
-class OutputTruncated:
-    """A limit that the client didn't set cut the reply before anything usable came."""
-
-    # "reasoning": while the model was thinking; "unseen": nearly all that it wrote is lost.
-    limit: Literal["reasoning", "unseen"]
-
-
-@frozen
-class EmptyResponse:
-    """The reply has neither text nor calls that a client could use."""
-
-    # After a tool's result, the server itself ended the turn: the model has nothing more to say.
-    ended: bool = False
-    parroted: bool = False  # all that the reply has is our own words
-
-
-@frozen
 class Cut:
     """Stop generating here, and deliver the reply so far."""
 
     # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`. A reply with too many
     # calls is never delivered: `Attempt.settle` gives the verdict that says so.
-    kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected", "too_many_calls"]
+    kind: Literal[
+        "repeated_tool_calls", "max_output_tokens", "loop_detected", "too_many_calls", "left_open"
+    ]
     finish_reason: str
 
 
-@frozen
-class Rejected:
-    """We refuse the request before an upstream call."""
-
-    error: ProxyError  # for the client
-    tier_only: bool = False  # only this tier refuses: another tier may take the request
+# The reply has its finish_reason, but upstream leaves the stream open and sends nothing more: it is
+# judged and delivered as if the stream had ended.
+LEFT_OPEN: Final = Cut("left_open", "")
 
 
 @frozen
 class Failure:
-    """The attempt brought no whole reply.
+    """The attempt brought no good reply.
 
     The functions of ``upstream_answers.py`` make it of an answer, ``deadlines.py`` of a limit that
-    is reached, and the escalation stage if LiteLLM made up a reply's end.
+    is reached, the stages of a reply, and :func:`rejected` of our own refusals.
     """
 
-    kind: FailureKind
-    message: str
+    kind: FailureKind  # picks the row of ``next_step.py``
+    message: str  # for the client
     status: int | None = None  # upstream's HTTP status; None: no answer, or an error in a stream
     fault: Fault = "server"
     retry_after: float | None = None  # seconds
@@ -143,17 +146,17 @@ class Failure:
     # What upstream's error says in a field of its own; its words may quote a client.
     in_field: Literal["window", "overflow", ""] = ""
     inferred: bool = False  # its words don't say what kind it is
+    error: ProxyError | None = None  # our own refusal, as the client gets it
 
     @property
-    def reason(self) -> FailureReason:
-        """The kind, in the words of metrics and ``escalate_on``."""
-        match self.kind:
-            case "unreachable" | "refused":
-                return "server_error"
-            case "silent":
-                return "timeout"
-            case kind:
-                return kind
+    def reason(self) -> str:
+        """Why the attempt failed, in the words of ``escalate_on``."""
+        return self.error.type if self.error is not None else _REASONS.get(self.kind, self.kind)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server gave its reply, which is no good: that is no failure of its tier."""
+        return self.fault in ("model", "limit")
 
     @property
     def may_be_ours(self) -> bool:
@@ -161,34 +164,23 @@ class Failure:
         return self.fault in ("ours", "client_or_ours")
 
 
-@frozen
-class LeftOpen:
-    """The reply has its finish_reason, but upstream leaves the stream open and sends nothing more.
-
-    The engine finds it; the reply is judged and delivered as if the stream had ended.
-    """
+def empty(kind: Literal["empty_response", "ended", "parroted"] = "empty_response") -> Failure:
+    """Return the failure of a reply with neither text nor calls that a client could use."""
+    return Failure(kind, "an empty reply", status=200, fault="model")
 
 
-Verdict = (
-    LoopDetected
-    | InvalidToolCall
-    | OutputTruncated
-    | EmptyResponse
-    | Cut
-    | Rejected
-    | Failure
-    | LeftOpen
-)
+def truncated(kind: Literal["reasoning", "unseen"]) -> Failure:
+    """Return the failure of a reply that a limit, not the client's, cut before anything usable."""
+    return Failure(kind, f"cut by the limit on {kind}", status=200, fault="limit")
 
-_SEVERITY: tuple[type, ...] = (
-    Rejected,
-    Failure,
-    LoopDetected,
-    InvalidToolCall,
-    OutputTruncated,
-    EmptyResponse,
-    Cut,
-)
+
+def rejected(error: ProxyError, *, tier_only: bool = False) -> Failure:
+    """Return our refusal of a request. ``tier_only``: only this tier refuses it."""
+    kind: FailureKind = "tier_rejected" if tier_only else "rejected"
+    return Failure(kind, error.message, fault="nobody", error=error)
+
+
+Verdict = LoopDetected | InvalidToolCall | Cut | Failure
 
 
 def severest(verdicts: list[Verdict]) -> Verdict | None:
@@ -200,10 +192,23 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
     if not verdicts:
         return None
     sure = [verdict for verdict in verdicts if not is_doubt(verdict)]
-    worst = min(sure or verdicts, key=lambda verdict: _SEVERITY.index(type(verdict)))
+    worst = min(sure or verdicts, key=_rank)
     if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.confirmable:
         return replace(worst, confirmable=False, confirmed=False)
     return worst
+
+
+def _rank(verdict: Verdict) -> int:
+    """Return how severe a verdict is; 0 is the severest."""
+    match verdict:
+        case Failure():
+            return ("limit", "model").index(verdict.fault) + 3 if verdict.answered else 0
+        case LoopDetected():
+            return 1
+        case InvalidToolCall():
+            return 2
+        case Cut():
+            return 5
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
@@ -213,20 +218,24 @@ def reason_of(verdict: Verdict | None) -> str | None:
     failed then.
     """
     match verdict:
-        case None | Cut() | LeftOpen():
-            return None
         case Failure():
             return "client_error" if verdict.kind == "refused" else verdict.reason
         case LoopDetected():
             return "loop_detected"
         case InvalidToolCall():
             return "tool_validation_failure"
-        case OutputTruncated():
-            return "output_truncated"
-        case EmptyResponse():
-            return "empty_response"
-        case Rejected():
-            return verdict.error.type
+    return None
+
+
+def is_of_reply(verdict: Verdict | None) -> bool:
+    """Whether the reply itself is no good, not the call that should have brought it."""
+    answered = verdict.answered if isinstance(verdict, Failure) else verdict is not None
+    return answered and not isinstance(verdict, Cut)
+
+
+def is_models_fault(verdict: Verdict | None) -> bool:
+    """Whether the model itself wrote something wrong, and no limit cut its reply."""
+    return is_of_reply(verdict) and getattr(verdict, "fault", "model") == "model"
 
 
 def is_doubt(verdict: Verdict | None) -> bool:

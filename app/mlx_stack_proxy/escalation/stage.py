@@ -14,7 +14,7 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
 from ..engine.pipeline import Conditions, Stage, StageState
 from ..engine.steps import Start
-from ..engine.verdicts import EmptyResponse, Failure
+from ..engine.verdicts import Failure, empty
 from ..settings import Settings
 from ..wire import thoughts
 from ..wire.delta import Usage
@@ -106,13 +106,14 @@ class _EscalationState(StageState):
         self._stage = stage
         self._exchange = exchange
 
-    def judge(self, reply: Reply) -> EmptyResponse | Failure | None:
+    def judge(self, reply: Reply) -> Failure | None:
         made_up = self._stage.record_end(self._exchange.tier, reply)
         # The reply may begin with a stop sequence of the client's, and is then rightly empty.
         if not self._exchange.request.body.get("stop"):
             for choice in reply.choices.values():
                 if _is_empty(choice):
-                    return EmptyResponse(ended=not made_up and self._has_ended(choice, reply))
+                    ended = not made_up and self._has_ended(choice, reply)
+                    return empty("ended" if ended else "empty_response")
         if made_up and not reply.has_calls:
             return Failure("server_error", "the model server died within its reply")
         return self._cut_prompt(reply)

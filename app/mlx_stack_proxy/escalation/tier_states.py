@@ -14,7 +14,7 @@ from .. import log
 from ..engine.outcome import Outcome
 from ..engine.request import Request
 from ..engine.tier_view import TierView
-from ..engine.verdicts import Failure, Rejected
+from ..engine.verdicts import Failure
 from ..settings import Settings
 from ..state.store import BreakerState, Store
 from ..telemetry.journal import Journal
@@ -94,9 +94,9 @@ class TierStates:
         """
         tier, verdict, guided = call.tier, outcome.verdict, outcome.guided
         self._learned.take_guided(tier, guided, self._clock())
-        if tier not in self._tiers or isinstance(verdict, Rejected):
-            return None  # e.g. this process ends, which says nothing about the tier
-        if not isinstance(verdict, Failure):
+        if tier not in self._tiers:
+            return None
+        if not isinstance(verdict, Failure) or verdict.answered:
             return self._succeeded(tier)
         self._learned.take(tier, verdict, request, self._clock(), output)
         refused = guided == "refused"

@@ -20,7 +20,7 @@ from ..engine.outcome import Outcome
 from ..engine.record import RECOVERED, Record, incidents_of, record_of
 from ..engine.spent import Spent
 from ..engine.steps import Fail, LastStep, Move, Retry, Step
-from ..engine.verdicts import LoopDetected, Rejected
+from ..engine.verdicts import Failure, LoopDetected
 from ..errors import INVALID_REQUEST, ProxyError
 from ..kept import kept
 from ..state.hourly import Counts, HourKey, hour_of
@@ -125,7 +125,7 @@ def note_step(services: Shared, exchange: Exchange, step: Step) -> None:
             services.metrics.retries.labels(tier_label(exchange), step.reason).inc()
         case Move():
             note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
-        case Fail() if not isinstance(exchange.outcomes[-1].verdict, Rejected):
+        case Fail():
             _exhausted(services, exchange, step.error)
 
 
@@ -168,8 +168,10 @@ def settle_incidents(services: Shared, exchange: Exchange) -> None:
 
 
 def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
-    """Record that an exchange ends without a reply, unless the client is at fault."""
-    if error.type == INVALID_REQUEST:
+    """Record that an exchange ends without a reply, unless the client is at fault, or we are."""
+    verdict = exchange.outcomes[-1].verdict
+    our_own = isinstance(verdict, Failure) and verdict.error is not None
+    if error.type == INVALID_REQUEST or our_own:
         return
     tried = [attempt.as_dict() for attempt in exchange.attempts]
     detail = {"type": error.type, "status": error.status, "attempts": tried}

@@ -275,7 +275,7 @@ def _reply(
             reply[f"{name}_base64"] = base64.b64encode(raw).decode()
         if response.cut_off:
             reply["cut_off"] = True
-    if isinstance(verdict, Failure):
+    if isinstance(verdict, Failure) and not verdict.answered and verdict.error is None:
         reply["failed"] = _failure(verdict)
     return reply
 

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, Literal
 
 from ..engine.exchange import Exchange
-from ..engine.verdicts import Rejected
+from ..engine.verdicts import Failure, rejected
 from ..errors import ProxyError
 from ..settings import TokenBudgetSettings, TokenLimits
 from ..state.store import ESTIMATED, Limit
@@ -188,7 +188,7 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
 
 def refusal(
     limit: Limit, used: int, resets_in: float, *, waited: bool, tier_only: bool = False
-) -> Rejected:
+) -> Failure:
     """Return the refusal (429) of a request that doesn't fit into a budget.
 
     ``used``: the budget's tokens so far. ``resets_in``: seconds until it has room again.
@@ -208,7 +208,7 @@ def refusal(
         )
     extra = {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds}
     error = ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=seconds)
-    return Rejected(error, tier_only)
+    return rejected(error, tier_only=tier_only)
 
 
 def scope_name(limit: Limit) -> str:

@@ -96,7 +96,7 @@ class PassthroughBooks:
             seconds=SECONDS,
             patience=PASS_THROUGH.queue_timeout,
         )
-        if refusal is not None:
+        if refusal is not None and refusal.error is not None:
             raise refusal.error
 
     def _asked(self, body: bytes) -> tuple[Mapping[str, Any], int]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import log
-from ..engine.verdicts import Rejected
+from ..engine.verdicts import Failure, rejected
 from ..errors import ProxyError
 from ..state.store import Change, Limit, NotSent, ReservationRefused, Settlement, StoreError
 from ..telemetry import accounts
@@ -58,7 +58,7 @@ class Reservation:
         own: Sequence[Limit] = (),
         seconds: float,
         patience: float,
-    ) -> Rejected | None:
+    ) -> Failure | None:
         """Reserve under ``policy: hard_stop``; return the refusal, also if the store can't be read.
 
         ``own``: those of the limits that are the tier's own. The rest is as in :meth:`make`.
@@ -69,7 +69,7 @@ class Reservation:
             accounts.store_failed(self._services, error)
             message = "the token budgets can't be read now, and policy hard_stop needs them"
             extra = {"scope": "store"}
-            return Rejected(ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=5))
+            return rejected(ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=5))
         if refused is None:
             return None
         return self.refusal_of(refused, tier, tier_only=refused.limit in own)
@@ -126,7 +126,7 @@ class Reservation:
 
     def refusal_of(
         self, refused: ReservationRefused, tier: str, *, tier_only: bool = False
-    ) -> Rejected:
+    ) -> Failure:
         """Return the client's error, and keep it as an event at most once a minute.
 
         The event is limited for each session and kind of budget. ``tier_only``: the budget is one

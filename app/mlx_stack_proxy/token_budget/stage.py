@@ -22,7 +22,7 @@ from ..engine.request import UpstreamRequest
 from ..engine.spent import fitting
 from ..engine.steps import Start
 from ..engine.tier_view import TierView, fits
-from ..engine.verdicts import Cut, OutputTruncated
+from ..engine.verdicts import Cut, Failure, truncated
 from ..settings import Settings
 from ..wire.delta import Delta, Usage
 from ..wire.reply import ChoiceReply, Reply
@@ -126,7 +126,7 @@ class _BudgetState(StageState):
             return None
         return usage
 
-    def judge(self, reply: Reply) -> OutputTruncated | None:
+    def judge(self, reply: Reply) -> Failure | None:
         """Return a truncation if a limit cut the reply and next to nothing of it came.
 
         mlx_lm.server sends nothing of a tool call until the call is complete, so the model was most
@@ -137,7 +137,7 @@ class _BudgetState(StageState):
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
         unseen = self._exchange.request.tools and self._is_unseen(reply)
-        return OutputTruncated("unseen") if unseen else None
+        return truncated("unseen") if unseen else None
 
     def _is_unseen(self, reply: Reply) -> bool:
         """Whether next to nothing came of what the model wrote.

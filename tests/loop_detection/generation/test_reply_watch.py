@@ -10,7 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
-from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, Verdict, truncated
 from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
@@ -86,7 +86,7 @@ def test_text_and_reasoning_and_choices_are_apart() -> None:
 def test_too_much_reasoning() -> None:
     one = Watched(generation={"max_reasoning_tokens": 500})
     verdict = one.reasoning(prose(3000))
-    assert verdict == OutputTruncated("reasoning")
+    assert verdict == truncated("reasoning")
     assert 2000 <= len(one.reply.choices[0].reasoning) <= 2100
 
 

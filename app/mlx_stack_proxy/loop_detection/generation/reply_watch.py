@@ -14,7 +14,7 @@ from typing import Final
 from ...engine.exchange import Exchange
 from ...engine.outcome import Incident, Remarks
 from ...engine.request import MOST_NAME, UpstreamRequest
-from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from ...engine.verdicts import Cut, LoopDetected, Verdict, truncated
 from ...frozen import frozen
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
@@ -206,7 +206,7 @@ class ReplyWatch:
             return Cut(REPEATED_CALLS, "stop")
         self._note_saved()
         if finding.rule == "reasoning":
-            return OutputTruncated("reasoning")
+            return truncated("reasoning")
         if self._exchange.second_opinion_on is not None:
             return _loop(finding)  # the second opinion failed: the first reply is delivered
         self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
