@@ -1,10 +1,10 @@
 """Runs one exchange, from its first attempt to its last byte.
 
 :meth:`Driver.run` shows its phases: open the books and choose a tier; for each attempt rewrite the
-request, wait for a place, call, judge, and decide what follows; close the books; deliver. Only the
-driver makes attempts, and only it appends to the exchange's outcomes and steps. It decides nothing
-itself: the stages choose the tier and judge the replies (``stages.py``), ``next_step.py`` says what
-follows, and ``limits.py`` when a wait has been too long.
+request, wait for a place, call, judge, and decide what follows (``course.py`` has that loop); close
+the books; deliver. The driver decides nothing itself: the stages choose the tier and judge the
+replies (``stages.py``), ``next_step.py`` says what follows, and ``limits.py`` when a wait has been
+too long.
 """
 
 from __future__ import annotations
@@ -15,31 +15,25 @@ from functools import partial
 
 from ..engine import overflow
 from ..engine.attempt import Attempt
-from ..engine.build_request import build
 from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange, SessionStart
 from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
+from ..engine.spent import Spent
 from ..engine.steps import (
     Deliver,
     DeliverEarlier,
     Fail,
     LastStep,
-    Move,
     PassOn,
     Retry,
+    Step,
     outcome_of,
 )
+from ..engine.tier_view import TierView
 from ..engine.upstream import Response, UpstreamError
-from ..engine.verdicts import (
-    Cut,
-    Failure,
-    Verdict,
-    is_doubt,
-    reason_of,
-    rejected,
-)
+from ..engine.verdicts import Failure, Verdict, reason_of, rejected
 from ..engine.watch import ClientLeft, Receive
 from ..errors import shutting_down
 from ..escalation.tier_queue import QueueTimeout
@@ -47,22 +41,16 @@ from ..telemetry import accounts, observers
 from ..telemetry.token_rates import Writing
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from . import decisions
-from . import loop_question as ask_loop_model
 from .answer import Answer
 from .books import Books
-from .call import (
-    UpstreamCall,
-    failed,
-    in_thread,
-    send,
-    way_to,
-)
+from .call import UpstreamCall, failed, in_thread, send, way_to
+from .course import Course
 from .limits import Limits
 from .services import Services
 from .tries import JITTER
 
 
-class Driver:
+class Driver(Course):
     """Runs one exchange. The edge makes one for each chat completion and awaits :meth:`run`."""
 
     def __init__(
@@ -76,27 +64,28 @@ class Driver:
         receive: Receive,  # the client's further messages, as ASGI gives them
         arrived: float,  # when the whole request was there, on the event loop's clock
     ) -> None:
+        settings = services.settings
+        report = partial(accounts.stage_failed, services)
+        super().__init__(exchange, settings, services.stages, report)
         self._services = services
-        self._exchange = exchange
         self._headers = headers
         self._our_key = our_key
         # Moved later by each wait in a queue; None: the overhead since then has been observed.
         self._arrived: float | None = arrived
         self._clock = asyncio.get_running_loop().time
-        self._report_fault = partial(accounts.stage_failed, services)
-        self._books = Books(services, exchange)
-        metadata = services.settings.stream.metadata
-        self._answer = Answer(exchange, downstream, services.memory, metadata)
+        self._books = self._open_books(services, exchange)
+        self._answer = Answer(exchange, downstream, services.memory, settings.stream.metadata)
         leaves_silent = partial(decisions.leaves_silent, services, exchange, self._books)
         self._limits = Limits(receive, services, exchange, self._answer, leaves_silent)
-        self._observer = observers.of(exchange, services.observers, self._report_fault)
+        self._observer = observers.of(exchange, services.observers, report)
         self._attempt: Attempt | None = None  # the newest attempt
-        self._doubted_attempt: Attempt | None = None  # its reply may still be delivered
         self._call: UpstreamCall | None = None  # the newest attempt's, until its outcome is noted
         self._response: Response | None = None  # of the newest call, until it is closed
         self._whole = False  # that response came to its end, so that its connection can be kept
         self._books_closed = False
         self.outcome = "error"  # how the exchange ended, as one word for metrics
+
+    _open_books = Books
 
     async def run(self) -> None:
         """Run the exchange until the client has its last byte or has left."""
@@ -104,15 +93,14 @@ class Driver:
         self._limits.start()
         try:
             try:
-                step = await self._to_last_step()
+                refusal = await self._open()
+                step = refusal or await self._to_last_step()
             except asyncio.CancelledError:  # outside a call, such as while the store is awaited
                 step = Fail(error_of(self._exchange, self._limits.interruption()))
             self._limits.stop()
             await self._close_books(outcome_of(step), step)
             await self._deliver(step)
             self.outcome = outcome_of(step)
-            if isinstance(step, (Deliver, DeliverEarlier)):
-                ask_loop_model.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
             self._note_client_left()
         except asyncio.CancelledError:
@@ -122,32 +110,7 @@ class Driver:
         finally:
             await self._end()
 
-    async def _to_last_step(self) -> LastStep:
-        """Choose a tier and make attempts; return the step that ends the exchange."""
-        exchange = self._exchange
-        if refusal := await self._open():
-            return Fail(error_of(exchange, refusal))
-        backoff = 0.0
-        while True:
-            call = self._begin_attempt()
-            verdict = call.attempt.on_request()
-            if verdict is None:
-                verdict = await self._make(call, backoff)
-                if verdict is None or isinstance(verdict, Cut):
-                    verdict = await self._judged(call.attempt)
-            self._note_end(call, verdict)
-            await self._books.settle_cloud()
-            step = await decisions.following(self._services, exchange, self._books, self._clock())
-            exchange.steps.append(step)
-            accounts.note_step(self._services, exchange, step)
-            if not isinstance(step, (Retry, Move)):
-                return step
-            if is_doubt(verdict):
-                self._doubted_attempt = call.attempt
-            jitter = random.uniform(1.0, 1.0 + JITTER)
-            backoff = step.after * jitter if isinstance(step, Retry) else 0.0
-
-    async def _open(self) -> Failure | None:
+    async def _open(self) -> Fail | None:
         """Read the session and choose the first tier; return the refusal if no tier may be used."""
         exchange = self._exchange
         session = await self._books.open()
@@ -156,37 +119,33 @@ class Driver:
             exchange.began = SessionStart(session.first_seen, stored, session.replies)
         start = await decisions.start(self._services, exchange, self._books)
         if isinstance(start, Failure):
-            return start
+            return Fail(error_of(exchange, start))
         exchange.start = start
         if start.reason:
             first_tier = exchange.request.route.first
             accounts.note_escalated(self._services, exchange, first_tier, start.reason)
         return None
 
-    def _begin_attempt(self) -> UpstreamCall:
-        exchange, services = self._exchange, self._services
-        request = build(exchange, services.settings, services.tier_states.view())
-        attempt = Attempt(exchange, request, services.stages, self._report_fault)
-        self._attempt = self._answer.running = attempt
-        self._call = UpstreamCall(attempt, exchange, self._our_key)
-        return self._call
+    # Each attempt
 
-    # The call
+    def _view(self) -> TierView:
+        return self._services.tier_states.view()
 
-    async def _make(self, call: UpstreamCall, backoff: float) -> Verdict | None:
-        """Make an attempt's call and read its reply; return what ended it early, None: its end.
+    def _begin_attempt(self) -> Attempt:
+        self._attempt = self._answer.running = attempt = super()._begin_attempt()
+        self._call = UpstreamCall(attempt, self._exchange, self._our_key)
+        return attempt
 
-        ``backoff``: seconds to wait before. Raises :class:`~.watch.ClientLeft`.
-        """
-        limits, sent = self._limits, call.attempt.request
+    async def _make(self, attempt: Attempt, step: Step | None) -> Verdict | None:
+        """Make the call, within the limits. Raises :class:`~.watch.ClientLeft`."""
+        limits, sent, call = self._limits, attempt.request, self._running
         limits.await_turn(self._clock())
         try:
-            verdict = await self._make_in_turn(call, backoff)
+            verdict = await self._make_in_turn(call, _backoff(step))
             await limits.settle()
             if not isinstance(verdict, Failure):
                 return verdict
-            reply = call.attempt.reply
-            return overflow.measured(verdict, sent, self._exchange.request, reply)
+            return overflow.measured(verdict, sent, self._exchange.request, attempt.reply)
         except asyncio.CancelledError:
             interruption = limits.interruption()
             limits.end_call()
@@ -199,10 +158,21 @@ class Driver:
         finally:
             limits.end_call()
 
+    @property
+    def _running(self) -> UpstreamCall:
+        assert self._call is not None
+        return self._call
+
+    @property
+    def _in_queue(self) -> tuple[str, str]:
+        """The session and the client between which the tier's queue takes turns."""
+        request = self._exchange.request
+        return request.session.hash, request.owner
+
     async def _make_in_turn(self, call: UpstreamCall, backoff: float) -> Verdict | None:
         """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
         attempt, services, exchange = call.attempt, self._services, self._exchange
-        tier, request = attempt.request.tier, exchange.request
+        tier = attempt.request.tier
         refusal = await self._books.set_aside(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
@@ -211,7 +181,7 @@ class Driver:
         if backoff:
             await asyncio.sleep(backoff)
         queued_at = self._clock()
-        async with services.queues.place(tier, request.session.hash, request.owner):
+        async with services.queues.place(tier, *self._in_queue):
             call.waited = self._clock() - queued_at
             if self._arrived is not None:
                 self._arrived += call.waited
@@ -253,8 +223,8 @@ class Driver:
             self._services.metrics.overhead.observe(overhead)
             self._arrived = None
 
-    async def _judged(self, attempt: Attempt) -> Verdict | None:
-        """Let the stages mend and judge the reply; in a thread if that would hold the event loop.
+    async def _judge(self, attempt: Attempt) -> Verdict | None:
+        """Judge in a thread if that would hold the event loop.
 
         A limit that is reached meanwhile takes no good reply. Raises :class:`~.watch.ClientLeft`.
         """
@@ -281,12 +251,13 @@ class Driver:
 
     # What came of it
 
-    def _note_end(self, call: UpstreamCall, verdict: Verdict | None) -> None:
-        """Append the outcome of the attempt that ended; update the breaker, metrics and events."""
+    def _end_attempt(self, attempt: Attempt, verdict: Verdict | None) -> None:
+        """Append the outcome; update the breaker, metrics and events."""
+        call = self._running
         status = verdict.status if isinstance(verdict, Failure) else 200
         outcome = self._add_outcome(call, verdict, reason_of(verdict), status)
         if call.tier_call is not None:
-            decisions.learn(self._services, self._exchange, call.tier_call, outcome, call.attempt)
+            decisions.learn(self._services, self._exchange, call.tier_call, outcome, attempt)
         self._end_for_tier(call)
         accounts.settle_incidents(self._services, self._exchange)
 
@@ -316,14 +287,24 @@ class Driver:
             reply=attempt.reply,
         )
         self._exchange.outcomes.append(outcome)
-        if call.first_byte is not None:
-            tier = accounts.tier_label(self._exchange)
-            self._services.metrics.first_token.labels(tier).observe(call.first_byte - began)
         if called:
-            accounts.count_attempt(self._services, self._exchange, outcome, spent)
+            self._count_call(outcome, spent, answered=call.first_byte is not None)
             if self._observer is not None:
                 self._observer.call_ended(attempt, outcome)
         return outcome
+
+    def _count_call(self, outcome: Outcome, spent: Spent | None, *, answered: bool) -> None:
+        if answered:
+            tier = accounts.tier_label(self._exchange)
+            self._services.metrics.first_token.labels(tier).observe(outcome.silent)
+        accounts.count_attempt(self._services, self._exchange, outcome, spent)
+
+    async def _decide(self) -> Step:
+        await self._books.settle_cloud()
+        return await decisions.following(self._services, self._exchange, self._books, self._clock())
+
+    def _note_step(self, step: Step) -> None:
+        accounts.note_step(self._services, self._exchange, step)
 
     def _end_for_tier(self, call: UpstreamCall) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
@@ -386,3 +367,8 @@ class Driver:
     def end(self) -> None:
         """End the exchange because the process stops; the client gets an error that says so."""
         self._limits.end(rejected(shutting_down()))
+
+
+def _backoff(step: Step | None) -> float:
+    """Return the seconds to wait before the attempt to which a step has led."""
+    return step.after * random.uniform(1.0, 1.0 + JITTER) if isinstance(step, Retry) else 0.0

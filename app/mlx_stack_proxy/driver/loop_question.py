@@ -8,34 +8,35 @@ the stage gets None for an answer.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
-from typing import Final
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 import orjson
 
 from .. import log
-from ..engine.attempt import Attempt
-from ..engine.build_request import build
+from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Inquiry
+from ..engine.outcome import Inquiry, Outcome
 from ..engine.request import Request, Route
-from ..engine.spent import Spent, spent_by
-from ..engine.upstream import UpstreamError
-from ..escalation.tier_queue import QueueTimeout
+from ..engine.spent import Spent
+from ..engine.steps import Deliver, LastStep, Step
+from ..engine.verdicts import Failure
 from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
 from ..settings_cloud import CLOUD_TIER
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets
-from ..token_budget.reservation import Reservation
-from .call import UpstreamCall, send, way_to
+from .books import Books
+from .driver import Driver
 from .services import Services
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
-# The queue takes turns between clients; all questions together count as one client.
-_IN_QUEUE: Final = "judge"
+# The results of questions that failed, by the attempt's reason.
+_FAILED: Final = {"timeout": "timed_out", "budget_exceeded": "no_budget"}
 
 
 def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
@@ -50,7 +51,11 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
         _count(services, "left_out")
         return
     question = _exchange_of(exchange, inquiry)
-    services.background.start(_Question(services, question, inquiry, headers).run())
+
+    async def asking() -> None:
+        await _Question(services, question, inquiry, headers).run()  # it watches its own task
+
+    services.background.start(asking())
 
 
 def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
@@ -68,9 +73,10 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
             id=f"{exchange.id}:judge",
             session=exchange.session,
             route=Route((tier,), direct=exchange.route.direct & {tier}),
-            controls=exchange.controls,
+            controls=replace(exchange.controls, stream="buffered"),
             owner=exchange.request.owner,
             started=asyncio.get_running_loop().time(),
+            patience=SECONDS,
         )
     )
 
@@ -92,100 +98,99 @@ def _count(services: Services, result: str) -> None:
     services.metrics.judge_questions.labels(result).inc()
 
 
-class _Question:
-    """One question: an exchange with one attempt and no stages."""
+class QuestionBooks(Books):
+    """A question's books: tokens are reserved under every policy, and not waited for.
+
+    So the proxy's own question never takes a session over its budget.
+    """
+
+    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
+        limits = self._limits + budgets.tier_limits(self._exchange, tier, self._rules)
+        self._attempt_limits = limits
+        reserved = limits + self._capped
+        tokens = self._exchange.request.prompt_tokens + budgets.most_written(body)
+        try:
+            if not reserved or await self._reservation.make(reserved, tokens, SECONDS) is None:
+                return None
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+            return Failure("server_error", "the store fails", fault="nobody")
+        return Failure("budget_exceeded", "no tokens are left", fault="nobody")
+
+    async def settle_question(self) -> None:
+        self._note_attempt()
+        amounts = self._unsettled | dict.fromkeys(self._capped, self._cloud_tokens)
+        await self._reservation.settle(amounts, self._exchange.tier)
+
+    @property
+    def _capped(self) -> tuple[Limit, ...]:
+        """The cloud's cap, if the call leaves this machine."""
+        services, exchange = self._services, self._exchange
+        in_cloud = exchange.route.is_cloud(exchange.tier, services.settings)
+        return services.cloud.limits if services.cloud is not None and in_cloud else ()
+
+
+class _Question(Driver):
+    """One question: an exchange with one attempt and no stages, for which no client waits."""
+
+    _open_books = QuestionBooks
+    _books: QuestionBooks
+    _in_queue = ("judge", "judge")  # all questions together count as one client
 
     def __init__(
         self, services: Services, exchange: Exchange, inquiry: Inquiry, headers: RawHeaders
     ) -> None:
-        settings = services.settings
-        self._services = services
-        self._exchange = exchange
-        self._inquiry = inquiry
-        self._headers = headers
-        rules = settings.reliability.token_budget
-        tier_limits = budgets.tier_limits(exchange, exchange.tier, rules)
-        self._limits = budgets.limits_for(exchange, rules) + tier_limits
-        self._capped: tuple[Limit, ...] = ()  # the cloud's cap, if the call leaves this machine
-        if services.cloud is not None and exchange.route.is_cloud(exchange.tier, settings):
-            self._capped = services.cloud.limits
-        self._reservation = Reservation(
-            services, exchange.id, exchange.session.hash, exchange.request.agent
-        )
-        self._attempt = Attempt(
+        alone = copy.copy(services)
+        alone.stages = alone.observers = ()
+        clock = asyncio.get_running_loop().time
+        super().__init__(
+            alone,
             exchange,
-            build(exchange, settings),
-            (),
-            lambda stage, error: None,  # there are no stages
+            headers=headers,
+            our_key=True,
+            downstream=Downstream(_drop, clock),
+            receive=asyncio.Event().wait,
+            arrived=clock(),
         )
-        self._spent: Spent | None = None
-        self._billed = 0  # tokens with cached ones, which a cloud bills too
+        self._arrived = None  # the overhead of clients' requests is not measured here
+        self._inquiry = inquiry
 
     async def run(self) -> None:
         """Ask the model, hand its answer to the stage, and count the result."""
-        text: str | None = None
-        result = "failed"
+        self._limits.start()
         try:
-            async with asyncio.timeout(SECONDS):
-                text, result = await self._within_budget()
-        except TimeoutError:
-            result = "timed_out"
-        except (QueueTimeout, UpstreamError, orjson.JSONDecodeError):
-            pass
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
+            await self._to_last_step()
         except Exception as error:  # nobody awaits this task, so it logs its own fault
             log.fault("judge_fault", error, request_id=self._exchange.id)
-        readable = self._inquiry.take(text)
-        _count(self._services, result if readable or text is None else "no_answer")
-
-    async def _within_budget(self) -> tuple[str | None, str]:
-        """Ask with tokens reserved. Return the answer's text, and the result as a metric's label.
-
-        Tokens are reserved under every budget policy, so that the proxy's own question never takes
-        a session over its budget.
-        """
-        reserved = self._limits + self._capped
-        if not reserved:
-            return await self._in_turn()
-        request = self._exchange.request
-        tokens = request.prompt_tokens + budgets.most_written(request.body)
-        if await self._reservation.make(reserved, tokens, SECONDS) is not None:
-            return None, "no_budget"
-        try:
-            return await self._in_turn()
         finally:
-            limits, spent = self._limits, self._spent
-            if spent is not None and spent.estimated:
-                limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
-            amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)
-            amounts |= dict.fromkeys(self._capped, self._billed)
-            await self._reservation.settle(amounts, self._exchange.tier)
+            await self._end()
+            outcome = self._exchange.delivered
+            text = _text_of(outcome)
+            readable = self._inquiry.take(text)
+            if text is not None:
+                result = "answered" if readable else "no_answer"
+            else:
+                result = _FAILED.get((outcome and outcome.reason) or "", "failed")
+            _count(self._services, result)
 
-    async def _in_turn(self) -> tuple[str | None, str]:
-        async with self._services.queues.place(self._exchange.tier, _IN_QUEUE, _IN_QUEUE):
-            return await self._call()
+    async def _decide(self) -> Step:
+        return Deliver()  # there is one attempt only
 
-    async def _call(self) -> tuple[str | None, str]:
-        attempt = self._attempt
-        content = orjson.dumps(attempt.request.body)
-        way = way_to(self._services, self._exchange, self._headers)
-        response = await send(self._services, self._exchange, way, content)
-        async with aclosing(response):
-            try:
-                verdict = await UpstreamCall(attempt, self._exchange).read(response)
-            finally:
-                if response.status < 400:
-                    self._count_tokens()
-        choice = attempt.reply.choices.get(0)
-        if verdict is not None or choice is None:
-            return None, "failed"
-        return choice.text, "answered"
+    def _count_call(self, outcome: Outcome, spent: Spent | None, *, answered: bool) -> None:
+        if spent is not None:
+            accounts.count_tokens(self._services, outcome.tier, spent)
 
-    def _count_tokens(self) -> None:
-        services, request, reply = self._services, self._exchange.request, self._attempt.reply
-        count_cached = services.settings.reliability.token_budget.count_cached_prompt
-        spent = spent_by(request, reply, count_cached=count_cached)
-        self._billed = spent_by(request, reply, count_cached=True).total
-        accounts.count_tokens(services, self._exchange.tier, spent)
-        self._spent = spent
+    async def _close_books(self, outcome: str, step: LastStep | None = None) -> None:
+        await self._books.settle_question()
+
+
+def _text_of(outcome: Outcome | None) -> str | None:
+    """Return the text of a question's answer; None: there is none."""
+    if outcome is None or outcome.verdict is not None or outcome.reply is None:
+        return None
+    choice = outcome.reply.choices.get(0)
+    return choice.text if choice is not None else None
+
+
+async def _drop(message: Any) -> None:
+    """Nobody reads a question's answer as it comes."""

@@ -6,8 +6,8 @@ A record is one line of JSON (docs/operations.md describes it):
 
 ``capture_failures`` writes such records, with more keys: how the reply failed if its bytes don't
 tell (``failed``), what the proxy knew of the session (``context``), and the ``verdict``, with which
-replay compares its own. Unknown keys are ignored. For each record, :class:`Replay` plays the reply
-to a new ``Attempt``, as the proxy does with LiteLLM's, and asks ``next_step`` what would follow.
+replay compares its own. Unknown keys are ignored. Each record runs the driver's own course
+(``driver/course.py``), in which the recorded reply stands for the call, up to the next step.
 Records are independent, except that consecutive attempts of one exchange share a session.
 """
 
@@ -25,19 +25,19 @@ from typing import Any
 import orjson
 
 from .. import stages
+from ..driver.course import Course
 from ..driver.next_step import next_step
 from ..engine import client_request, correction
 from ..engine.attempt import Attempt
-from ..engine.build_request import build
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.outcome import Outcome
+from ..engine.pipeline import Stage
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
-from ..engine.steps import Deliver, Move, Retry, Start
-from ..engine.tier_view import TierView
+from ..engine.steps import Deliver, Move, Retry, Start, Step
 from ..engine.upstream_answers import completion_in
-from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
+from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
 from ..frozen import frozen
 from ..printable import printable
@@ -127,20 +127,9 @@ class Replay:
         if not self._continues_exchange(record):
             # All records have one session: drop the state that another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
-        faults: list[str] = []
-        attempt = Attempt(
-            exchange,
-            build(exchange, self._settings),
-            self._stages,
-            lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
-        )
-        verdict = attempt.on_request()
-        if verdict is None:
-            verdict = _verdict(attempt, record.get("reply"))
-        reason, remarks = reason_of(verdict), attempt.remarks()
-        ended = Outcome(exchange.tier, verdict, reason, remarks=remarks, reply=attempt.reply)
-        exchange.outcomes.append(ended)
-        step = next_step(exchange, self._settings, TierView(), exchange.started)
+        course = _Course(exchange, self._settings, self._stages, record.get("reply"))
+        attempt, step = course.run()
+        verdict = exchange.outcomes[-1].verdict
         if isinstance(step, Deliver):
             fields = _delivered(exchange, attempt, verdict)
         else:
@@ -153,7 +142,7 @@ class Replay:
             line,
             request_id=str(record.get("request_id") or ""),
             schemas=tuple(faulty_schemas(exchange.request.tools)),
-            faults=tuple(faults),
+            faults=tuple(course.faults),
             failures=tuple((verdict_data or {}).get("failures", ())),
             verdict=verdict_data,
             differs=_difference(record, verdict),
@@ -230,13 +219,42 @@ def _parsed(line: bytes) -> Any:
         raise BadRecord(f"is not valid JSON: {error}") from None
 
 
-def _verdict(attempt: Attempt, reply: Any) -> Verdict | None:
-    """Return the stages' verdict on the recorded reply. Raises :class:`BadRecord`."""
-    verdict = _play(attempt, reply) or attempt.verdict
-    if verdict is None or isinstance(verdict, Cut):
+class _Course(Course):
+    """Plays one recorded reply in the place of a call, and ends with the step that follows it."""
+
+    def __init__(
+        self, exchange: Exchange, settings: Settings, stages: Sequence[Stage], reply: Any
+    ) -> None:
+        super().__init__(exchange, settings, stages, self._note_fault)
+        self._reply = reply
+        self.faults: list[str] = []
+
+    def run(self) -> tuple[Attempt, Step]:
+        """Return the attempt and the step that follows it. Raises :class:`BadRecord`."""
+        try:
+            self._to_last_step().send(None)  # it waits for nothing
+        except StopIteration:
+            pass
+        return self._attempt, self._step
+
+    def _note_fault(self, stage: str, error: Exception) -> None:
+        self.faults.append(f"{stage}: {type(error).__name__}: {error}")
+
+    async def _make(self, attempt: Attempt, step: Step | None) -> Verdict | None:
+        return _play(attempt, self._reply) or attempt.verdict
+
+    async def _judge(self, attempt: Attempt) -> Verdict | None:
         # The reply alone may not show its failure, if that was judged by the tier's other replies.
-        verdict = attempt.settle() or _failure(reply)
-    return verdict
+        return attempt.settle() or _failure(self._reply)
+
+    def _end_attempt(self, attempt: Attempt, verdict: Verdict | None) -> None:
+        super()._end_attempt(attempt, verdict)
+        self._attempt = attempt
+
+    async def _decide(self) -> Step:
+        exchange = self._exchange
+        self._step = next_step(exchange, self._settings, self._view(), exchange.started)
+        return Deliver()  # only this attempt was recorded
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import orjson
 
 from .. import log
+from ..driver import loop_question
 from ..driver.driver import Driver
 from ..driver.response_headers import of_pressure
 from ..driver.services import Services
@@ -143,6 +144,8 @@ class ChatCompletions:
             await driver.run()
         finally:
             accounts.close(services, exchange, driver.outcome, clock() - started)
+        if driver.outcome == "ok":
+            loop_question.ask(services, exchange, headers)
 
     async def _read_request(
         self,
