@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.pipeline import Conditions, Pipeline, Stage, StageState, first_tier
+from mlx_stack_proxy.engine.pipeline import Pipeline, Stage, StageState, first_tier
 from mlx_stack_proxy.engine.request import Controls, UpstreamRequest
 from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.engine.tier_view import TierView
@@ -218,7 +218,7 @@ class Chooser(Stage):
         self._tier = tier
         self.saw = ""
 
-    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+    def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
         self.saw = start.tier
         if not self._tier:
             raise ValueError
@@ -228,7 +228,7 @@ class Chooser(Stage):
 def test_stages_choose_the_tier_to_start_on_from_the_last_to_the_first() -> None:
     faults: list[str] = []
     first, faulty, last = Chooser("a", "standard"), Chooser("b"), Chooser("c", "longctx")
-    known = Conditions(TierView())
+    known = TierView()
     stages = [first, faulty, last]
 
     def chosen(whole: Exchange) -> Start:

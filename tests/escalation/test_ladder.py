@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.engine import tier_view
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.pipeline import Conditions
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.engine.tier_view import TierView
@@ -218,8 +218,8 @@ def relieved(
             },
         }
     )
-    conditions = Conditions(view or TierView(), memory_is_short=pressure.sustained)
-    start = MemoryPressure(found).admit(whole, Start(begin), conditions)
+    known = replace(view or TierView(), memory_is_short=pressure.sustained)
+    start = MemoryPressure(found).admit(whole, Start(begin), known)
     return start if start != Start(begin) else None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import SessionStart
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.state.store import SessionState
 from tests.loop_detection.asking import NAMED, asked, reply_of
 from tests.loop_detection.histories import Json, settings, user
 
@@ -65,7 +65,9 @@ class Asked:
         self._number += 1
         whole = asked([user(question)], self._session, f"r{self._number}")
         dict.update(whole.request.body, body)  # type: ignore[arg-type]
-        whole.began = SessionStart(1.0, stored=bool(self.kept), replies=tuple(self.kept))
+        whole.began = SessionState(
+            "", turns=bool(self.kept), first_seen=1.0, replies=tuple(self.kept)
+        )
         state = self.stage.open(whole)
         request = UpstreamRequest("fast", dict(whole.request.body))
         state.on_request(request)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import SessionStart
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.state.store import SessionState
 from tests.engine.exchanges import client_request, exchange, incidents
 from tests.loop_detection.asking import NAMED, A, B, again, asked, hint, judged, reply_of, sent
 from tests.loop_detection.histories import TASK, Json, answers, calls, says, settings, steps, user
@@ -195,7 +195,11 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     assert doubts() is (session is None)
 
 
-NEW, KNOWN = SessionStart(4.0, stored=False), SessionStart(5.0, stored=True)
+def session(first_seen: float, turns: int) -> SessionState:
+    return SessionState("", first_seen=first_seen, turns=turns)
+
+
+NEW, KNOWN = session(4.0, 0), session(5.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -206,16 +210,16 @@ NEW, KNOWN = SessionStart(4.0, stored=False), SessionStart(5.0, stored=True)
         ((NEW, KNOWN, NEW), False),  # and was on its way when this one began
         ((KNOWN, KNOWN), False),
         ((KNOWN, None), False),
-        ((KNOWN, SessionStart(3.0, stored=True)), False),  # the clock was set back
+        ((KNOWN, session(3.0, 1)), False),  # the clock was set back
         (
-            (KNOWN, SessionStart(9.0, stored=False)),
+            (KNOWN, session(9.0, 0)),
             True,
         ),  # deleted, maybe by another process, or idle
-        ((KNOWN, SessionStart(9.0, stored=True)), True),  # and used again since
+        ((KNOWN, session(9.0, 1)), True),  # and used again since
     ],
 )
 def test_a_session_that_the_store_forgot_is_forgotten(
-    began: tuple[SessionStart | None, ...], forgotten: bool
+    began: tuple[SessionState | None, ...], forgotten: bool
 ) -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(A, A, A)]

@@ -14,7 +14,7 @@ from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left
 from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
-from ..engine.pipeline import Conditions, first_tier
+from ..engine.pipeline import first_tier
 from ..engine.steps import (
     DeliverEarlier,
     Move,
@@ -57,15 +57,16 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Start |
 
 
 def _choose_start(services: Services, exchange: Exchange, books: Books) -> Start:
-    conditions = Conditions(
-        _view(services, books),
-        books.sticky,
-        over_budget=books.over_budget,
-        over_budget_on=books.spent_tiers if books.downgrades else frozenset(),
-        memory_is_short=services.memory.pressure.sustained,
-    )
+    view = _view(services, books)
+    known = {
+        "sticky": books.sticky,
+        "over_budget": books.over_budget,
+        "over_budget_on": books.spent_tiers if books.downgrades else frozenset(),
+        "memory_is_short": services.memory.pressure.sustained,
+    }
+    view = replace(view, **known) if any(known.values()) else view
     report = partial(accounts.stage_failed, services)
-    return first_tier(services.stages, exchange, conditions, report)
+    return first_tier(services.stages, exchange, view, report)
 
 
 async def following(services: Services, exchange: Exchange, books: Books, now: float) -> Step:

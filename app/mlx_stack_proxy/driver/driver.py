@@ -16,7 +16,7 @@ from functools import partial
 from ..engine import overflow
 from ..engine.attempt import Attempt
 from ..engine.downstream import Downstream
-from ..engine.exchange import Exchange, SessionStart
+from ..engine.exchange import Exchange
 from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
@@ -113,10 +113,7 @@ class Driver(Course):
     async def _open(self) -> Fail | None:
         """Read the session and choose the first tier; return the refusal if no tier may be used."""
         exchange = self._exchange
-        session = await self._books.open()
-        if session is not None:
-            stored = bool(session.turns)
-            exchange.began = SessionStart(session.first_seen, stored, session.replies)
+        exchange.began = await self._books.open()
         start = await decisions.start(self._services, exchange, self._books)
         if isinstance(start, Failure):
             return Fail(error_of(exchange, start))

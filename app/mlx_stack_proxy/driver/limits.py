@@ -54,7 +54,8 @@ class Limits(Watch):
         self._opinion_until = math.inf  # when an attempt that asks for a second opinion is given up
         self._health_question: asyncio.Task[None] | None = None  # asks if a silent server is alive
         self._attempt: Attempt | None = None  # the running call's; None: no call runs
-        self._deadlines: Deadlines | None = None  # the running call's
+        self._began = 0.0  # when that call began
+        self._deadlines: Deadlines | None = None  # that call's, made at the first look
         self._phase: tuple[bool, bool, bool] = (True, False, True)
         self._pieces = 0  # of content that the call's reply has
         self._news = False  # bytes have come of which the deadlines don't know
@@ -76,14 +77,7 @@ class Limits(Watch):
         """Note that an attempt's upstream call begins."""
         self._attempt = attempt
         self._phase, self._pieces = (True, False, True), 0
-        self._news, self._last_content_at = False, now
-        self._deadlines = Deadlines(
-            self._settings.tiers.get(attempt.request.tier),
-            tools=bool(self._exchange.request.tools),
-            began=now,
-            streams=bool(attempt.request.body.get("stream")),
-            silent_until=silent_until(self._exchange, self._settings),
-        )
+        self._news, self._began, self._last_content_at = False, now, now
         self.look_soon()
 
     def heard(self, now: float) -> None:
@@ -109,8 +103,7 @@ class Limits(Watch):
             self._health_question = None
 
     def look(self, now: float) -> Verdict | float:
-        self._update_deadlines()
-        deadlines, attempt = self._deadlines, self._attempt
+        deadlines, attempt = self._updated_deadlines(), self._attempt
         if impatient := out_of_patience(self._exchange, now):
             return LEFT_OPEN if attempt is not None and attempt.finished else impatient
         if now >= self._opinion_until:
@@ -129,11 +122,21 @@ class Limits(Watch):
             sign = self._next_sign_at()
         return min(due, sign)
 
-    def _update_deadlines(self) -> None:
-        """Pass on to the deadlines what came since the last look."""
+    def _updated_deadlines(self) -> Deadlines | None:
+        """Return the running call's deadlines, to which what came since the last look is passed."""
         deadlines, attempt = self._deadlines, self._attempt
-        if not self._news or deadlines is None or attempt is None:
-            return
+        if attempt is None:
+            return None
+        if deadlines is None:
+            deadlines = self._deadlines = Deadlines(
+                self._settings.tiers.get(attempt.request.tier),
+                tools=bool(self._exchange.request.tools),
+                began=self._began,
+                streams=bool(attempt.request.body.get("stream")),
+                silent_until=silent_until(self._exchange, self._settings),
+            )
+        if not self._news:
+            return deadlines
         self._news = False
         deadlines.heard(
             self._last_byte_at,
@@ -142,6 +145,7 @@ class Limits(Watch):
             counted=attempt.reply.usage is not None,
             content_at=self._last_content_at,
         )
+        return deadlines
 
     def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""
@@ -171,8 +175,8 @@ class Limits(Watch):
         """
         self._answer.last_write = self._last_byte_at = self._last_content_at = now
         self._news = True
-        self._update_deadlines()
-        timeout = self._deadlines.check(now) if self._deadlines is not None else None
+        deadlines = self._updated_deadlines()
+        timeout = deadlines.check(now) if deadlines is not None else None
         if isinstance(timeout, Failure):
             return replace(timeout, fault="nobody")
         return timeout or now + LEAST_SECONDS

@@ -15,9 +15,8 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
-from ..frozen import frozen
 from ..settings import EscalationReason
 from ..wire.dialect import Context, Outgoing
 from .outcome import Committed, Inquiry, Outcome, all_committed
@@ -40,13 +39,20 @@ if TYPE_CHECKING:
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 
 
-@frozen
-class SessionStart:
-    """When the exchange's session began."""
+class SessionStart(Protocol):
+    """The exchange's session as the store knew it at the exchange's start."""
 
-    time: float  # seconds, by the wall clock
-    stored: bool  # the store has earlier turns of the session
-    replies: tuple[str, ...] = ()  # digests of its last text replies, oldest first
+    @property
+    def first_seen(self) -> float:
+        """When the session began, in seconds by the wall clock."""
+
+    @property
+    def turns(self) -> int:
+        """How many it had before."""
+
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """Digests of its last text replies, oldest first."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Exchange:
     outcomes: list[Outcome] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
-    began: SessionStart | None = None  # when the session began; None: the store wasn't read
+    began: SessionStart | None = None  # None: the store wasn't read
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
     record: Record | None = None  # made at its end
 

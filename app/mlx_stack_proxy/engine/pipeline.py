@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from ..frozen import frozen
 from ..wire.delta import Delta
 from ..wire.reply import Reply
 from .exchange import Exchange
@@ -72,17 +71,6 @@ class StageState:
         return None
 
 
-@frozen
-class Conditions:
-    """What is known when an exchange begins, besides its request."""
-
-    view: TierView
-    sticky: str | None = None  # the tier to which its session was escalated before
-    over_budget: bool = False  # a budget is used up, and ``policy: escalate`` wants a cheaper tier
-    over_budget_on: frozenset[str] = frozenset()  # the same, for tiers whose own budget is used up
-    memory_is_short: bool = False  # and has been for long enough
-
-
 class Stage:
     """One of the stages of ``stages.py`` with its settings, shared by all exchanges.
 
@@ -92,7 +80,7 @@ class Stage:
     name = ""  # the label of its faults in ``mlx_stack_stage_faults_total``
     bypass = ""  # the word in X-MLX-Stack-Bypass that leaves the stage out; "": there is none
 
-    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
+    def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
         """Before the first attempt: return the tier to start on, ``start`` if it may stay so."""
         return start
 
@@ -113,7 +101,7 @@ def _takes_part(stage: Stage, exchange: Exchange) -> bool:
 
 
 def first_tier(
-    stages: Sequence[Stage], exchange: Exchange, conditions: Conditions, report: FaultReport
+    stages: Sequence[Stage], exchange: Exchange, view: TierView, report: FaultReport
 ) -> Start:
     """Return the tier to start on, as the stages decide from the last one to the first.
 
@@ -124,7 +112,7 @@ def first_tier(
     for stage in reversed(stages):
         if _takes_part(stage, exchange):
             try:
-                start = stage.admit(exchange, start, conditions)
+                start = stage.admit(exchange, start, view)
             except Exception as error:
                 report(stage.name, error)
     return start

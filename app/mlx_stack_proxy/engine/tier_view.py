@@ -17,7 +17,7 @@ ABILITIES = ("tools", "images", "response_format")
 
 @frozen
 class TierView:
-    """What is known of the tiers besides their settings, at one moment."""
+    """What is known at one moment of the tiers, besides their settings, and of a request's way."""
 
     # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
     passed_over: Mapping[str, float] = field(default_factory=dict)
@@ -34,6 +34,11 @@ class TierView:
     guided: Mapping[str, bool] = field(default_factory=dict)
     # Tiers whose chat template takes system messages and images in few places, learned from errors.
     strict: frozenset[str] = frozenset()
+    # Known when an exchange begins, for the stages that choose its first tier.
+    sticky: str | None = None  # the tier to which its session was escalated before
+    over_budget: bool = False  # a budget is used up, and ``policy: escalate`` wants a cheaper tier
+    over_budget_on: frozenset[str] = frozenset()  # the same, for tiers whose own budget is used up
+    memory_is_short: bool = False  # and has been for long enough
 
     def without(self, tiers: Iterable[str]) -> TierView:
         """Return the same view with these tiers closed, too."""

@@ -66,16 +66,28 @@ class FairQueue:
 
     def join(self, ticket: Ticket) -> None:
         """Grant the ticket a slot if one is free and no ticket waits; else queue it."""
-        if self.has_room:
-            self._grant(ticket)
+        if self.take():
+            ticket.granted = True
             return
         sessions = self._turns.setdefault(ticket.key, OrderedDict())
         sessions.setdefault(ticket.session, OrderedDict())[ticket] = None
         self.waiting += 1
 
-    def leave(self, ticket: Ticket) -> None:
-        """Give back the ticket's slot, or its place among the waiting; grant what is free now."""
-        if ticket.granted:
+    def take(self) -> bool:
+        """Take a slot without a ticket, if one is free and no ticket waits."""
+        if not self.has_room:
+            return False
+        self.in_use += 1
+        return True
+
+    def leave(self, ticket: Ticket | None) -> None:
+        """Give back a slot, or the ticket's place among the waiting; grant what is free now.
+
+        ``ticket``: None for a slot that was taken without one.
+        """
+        if ticket is None:
+            self.in_use -= 1
+        elif ticket.granted:
             ticket.granted = False
             self.in_use -= 1
         else:
@@ -107,7 +119,10 @@ class FairQueue:
         if sessions:
             self._turns[key] = sessions  # and so do all other keys
         self.waiting -= 1
-        self._grant(ticket)
+        self.in_use += 1
+        ticket.granted = True
+        if ticket.on_grant is not None:
+            ticket.on_grant()
 
     def _withdraw(self, ticket: Ticket) -> None:
         sessions = self._turns.get(ticket.key)
@@ -120,9 +135,3 @@ class FairQueue:
             del sessions[ticket.session]
         if not sessions:
             del self._turns[ticket.key]
-
-    def _grant(self, ticket: Ticket) -> None:
-        self.in_use += 1
-        ticket.granted = True
-        if ticket.on_grant is not None:
-            ticket.on_grant()

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
-from ..engine.pipeline import Conditions, Stage, StageState
+from ..engine.pipeline import Stage, StageState
 from ..engine.steps import Start
+from ..engine.tier_view import TierView
 from ..engine.verdicts import Failure, empty
 from ..settings import Settings
 from ..wire import thoughts
@@ -46,8 +47,8 @@ class Escalation(Stage):
         self._seen = {name: _Usages() for name in self._models}
         self.cut_prompts = CutPrompts()
 
-    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
-        return ladder.start(exchange, self._settings, conditions.view, conditions.sticky)
+    def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
+        return ladder.start(exchange, self._settings, view, view.sticky)
 
     def continue_from(self, predecessor: Stage) -> None:
         """Take over what was seen of each tier that still has the same model."""

@@ -103,7 +103,7 @@ class TierQueues:
         if queue is None:
             yield
             return
-        ticket = await queue.enter(session, key)
+        ticket = None if queue.take() else await queue.enter(session, key)
         try:
             yield
         finally:

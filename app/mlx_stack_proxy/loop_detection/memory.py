@@ -95,11 +95,11 @@ class LoopMemory:
         forgets it, too.
         """
         memory = self._sessions.get(session)
-        if memory and began and memory.began is not None and began.time > memory.began:
+        if memory and began and memory.began is not None and began.first_seen > memory.began:
             memory = None
         memory = self._sessions[session] = memory or SessionMemory()
-        if began is not None and began.stored:
-            memory.began = began.time
+        if began is not None and began.turns:
+            memory.began = began.first_seen
         return memory
 
     def forget(self, session: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engine.exchange import Exchange
-from ..engine.pipeline import Conditions, Stage
+from ..engine.pipeline import Stage
 from ..engine.request import Request
 from ..engine.steps import Start
 from ..engine.tier_view import TierView, fits, may_escalate
@@ -18,10 +18,10 @@ class MemoryPressure(Stage):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
-        if not conditions.memory_is_short:
+    def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
+        if not view.memory_is_short:
             return start
-        return start_off_machine(exchange, self._settings, conditions.view, start) or start
+        return start_off_machine(exchange, self._settings, view, start) or start
 
 
 def start_off_machine(

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ..engine.request import Controls
 from ..errors import invalid
 from ..settings import Settings
 
 _BYPASSABLE = ("loop", "validation", "budget")
+_HEADERS = frozenset(
+    f"x-mlx-stack-{name}" for name in ("tier", "escalation", "cloud", "stream", "bypass")
+)
 _NOTHING: frozenset[str] = frozenset()  # shared: a new one takes as much memory as a small request
 
 
 def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
     """Read the controls. ``headers``: names in lower case. Raises ``ProxyError`` (400)."""
+    if _HEADERS.isdisjoint(headers):  # the usual case
+        return _default(settings.stream.mode)
     return Controls(
         headers.get("x-mlx-stack-tier"),
         _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
@@ -21,6 +27,11 @@ def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
         _choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
         _bypass(headers, settings),
     )
+
+
+@lru_cache
+def _default(stream: str) -> Controls:
+    return Controls(stream=stream)
 
 
 def read_cloud(headers: Mapping[str, str]) -> bool:

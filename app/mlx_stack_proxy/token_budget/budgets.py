@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
 from typing import Any, Literal
@@ -47,11 +48,17 @@ def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tupl
     limits = []
     if session is not None:
         limits.append(Limit(_session_scope(session), rules.per_session, rolling=False))
-    limits.append(Limit("hour", rules.per_hour, rolling=True))
+    limits.append(_hourly(rules.per_hour))
     if (token_limits := rules.per_key.get(key)) is not None:
         name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
         limits += _extra(token_limits, session, name)
     return tuple(limits)
+
+
+@lru_cache
+def _hourly(most: int) -> Limit:
+    """Return the budget of all sessions together, the same object each time."""
+    return Limit("hour", most, rolling=True)
 
 
 def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:

@@ -17,7 +17,7 @@ import sys
 
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident
-from ..engine.pipeline import Conditions, Stage, StageState
+from ..engine.pipeline import Stage, StageState
 from ..engine.request import UpstreamRequest
 from ..engine.spent import fitting
 from ..engine.steps import Start
@@ -42,10 +42,10 @@ class TokenBudget(Stage):
         self._settings = settings
         self.tiers = settings.tiers
 
-    def admit(self, exchange: Exchange, start: Start, conditions: Conditions) -> Start:
-        if not conditions.over_budget and start.tier not in conditions.over_budget_on:
+    def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
+        if not view.over_budget and start.tier not in view.over_budget_on:
             return start
-        return downgraded(exchange, self._settings, conditions.view) or start
+        return downgraded(exchange, self._settings, view) or start
 
     def open(self, exchange: Exchange) -> StageState:
         return _BudgetState(self, exchange)
