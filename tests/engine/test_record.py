@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from mlx_stack_proxy.engine.error_class import error_class
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.record import attempt_of, record_of
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, Retry, Start
@@ -16,6 +15,7 @@ from mlx_stack_proxy.engine.verdicts import (
     InvalidToolCall,
     LoopDetected,
 )
+from mlx_stack_proxy.engine.wordings import error_class
 from mlx_stack_proxy.errors import ProxyError, unreachable
 from tests.engine.exchanges import client_request, exchange
 
@@ -26,7 +26,8 @@ CHAIN = "litellm.InternalServerError: InternalServerError: OpenAIException - "
 def failed(message: str, status: int = 500, **fields: str) -> str:
     body = orjson.dumps({"error": {"message": message, **fields}})
     verdict = failure_of_status(status, (), body, our_key=True, our_choice=True, needs=frozenset())
-    return error_class(verdict)
+    assert isinstance(verdict, Failure)
+    return error_class(verdict.message, verdict.body)
 
 
 @pytest.mark.parametrize(

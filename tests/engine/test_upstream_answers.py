@@ -14,12 +14,11 @@ from mlx_stack_proxy.engine.upstream_answers import (
     completion_in,
     failure_inside,
     failure_of_status,
-    is_overflow,
     quoted_error,
     repetition_inside,
-    window_in,
 )
 from mlx_stack_proxy.engine.verdicts import Failure
+from mlx_stack_proxy.engine.wordings import is_overflow, window_in
 
 
 def body(message: str, **more: Any) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left
@@ -58,7 +59,7 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Start |
 
 def _choose_start(services: Services, exchange: Exchange, books: Books) -> Start:
     view = _view(services, books)
-    known = {
+    known: dict[str, Any] = {
         "sticky": books.sticky,
         "over_budget": books.over_budget,
         "over_budget_on": books.spent_tiers if books.downgrades else frozenset(),

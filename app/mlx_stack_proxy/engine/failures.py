@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import OVERFLOW, ProxyError, invalid, unreachable
 from .exchange import Exchange
 from .steps import PassOn
-from .upstream_answers import MAX_READ, is_overflow, quoted_error, window_in
+from .upstream_answers import quoted_error
 from .verdicts import (
     Cut,
     Failure,
@@ -16,6 +16,7 @@ from .verdicts import (
     Verdict,
     reason_of,
 )
+from .wordings import MAX_READ, is_overflow, window_in
 
 LOOP_RETRY_AFTER = 5  # seconds
 

@@ -6,15 +6,22 @@ the prompt alone fits. The numbers in their errors say so, along with our estima
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
 from ..wire.reply import Reply
 from ..wire.usage import output_limit
-from .error_numbers import numbers_in, prompts_in, totals_in
 from .request import Request, UpstreamRequest
 from .spent import MIN_ROOM, careful
 from .verdicts import Failure
+
+_READ = 4_000  # characters of an error that are searched
+_NUMBER = re.compile(r"(?<![\d.])\d{1,8}(?![\d.]\d)")
+_SUMMED = 32  # numbers of which two are added
+_COMMA = re.compile(r"(?<=\d),(?=\d{3})")
 
 
 def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: Reply) -> Failure:
@@ -37,7 +44,7 @@ def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
     """Return the tokens of output that fit; 0: the prompt is too long, or the output unknown."""
     if not output:
         return 0
-    numbers = numbers_in(failure)
+    numbers = _numbers_in(failure)
     names_output = numbers.count(output) > (output == failure.window)
     prompts = prompts_in(failure, estimate, output) if names_output else []
     # Some servers stop counting at the window: such a number is only the least that it can be.
@@ -46,7 +53,7 @@ def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
         return _if_enough(window - max(exact), output)
     if prompts:
         return _if_enough(min(window - estimate, output // 2), output)
-    totals = totals_in(failure)
+    totals = _totals_in(failure)
     too_many = any(number > window for number in numbers if number not in (output, *totals))
     left = window - careful(estimate)
     if failure.window is None or too_many or (left < estimate and not totals):
@@ -71,3 +78,39 @@ def _tokens(request: Request, reply: Reply) -> int:
     """Return the tokens of prompt and reply, by the server's count or else by our estimate."""
     counted = reply.usage.prompt_tokens if reply.usage is not None else 0
     return max(counted, request.prompt_tokens) + reply.written() // BYTES_PER_OUTPUT_TOKEN
+
+
+def prompts_in(failure: Failure, estimate: int, output: int) -> list[int]:
+    """Return the numbers of an error that can be the prompt's tokens.
+
+    A number counts if its sum with the output that was asked for (``output``, in tokens) is there,
+    too, and exceeds the window. Where no such sum is, a number near our estimate counts if it
+    stands with the output, or if it is what the output leaves of a total.
+    """
+    window = failure.window or 0
+    numbers = [number for number in _numbers_in(failure) if number != failure.window]
+    sums = [n for n in numbers if n + output in numbers and n + output > window]
+    if sums:
+        return sums
+    near = range(estimate // 2, 2 * estimate + TOKENS_OF_TEMPLATE + 1)
+    sums = [n - output for n in numbers if n > window and n - output in near]
+    if not sums and output in (*numbers, failure.window):
+        sums = [n for n in numbers if n in near and n != output]
+    return sums
+
+
+def _totals_in(failure: Failure) -> dict[int, int]:
+    """Return the numbers above the window that are the sum of two below it, each with the larger.
+
+    What exceeds the window is then the prompt and an output together, whoever chose that output.
+    """
+    window, numbers = failure.window or 0, _numbers_in(failure)[:_SUMMED]
+    parts = [number for number in numbers if number < window]
+    sums = {a + b: max(a, b) for a, b in itertools.combinations(parts, 2)}
+    return {number: sums[number] for number in numbers if number > window and number in sums}
+
+
+def _numbers_in(failure: Failure) -> Sequence[int]:
+    """Return the whole numbers in an error's text, in its order."""
+    text = failure.body[:_READ].decode("utf-8", "replace") or failure.message
+    return [int(number) for number in _NUMBER.findall(_COMMA.sub("", text))]

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from ..errors import ProxyError
 from ..frozen import frozen
-from .error_class import error_class
 from .exchange import Exchange
 from .outcome import Incident, Outcome
 from .request import MOST_NAME
 from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import Failure, InvalidToolCall, LoopDetected, is_doubt, reason_of
+from .wordings import error_class
 
 OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
 # The ways in which a reply came to be right after attempts that failed.
@@ -168,6 +168,8 @@ def record_of(
     request = exchange.request
     offered = request.offered
     delivered = outcome == "ok"
+    error = last.error if isinstance(last, Fail) else None
+    over_budget = error is not None and error.type == "budget_exceeded"
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
     return Record(
         id=exchange.id,
@@ -191,7 +193,7 @@ def record_of(
         tools=tuple(islice(offered, MOST_TOOLS)),
         tools_offered=len(offered),
         refused_for=_refused_for(outcome, attempts),
-        budget=_budget(last),
+        budget=str(error.extra.get("scope", "")) if error and over_budget else "",
         attempts=attempts,
     )
 
@@ -251,7 +253,11 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
             return "only our own words"
         case Failure(error=ProxyError() as error):
             return error.code or ""
-    return error_class(outcome.verdict)
+        case Failure(kind="unreachable", message=message):  # why, in our own words
+            return message
+        case Failure(message=message, body=body) if outcome.verdict.reason == "server_error":
+            return error_class(message, body)
+    return ""
 
 
 def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
@@ -270,13 +276,6 @@ def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
         return ""
     reasons = [attempt.reason for attempt in attempts if attempt.reason]
     return reasons[-1] if reasons else outcome
-
-
-def _budget(step: LastStep | None) -> str:
-    if not isinstance(step, Fail) or step.error.type != "budget_exceeded":
-        return ""
-    scope = step.error.extra.get("scope")
-    return scope if isinstance(scope, str) else ""
 
 
 def _status(step: LastStep | None, outcome: str) -> int | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine.error_numbers import prompts_in
 from ..engine.outcome import Guided
+from ..engine.overflow import prompts_in
 from ..engine.request import Request
 from ..engine.verdicts import Failure
 from ..state.store import ROUNDING

@@ -27,8 +27,9 @@ import orjson
 from .. import stages
 from ..driver.course import Course
 from ..driver.next_step import next_step
-from ..engine import client_request, correction
+from ..engine import client_request, own_words
 from ..engine.attempt import Attempt
+from ..engine.build_request import build
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.outcome import Outcome
@@ -37,7 +38,7 @@ from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry, Start, Step
 from ..engine.upstream_answers import completion_in
-from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
+from ..engine.verdicts import Failure, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
 from ..frozen import frozen
 from ..printable import printable
@@ -135,8 +136,10 @@ class Replay:
         else:
             fields = {"action": FAILED, "reason": _reason(verdict)}
             if isinstance(step, (Retry, Move)):
-                hint = self._correction(exchange, attempt, verdict, step)
-                fields |= {"action": RETRIED, "correction": hint}
+                exchange.steps[-1] = step
+                sent = build(exchange, self._settings).body["messages"]
+                words = own_words.added(sent, exchange.request.body["messages"])
+                fields |= {"action": RETRIED, "correction": words.strip()}
         verdict_data = as_data(verdict)
         return Replayed(
             line,
@@ -191,25 +194,6 @@ class Replay:
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
-
-    def _correction(
-        self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry | Move
-    ) -> str:
-        if isinstance(verdict, LoopDetected):
-            return step.hint
-        if not isinstance(verdict, InvalidToolCall) or not step.correct:
-            return ""
-        # Without messages of the request, the correction, as a system message, is the only one.
-        body = {**exchange.request.body, "messages": []}
-        messages = correction.corrected(
-            body,
-            attempt.reply,
-            verdict,
-            role="system",
-            placement="user",
-            with_schema=isinstance(step, Retry) and step.last,
-        )
-        return str(messages[0]["content"])
 
 
 def _parsed(line: bytes) -> Any:
