@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.hints import place
 from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.own_words import place
 from mlx_stack_proxy.engine.steps import Move, Retry
 from mlx_stack_proxy.engine.verdicts import truncated
 from tests.engine.exchanges import exchange

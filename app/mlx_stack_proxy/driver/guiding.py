@@ -1,4 +1,4 @@
-"""Whether an attempt sends a schema for its reply, and what else a retry changes (pure rules).
+"""Whether an attempt sends a schema for its reply (pure rules).
 
 A guided attempt needs a request that can be guided (``tool_validation/guided.py``) and a tier that
 may be: by ``tiers.*.guided``, and by what the tier's replies have shown.
@@ -10,18 +10,8 @@ from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
 from ..engine.tier_view import TierView
 from ..engine.verdicts import InvalidToolCall
-from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from ..tool_validation.guided import can_be_guided
-
-
-@frozen
-class Form:
-    """How a retry's request differs from the request before it."""
-
-    words: bool = False  # the model learns what was wrong
-    guided: bool = False
-    warmer: bool = False
 
 
 def may_guide(exchange: Exchange, settings: Settings, view: TierView, tier_name: str) -> bool:
@@ -41,22 +31,6 @@ def always_guided(exchange: Exchange, settings: Settings, view: TierView, tier_n
     return always and may_guide(exchange, settings, view, tier_name)
 
 
-def form_of_retry(exchange: Exchange, settings: Settings, view: TierView) -> Form:
-    """Return the form of a retry after a bad call, or a text that may hold a call.
-
-    Guided comes first, without words if the tier is known to obey; then words. If the same reply
-    comes again, the words made the model copy it: the next retry goes without, then warmer.
-    """
-    guided = may_guide(exchange, settings, view, exchange.tier)
-    obeys = guided and _obeys(settings.tiers[exchange.tier], exchange.tier, view)
-    if guided and not exchange.guided_on_tier:
-        return Form(words=not obeys, guided=True)
-    if not _came_again(exchange):
-        return Form(words=True, guided=obeys)
-    told = bool(exchange.steps) and getattr(exchange.steps[-1], "correct", False)
-    return Form(guided=obeys, warmer=not told)
-
-
 def _takes(tier: TierSettings, name: str, view: TierView) -> bool:
     shown = view.guided.get(name)
     lacks = tier.response_format is False or "response_format" in view.lacks.get(name, ())
@@ -67,11 +41,12 @@ def _takes(tier: TierSettings, name: str, view: TierView) -> bool:
     return tier.guided != "auto" or (tier.local and not tier.reasoning)
 
 
-def _obeys(tier: TierSettings, name: str, view: TierView) -> bool:
+def obeys(tier: TierSettings, name: str, view: TierView) -> bool:
+    """Whether a tier is known to write its reply in a schema that is sent."""
     return tier.guided != "auto" or view.guided.get(name) is True
 
 
-def _came_again(exchange: Exchange) -> bool:
+def came_again(exchange: Exchange) -> bool:
     """Whether the last bad reply is the same as the bad reply before it, on the same tier."""
     bad = [outcome for outcome in exchange.outcomes if isinstance(outcome.verdict, InvalidToolCall)]
     if len(bad) < 2 or bad[-1] is not exchange.outcomes[-1] or bad[-1].tier != bad[-2].tier:

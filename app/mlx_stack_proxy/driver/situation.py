@@ -17,7 +17,7 @@ from ..escalation import ladder
 from ..frozen import frozen
 from ..settings import Settings
 from ..wire import thoughts
-from .guiding import always_guided, form_of_retry, may_guide
+from .guiding import always_guided, came_again, may_guide, obeys
 
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
 # to blame.
@@ -113,10 +113,25 @@ class Situation:
         return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
 
     def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
-        """Return a retry after a bad call or a text that may hold one, in the form that is due."""
-        form = form_of_retry(self.exchange, self.settings, self.view)
-        words = form.words and self.settings.reliability.tool_validation.retry_with_correction
-        return Retry(self.reason, number, words, last=last, guided=form.guided, warmer=form.warmer)
+        """Return a retry after a bad call or a text that may hold one, in the form that is due.
+
+        Guided comes first, without words if the tier is known to obey; then words. If the same
+        reply comes again, the words made the model copy it: the next retry goes without, then
+        warmer.
+        """
+        exchange, tier = self.exchange, self.exchange.tier
+        guided = may_guide(exchange, self.settings, self.view, tier)
+        obeyed = guided and obeys(self.settings.tiers[tier], tier, self.view)
+        words, warmer = True, False
+        if guided and not exchange.guided_on_tier:
+            words = not obeyed
+        else:
+            guided = obeyed
+            if came_again(exchange):
+                newest = exchange.steps[-1] if exchange.steps else None
+                words, warmer = False, not getattr(newest, "correct", False)
+        words = words and self.settings.reliability.tool_validation.retry_with_correction
+        return Retry(self.reason, number, words, last=last, guided=guided, warmer=warmer)
 
     @property
     def doubts_text(self) -> bool:

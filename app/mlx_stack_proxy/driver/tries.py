@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..engine import hints
+from ..engine import own_words
 from ..engine.exchange import LASTING
 from ..engine.failures import error_of, refusal
 from ..engine.steps import (
@@ -163,7 +163,7 @@ def retry_in_tool_result(situation: Situation) -> Retry | None:
     """Retry with our words inside a tool's result, where every chat template takes them."""
     tier = situation.settings.tiers.get(situation.exchange.tier)
     in_tool_result = situation.exchange.hint_in_tool_result
-    may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
+    may_help = own_words.placement_on(tier, in_tool_result=in_tool_result) == "user"
     if not (situation.failed.may_be_ours and may_help and situation.may_retry(free=True)):
         return None
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
@@ -275,11 +275,11 @@ def deliver_confirmed(situation: Situation) -> Deliver | None:
 
 def deliver_agreed(situation: Situation) -> Deliver | None:
     """Deliver if two tiers want the same calls: the model may have a reason to wait and repeat."""
-    loop, earlier = situation.verdict, situation.exchange.model_failure
-    if not isinstance(loop, LoopDetected) or not isinstance(earlier, LoopDetected):
+    loop, blamed = situation.verdict, situation.exchange.blamed
+    if not isinstance(loop, LoopDetected) or blamed is None:
         return None
-    same = loop.confirmable and loop.calls == earlier.calls
-    other_tier = situation.exchange.failed_on != situation.exchange.tier
+    earlier, other_tier = blamed.verdict, blamed.tier != situation.exchange.tier
+    same = isinstance(earlier, LoopDetected) and loop.confirmable and loop.calls == earlier.calls
     return Deliver() if same and other_tier and situation.may_add else None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..settings import Settings, TierSettings
 from ..wire import strict_template
 from ..wire.usage import window_of
-from . import correction, hints
+from . import correction, own_words
 from .exchange import Exchange
 from .litellm_controls import without_controls
 from .outcome import Outcome
@@ -86,7 +86,7 @@ def _add_corrections(
     outcome, step = _newest_lesson(exchange)
     if outcome is None or step is None:
         return
-    placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
+    placement = own_words.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
     if isinstance(outcome.verdict, InvalidToolCall) and outcome.reply is not None and step.correct:
         body["messages"] = correction.corrected(
             {**exchange.request.body, "messages": body["messages"]},
@@ -97,7 +97,7 @@ def _add_corrections(
             with_schema=isinstance(step, Retry) and step.last,
         )
     if exchange.hint:
-        body["messages"] = hints.place(
+        body["messages"] = own_words.place(
             list(body["messages"]), exchange.hint, role="user", placement=placement
         )
     # The same sampling of the same prompt would likely bring the same reply again.

@@ -14,7 +14,7 @@ import orjson
 from ..wire.call import Call, call_fields, is_object
 from ..wire.reply import ChoiceReply, Reply
 from ..wire.thoughts import after_thoughts
-from . import hints
+from . import own_words
 from .verdicts import CallFailure, InvalidToolCall
 
 MAX_REPEATED = 6000  # characters of a failed text that the model sees again
@@ -40,7 +40,7 @@ def corrected(
 ) -> list[dict[str, Any]]:
     """Return the messages of the next attempt: the client's, the failed reply, the correction.
 
-    ``body``: the client's request. ``role``, ``placement``: as in :func:`hints.place`.
+    ``body``: the client's request. ``role``, ``placement``: as in :func:`own_words.place`.
     ``with_schema``: include the failed tools' schemas in full. The failed reply comes as the
     assistant's own turn: its calls with a result for each that says what was wrong, or its text.
     The correction quotes nothing of it: small models copy what they read last. For an invalid
@@ -61,7 +61,7 @@ def corrected(
         text = _refusal(body, failures, with_schema=with_schema)
     else:
         text = _four_lines(body, failures, with_schema=with_schema)
-    return hints.place(messages, text, role=role, placement=placement)
+    return own_words.place(messages, text, role=role, placement=placement)
 
 
 def other_sampling(

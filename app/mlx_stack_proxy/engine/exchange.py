@@ -235,7 +235,7 @@ class Exchange:
         return self.outcomes[: len(self.steps)]
 
     @property
-    def _blamed_outcome(self) -> Outcome | None:
+    def blamed(self) -> Outcome | None:
         """The last of :attr:`_earlier_outcomes` in which the model itself did something wrong."""
         for outcome in reversed(self._earlier_outcomes):
             if is_models_fault(outcome.verdict):
@@ -245,14 +245,7 @@ class Exchange:
     @property
     def model_failure(self) -> Verdict | None:
         """The verdict on the last earlier attempt in which the model itself did something wrong."""
-        failed = self._blamed_outcome
-        return failed.verdict if failed is not None else None
-
-    @property
-    def failed_on(self) -> str:
-        """The tier of :attr:`model_failure`; "" if there is none."""
-        failed = self._blamed_outcome
-        return failed.tier if failed is not None else ""
+        return self.blamed.verdict if self.blamed is not None else None
 
     @property
     def doubted(self) -> int | None:

@@ -1,7 +1,9 @@
-"""Recognises a reply that consists of our own words: small models repeat hints as their answer.
+"""Our own words, such as a hint, in a request's messages, and a reply that only repeats them.
 
-The words that an attempt adds stand at the end of its messages. A reply counts as ours if its
-words, at least ``LEAST``, stand there in the same order with nothing between.
+Our words go to the end of the messages, which the model reads last; never between a call and its
+results, and never into a second system message (docs/loops.md). Small models repeat hints as their
+answer: a reply counts as ours if its words, at least ``LEAST``, stand there in the same order with
+nothing between.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..settings import TierSettings
 from ..wire.delta import text_of
 from ..wire.reply import Reply
 from ..wire.thoughts import after_thoughts
@@ -17,6 +20,51 @@ from .gate import Gate, TextHold
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
 _WORD: Final = re.compile(r"\w+")
+_Message = dict[str, Any]
+
+
+def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
+    """Return where a tier takes our words: "user" or "tool_result".
+
+    ``tier``: None for a model that passes through. ``in_tool_result``: the tier has refused a user
+    message after a tool result.
+    """
+    if in_tool_result:
+        return "tool_result"
+    return tier.hint_placement if tier is not None else "user"
+
+
+def place(
+    messages: Sequence[_Message], text: str, *, role: str = "user", placement: str = "user"
+) -> list[_Message]:
+    """Return a new list of messages with ``text`` added; the given messages stay unchanged.
+
+    With ``role`` "user", a user message at the end gets the text appended; so does a tool result at
+    the end if ``placement`` is "tool_result"; else the text becomes a new user message. With
+    ``role`` "system", the first system message gets it, or a new one is put first.
+    """
+    if role == "system":
+        for position, message in enumerate(messages):
+            if message.get("role") in ("system", "developer"):
+                return _replaced(messages, position, text)
+        return [{"role": "system", "content": text}, *messages]
+    last = messages[-1] if messages else {}
+    if last.get("role") == "user":
+        return _replaced(messages, len(messages) - 1, text)
+    if placement == "tool_result" and last.get("role") == "tool":
+        return _replaced(messages, len(messages) - 1, text)
+    return [*messages, {"role": "user", "content": text}]
+
+
+def _replaced(messages: Sequence[_Message], position: int, text: str) -> list[_Message]:
+    message = messages[position]
+    content = message.get("content")
+    if isinstance(content, list):  # content parts; images and others stay
+        new: Any = [*content, {"type": "text", "text": text}]
+    else:
+        new = f"{content}\n\n{text}" if content else text
+    changed = {**message, "content": new}
+    return [*messages[:position], changed, *messages[position + 1 :]]
 
 
 def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> str:

@@ -105,12 +105,14 @@ class Record:
 
     id: str
     session: str
+    session_source: str  # where its name came from: a header, a field, or "derived"
     agent: str
     time: float  # when it ended, in seconds since 1970
     seconds: float  # wall time, waits included
     outcome: str  # as in ``mlx_stack_requests_total``
     status: int | None  # what the client got; None: it had left
     way: str  # one of `WAYS`; "": nothing was delivered
+    repairs: str  # of the delivered reply, as in X-MLX-Stack-Repairs
     call_as_text: bool  # the delivered text may hold a call
     tier: str  # that answered last
     first_tier: str  # where the exchange would have begun
@@ -169,17 +171,22 @@ def record_of(
     offered = request.offered
     delivered = outcome == "ok"
     error = last.error if isinstance(last, Fail) else None
+    status = {"ok": 200, "client_left": None}.get(outcome, 500)
+    if isinstance(last, (Fail, PassOn)):
+        status = error.status if error is not None else last.status
     over_budget = error is not None and error.type == "budget_exceeded"
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
     return Record(
         id=exchange.id,
         session=exchange.session.hash,
+        session_source=exchange.session.source,
         agent=request.agent,
         time=now,
         seconds=seconds,
         outcome=outcome,
-        status=_status(last, outcome),
+        status=status,
         way=way_of(exchange) if delivered else "",
+        repairs=exchange.reply_notes.get("Repairs", ""),
         call_as_text=delivered and _is_call_as_text(exchange),
         tier=tier_label(exchange),
         first_tier=request.route.first if request.route.tiers else OTHER,
@@ -276,15 +283,6 @@ def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
         return ""
     reasons = [attempt.reason for attempt in attempts if attempt.reason]
     return reasons[-1] if reasons else outcome
-
-
-def _status(step: LastStep | None, outcome: str) -> int | None:
-    match step:
-        case Fail(error=error):
-            return error.status
-        case PassOn(status=status):
-            return status
-    return {"ok": 200, "client_left": None}.get(outcome, 500)
 
 
 # Calls and loops

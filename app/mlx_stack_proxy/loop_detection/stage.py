@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..engine import hints
+from ..engine import own_words
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
@@ -164,10 +164,10 @@ class _LoopState(StageState):
             self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
         if self._reports:
             return
-        request.body["messages"] = hints.place(
+        request.body["messages"] = own_words.place(
             request.body["messages"],
             finding.hint,
-            placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
+            placement=own_words.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:

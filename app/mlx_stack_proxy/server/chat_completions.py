@@ -143,7 +143,8 @@ class ChatCompletions:
         try:
             await driver.run()
         finally:
-            accounts.close(services, exchange, driver.outcome, clock() - started)
+            if exchange.record is not None:  # else a fault of ours is logged
+                accounts.close(services, exchange.record, driver.outcome, clock() - started)
         if driver.outcome == "ok":
             loop_question.ask(services, exchange, headers)
 

@@ -254,29 +254,27 @@ def store_changed(services: Shared, why: str | None) -> None:
         record_event(services, "store_up", {"seconds": round(now - services.life.store_down_at, 1)})
 
 
-def close(services: Shared, exchange: Exchange, outcome: str, seconds: float) -> None:
+def close(services: Shared, record: Record, outcome: str, seconds: float) -> None:
     """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
-    tier = tier_label(exchange)
-    services.metrics.request.labels(tier).observe(seconds)
+    services.metrics.request.labels(record.tier).observe(seconds)
     fields: dict[str, Any] = {}
-    record = exchange.record
-    called = [attempt for attempt in record.attempts if attempt.called] if record else []
+    called = [attempt for attempt in record.attempts if attempt.called]
     if failed := [f"{one.tier}:{one.reason}:{one.status}" for one in called if one.reason]:
         fields["failed"] = failed
-    if record and record.escalated_from:
+    if record.escalated_from:
         fields["escalated_from"] = record.escalated_from
         fields["reason"] = record.escalation_reason
-    if repairs := exchange.reply_notes.get("Repairs"):
-        fields["repairs"] = repairs
+    if record.repairs:
+        fields["repairs"] = record.repairs
     log.get().info(
         "exchange",
-        request_id=exchange.id,
-        session=exchange.session.header,
-        tier=exchange.tier,
+        request_id=record.id,
+        session=f"{record.session_source};{record.session[:12]}",
+        tier=record.model if record.tier == records.OTHER else record.tier,
         outcome=outcome,
         attempts=len(called),
-        retries=exchange.retries,
-        stream=exchange.request.stream,
+        retries=sum(attempt.then == "retry" for attempt in record.attempts),
+        stream=record.stream,
         seconds=round(seconds, 4),
         **fields,
     )
