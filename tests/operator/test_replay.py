@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy import tool_validation
+from mlx_stack_proxy.driver.tries import GO_ON
 from mlx_stack_proxy.operator.replay import Replay, _failure
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from tests.operator.conftest import Ran, Typed
@@ -71,6 +72,18 @@ def test_chunks_and_a_raw_stream_are_replies_too() -> None:
     one, two = replayed(record({"chunks": chunks}), record({"stream": raw}))
     assert one["repairs"] == ("trailing_comma",)
     assert two["reply"]["choices"][0]["message"]["content"] == "Hi"
+
+
+def test_a_retry_after_an_empty_reply_shows_its_hint() -> None:
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "Nothing found."}
+    said = {**GOOD["choices"][0]["message"], "role": "assistant"}
+    request = {**REQUEST, "messages": [*REQUEST["messages"], said, result]}
+    usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {}}
+    (one,) = replayed(
+        {"request": request, "reply": {**completion({"content": ""}), "usage": usage}}
+    )
+    assert (one["action"], one["reason"]) == ("retried", "empty_response")
+    assert one["correction"] == GO_ON
 
 
 def _call() -> Json:

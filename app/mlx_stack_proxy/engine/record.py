@@ -172,8 +172,10 @@ def record_of(
     delivered = outcome == "ok"
     error = last.error if isinstance(last, Fail) else None
     status = {"ok": 200, "client_left": None}.get(outcome, 500)
-    if isinstance(last, (Fail, PassOn)):
-        status = error.status if error is not None else last.status
+    if isinstance(last, PassOn):
+        status = last.status
+    elif error is not None:
+        status = error.status
     over_budget = error is not None and error.type == "budget_exceeded"
     attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
     return Record(

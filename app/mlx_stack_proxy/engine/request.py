@@ -89,10 +89,16 @@ class Request:
     left_out: tuple[str, ...] = ()  # the client's tools that the dialect left out
 
     def asked_by(self, **fields: Any) -> Request:
-        """Return a copy of the request with these fields filled in; ``body`` must stay the same."""
-        request = object.__new__(Request)
-        # Keep the cached properties: they depend on the body only, and a long one takes time.
-        request.__dict__ = {**self.__dict__, **fields}
+        """Return the request with these fields filled in; ``body`` must stay the same.
+
+        The first call fills in this request, which nobody else has yet; a later one a copy.
+        """
+        request = self
+        if self.route is not _NOWHERE:
+            request = object.__new__(Request)
+            # Keep the cached properties: they depend on the body only, and a long one takes time.
+            request.__dict__ = self.__dict__.copy()
+        request.__dict__.update(fields)
         return request
 
     @property

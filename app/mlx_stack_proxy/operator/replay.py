@@ -354,7 +354,7 @@ def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) ->
 def _reason(verdict: Verdict | None) -> str:
     """Say why a reply was not delivered."""
     reason = reason_of(verdict) or ""
-    if isinstance(verdict, Failure):
+    if isinstance(verdict, Failure) and not verdict.answered:
         return f"{reason}: {verdict.message}"
     if isinstance(verdict, LoopDetected):
         return f"{reason}: {verdict.detector}, {verdict.repeats}x"
