@@ -66,7 +66,7 @@ async def open_memory(**changes: Any) -> SqliteStore:
 
 
 def accounts(store: SqliteStore) -> dict[str, str]:
-    rows = store._transactions._known().connection.execute("SELECT purse, used FROM purses")
+    rows = store._known().connection.execute("SELECT purse, used FROM purses")
     return dict(rows.fetchall())
 
 

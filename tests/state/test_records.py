@@ -27,14 +27,13 @@ async def test_a_record_is_found_by_its_request(store: Store) -> None:
     assert await store.record("req-1") == again, "the newest of two"
 
 
-async def test_the_newest_records_come_first(store: Store) -> None:
+async def test_the_newest_record_is_found(store: Store) -> None:
     records = [record(number, "codex" if number % 2 else "aider") for number in range(6)]
     await store.write(Change(records=records[:3]), NOW)
     await store.write(Change(records=records[3:]), NOW)
-    assert await store.records() == [records[5]]
-    assert await store.records(limit=3) == [records[5], records[4], records[3]]
-    assert await store.records("aider", 9) == [records[4], records[2], records[0]]
-    assert await store.records("nobody", 9) == []
+    assert await store.record() == records[5]
+    assert await store.record(agent="aider") == records[4]
+    assert await store.record(agent="nobody") is None
 
 
 async def test_a_record_is_written_with_its_exchange(make_store: MakeStore) -> None:
@@ -66,7 +65,7 @@ async def test_records_are_bounded_by_number_and_by_bytes(
     for number in range(9):
         await store.write(Change(records=[record(number)]), NOW)
     if isinstance(store, SqliteStore):
-        await store._transactions._keep_house()
-    found = [found.id for found in await store.records(limit=99)]
-    assert found == ["req-8", "req-7", "req-6", "req-5"]
+        await store._keep_house()
+    found = [await store.record(f"req-{number}") is not None for number in range(9)]
+    assert found == [False] * 5 + [True] * 4
     await store.close()

@@ -61,10 +61,7 @@ async def record_of(
     newest = next(filter(is_asked_for, reversed(services.records)), None)
     remembered = accounts.as_data(newest) if newest is not None else None
     try:
-        if last:
-            one = next(iter(await services.store.records(agent, 1)), None)
-        else:
-            one = await services.store.record(request_id)
+        one = await services.store.record(None if last else request_id, agent)
     except StoreError as error:
         accounts.store_failed(services, error)
         return remembered

@@ -283,15 +283,13 @@ class Database:
         sql = f"SELECT count(*) FROM events WHERE {conditions}"  # noqa: S608
         return int(self._run(sql, values).fetchone()[0])
 
-    def records(self, column: str, value: str | None, limit: int) -> list[KeptRecord]:
-        """Return the newest records, the newest first: all, or those with a value in a column."""
-        where = f"WHERE {column} = :value" if value is not None else ""
+    def record(self, request_id: str | None, agent: str | None) -> KeptRecord | None:
+        """Return a record as ``Store.record`` does."""
+        column, value = ("agent", agent) if request_id is None else ("id", request_id)
+        where = f"WHERE {column} = ?1" if value is not None else "WHERE ?1 IS NULL"
         sql = f"SELECT id, at, agent, session, body FROM records {where} "  # noqa: S608
-        values = {"value": value, "limit": limit}
-        return [
-            KeptRecord(*row)
-            for row in self._run(f"{sql} ORDER BY number DESC LIMIT :limit", values)
-        ]
+        row = self._run(f"{sql} ORDER BY number DESC LIMIT 1", (value,)).fetchone()
+        return KeptRecord(*row) if row is not None else None
 
 
 def _fresh(now: float) -> tuple[Any, ...]:

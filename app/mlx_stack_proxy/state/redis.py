@@ -224,27 +224,20 @@ class RedisStore:
 
     # Records
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
-        return await self._find_records(lambda record: agent in (None, record.agent), limit)
-
-    async def record(self, request_id: str) -> KeptRecord | None:
-        found = await self._find_records(lambda record: record.id == request_id, 1)
-        return found[0] if found else None
-
-    async def _find_records(
-        self, wanted: Callable[[KeptRecord], bool], limit: int
-    ) -> list[KeptRecord]:
-        """Return the newest records that are wanted, the newest first."""
-        found: list[KeptRecord] = []
+    async def record(
+        self, request_id: str | None = None, agent: str | None = None
+    ) -> KeptRecord | None:
         highest = "+"
-        while len(found) < limit:
+        while True:
             command = ("XREVRANGE", f"{self._prefix}:records", highest, "-", "COUNT", RECORDS_PAGE)
             page = await self._link.command(*command)
-            found += filter(wanted, _readable(_record, page))
+            for record in _readable(_record, page):
+                asked, value = (request_id, record.id) if request_id else (agent, record.agent)
+                if asked in (None, value):
+                    return record
             if len(page) < RECORDS_PAGE:
-                break
+                return None
             highest = f"({page[-1][0].decode()}"
-        return found[:limit]
 
     # The hours' counters
 

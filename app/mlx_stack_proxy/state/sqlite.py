@@ -1,6 +1,6 @@
 """The store of one process, in a SQLite file that outlives it or in SQLite's memory.
 
-Each call is a job for :class:`.Transactions`; the rules by which it changes the tables are in
+Each change is a job of :class:`.Transactions`; the rules by which it changes the tables are in
 :class:`.Database`. Reservations are in memory and die with the process.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from .database import Database
 from .hourly import Counts, HourKey
-from .reservations import Reservations
 from .spending import SESSION, Spending
 from .sqlite_file import StateFile
 from .store import (
@@ -31,7 +30,7 @@ from .store import (
 from .transactions import Transactions
 
 
-class SqliteStore:
+class SqliteStore(Transactions):
     """The store of ``state.backend: sqlite`` and ``memory``."""
 
     def __init__(
@@ -41,28 +40,18 @@ class SqliteStore:
 
         ``clock``: seconds since the epoch, for the housekeeping.
         """
-        self._sizes = sizes
-        self._reservations = Reservations()
-        file = StateFile(path) if path is not None else None
-        self._transactions = Transactions(file, sizes, self._reservations, clock)
-        self.health = self._transactions.health
-
-    async def open(self) -> None:
-        await self._transactions.open()
-
-    async def close(self) -> None:
-        await self._transactions.close()
+        super().__init__(StateFile(path) if path is not None else None, sizes, clock)
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         reserved = self._reservations.in_scope(SESSION + session, now)
-        with self._transactions.errors():
-            return self._transactions.readable().load(session, now, limits, reserved)
+        with self.errors():
+            return self.readable().load(session, now, limits, reserved)
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
         settlement = change.settlement
         ticket = settlement.ticket if settlement is not None else ""
         found: Mapping[str, int]
-        found = await self._transactions.do(lambda db: db.write(change, now), ticket=ticket)
+        found = await self.do(lambda db: db.write(change, now), ticket=ticket)
         return found
 
     async def reserve(
@@ -81,44 +70,42 @@ class SqliteStore:
                 ticket, limits, tokens, now, expires, least=least, spending=spending
             )
             if spending.is_stale:
-                self._transactions.do_next(lambda db: db.tidy(limits, now))
+                self.do_next(lambda db: db.tidy(limits, now))
             return found
 
-        reserved: Reserved | ReservationRefused = await self._transactions.do(run, reads=True)
+        reserved: Reserved | ReservationRefused = await self.do(run, reads=True)
         return reserved
 
     # What operators ask
 
     async def delete(self, session: str) -> bool:
-        return bool(await self._transactions.do(lambda db: db.delete(session)))
+        return bool(await self.do(lambda db: db.delete(session)))
 
     async def sessions(
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
-        found = await self._transactions.ask(lambda db: db.sessions(now, offset, limit, agent))
+        found = await self.ask(lambda db: db.sessions(now, offset, limit, agent))
         for number, state in enumerate(found):
             reserved = self._reservations.in_scope(SESSION + state.session, now)
             found[number] = replace(state, reserved=reserved)
         return found
 
     async def count_sessions(self, now: float, agent: str | None = None) -> int:
-        return await self._transactions.ask(lambda db: db.count_sessions(now, agent))
+        return await self.ask(lambda db: db.count_sessions(now, agent))
 
     async def breakers(self) -> Mapping[str, BreakerState]:
-        return await self._transactions.ask(Database.breakers)
+        return await self.ask(Database.breakers)
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        return await self._transactions.ask(lambda db: db.events(query))
+        return await self.ask(lambda db: db.events(query))
 
     async def count_events(self, query: EventQuery) -> int:
-        return await self._transactions.ask(lambda db: db.count_events(query))
+        return await self.ask(lambda db: db.count_events(query))
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
-        return await self._transactions.ask(lambda db: db.records("agent", agent, limit))
-
-    async def record(self, request_id: str) -> KeptRecord | None:
-        found = await self._transactions.ask(lambda db: db.records("id", request_id, 1))
-        return found[0] if found else None
+    async def record(
+        self, request_id: str | None = None, agent: str | None = None
+    ) -> KeptRecord | None:
+        return await self.ask(lambda db: db.record(request_id, agent))
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
-        return await self._transactions.ask(lambda db: db.counts(first, last))
+        return await self.ask(lambda db: db.counts(first, last))

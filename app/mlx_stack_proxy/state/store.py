@@ -268,12 +268,10 @@ class Store(Protocol):
         """Count the events that ``query`` selects, as if it had no ``limit``."""
         ...
 
-    async def records(self, agent: str | None = None, limit: int = 1) -> list[KeptRecord]:
-        """Return the newest records, of ``agent`` or of all agents, the newest first."""
-        ...
-
-    async def record(self, request_id: str) -> KeptRecord | None:
-        """Return the newest record of a request's id, or None."""
+    async def record(
+        self, request_id: str | None = None, agent: str | None = None
+    ) -> KeptRecord | None:
+        """Return the newest record: of a request's id, or else of an agent, or else of all."""
         ...
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:

@@ -71,13 +71,12 @@ class _Job:
 
 
 class Transactions:
-    """Owns a store's connections."""
+    """A store's connections, and what is done with them."""
 
     def __init__(
         self,
         file: StateFile | None,
         sizes: Sizes,
-        reservations: Reservations,
         clock: Callable[[], float],
     ) -> None:
         """``file``: None: keep all in memory. ``clock``: seconds, for the housekeeping."""
@@ -85,7 +84,7 @@ class Transactions:
         self._where = str(file.path) if file is not None else ":memory:"
         self._sizes = sizes
         self._clock = clock
-        self._reservations = reservations
+        self._reservations = Reservations()
         self._jobs: deque[_Job] = deque()
         self._in_flight: list[_Job] | None = None  # the jobs that the thread commits
         self._watch: asyncio.TimerHandle | None = None  # when to look whether it hangs

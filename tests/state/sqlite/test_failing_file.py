@@ -81,7 +81,7 @@ async def test_a_file_that_breaks_while_in_use_is_set_aside(
     """What of it can be read is kept, and what comes then is counted."""
     for number in range(5):
         await commit(store, f"s{number}", ONE_TURN, NOW)
-    connection = store._transactions._known().connection
+    connection = store._known().connection
     pages = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (broken,))
     ((page,),) = pages.fetchall() or ((1,),)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -271,7 +271,7 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     await fails(settle(store, "t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
     # Who comes while it fails is told at once, and counted all the same.
     await fails(settle(store, "t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
-    await until(lambda: store._transactions._spare is None)
+    await until(lambda: store._spare is None)
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
@@ -369,7 +369,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     monkeypatch.setattr(transactions, "STALL_SECONDS", 0.02)
     await settle(store, "t", dict.fromkeys([SESSION], 5), NOW)
     goes_on = threading.Event()
-    in_thread = store._transactions._in_thread
+    in_thread = store._in_thread
 
     def slow(work: Callable[[], None], jobs: list[Any]) -> None:
         def wait_and_work() -> None:
@@ -378,7 +378,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
 
         in_thread(wait_and_work, jobs)
 
-    monkeypatch.setattr(store._transactions, "_in_thread", slow)
+    monkeypatch.setattr(store, "_in_thread", slow)
     waiting = asyncio.create_task(settle(store, "t", dict.fromkeys([SESSION], 70), NOW))
     await until(lambda: store.health.sentence is not None)
     await fails(waiting, "the disk takes over")
@@ -396,7 +396,7 @@ async def test_of_too_many_that_wait_for_the_disk_the_oldest_is_told(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "MOST_WAITING", 2)
-    transaction = store._transactions
+    transaction = store
     monkeypatch.setattr(transaction, "_busy", True)
     waiting = [asyncio.create_task(commit(store, name, ONE_TURN, NOW)) for name in "abc"]
     await fails(waiting[0], "over 2 changes wait")

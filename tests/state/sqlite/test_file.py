@@ -98,13 +98,13 @@ async def test_what_comes_while_the_disk_is_busy_is_one_transaction(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = []
-    in_thread = store._transactions._in_thread
+    in_thread = store._in_thread
 
     def counted(work: Callable[[], None], jobs: list[Any]) -> None:
         commits.append(len(jobs))
         in_thread(work, jobs)
 
-    monkeypatch.setattr(store._transactions, "_in_thread", counted)
+    monkeypatch.setattr(store, "_in_thread", counted)
     limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
     await asyncio.gather(*(settle(store, "t", dict.fromkeys(limit, 1), NOW) for limit in limits))
     assert sum(commits) == 200
@@ -137,7 +137,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 def keep_house_now(store: SqliteStore) -> None:
-    store._transactions._wake.set()
+    store._wake.set()
 
 
 async def test_old_events_and_idle_sessions_go_in_small_steps(
@@ -204,7 +204,7 @@ async def test_the_log_is_short_again_after_a_burst(
     await add_events(store, [{"time": NOW, "kind": "k" * 1000, "session": ""}] * 500)
     log = Path(f"{path}-wal")
     assert size(log) > 400_000
-    await store._transactions._keep_house()
+    await store._keep_house()
     await commit(store, "a", ONE_TURN, NOW)
     assert size(log) <= 100_000
     await store.close()
@@ -227,7 +227,7 @@ async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
 ) -> None:
     await commit(store, "a", ONE_TURN, NOW)
     os.unlink(path)
-    store._transactions._fail(sqlite3.OperationalError("disk I/O error"), [])
+    store._fail(sqlite3.OperationalError("disk I/O error"), [])
     await until(lambda: store.health.sentence is None)
     assert rows(path, "sessions") == 1
 
