@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mlx_stack_proxy.state.hourly import MOST_AGENTS, MOST_COUNTERS, HourKey, hour_of
+from mlx_stack_proxy.state.hourly import MOST_COUNTERS, HourKey, hour_of
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
 from tests.state.conftest import NOW, MakeStore
 from tests.support.storing import add_counts, add_events, commit
@@ -39,16 +39,6 @@ async def test_hours_agents_and_tiers_are_told_apart(store: Store) -> None:
 async def test_many_add_at_once(store: Store) -> None:
     await asyncio.gather(*(add_counts(store, {CODEX: {"requests": 1}}) for _ in range(50)))
     assert (await store.counts(HOUR, HOUR))[CODEX]["requests"] == 50
-
-
-async def test_too_many_agents_of_an_hour_are_one(store: Store) -> None:
-    for number in range(MOST_AGENTS + 3):
-        await add_counts(store, {HourKey(HOUR, f"agent-{number}", "fast"): {"requests": 1}})
-    found = await store.counts(HOUR, HOUR)
-    assert len({key.agent for key in found}) == MOST_AGENTS + 1
-    assert found[HourKey(HOUR, "other", "fast")]["requests"] == 3
-    await add_counts(store, {HourKey(HOUR + 1, "agent-102", "fast"): {"requests": 1}})
-    assert len(await store.counts(HOUR + 1, HOUR + 1)) == 1
 
 
 async def test_too_many_labels_of_a_name_are_one(store: Store) -> None:

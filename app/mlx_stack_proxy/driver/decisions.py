@@ -123,7 +123,7 @@ def learn(
         # Upstream took our words in a tool's result: it had refused them in a user message.
         accounts.note_hint_refused(services, exchange)
     if event is not None:
-        accounts.record_events(services, exchange, [event])
+        accounts.record_event(services, *event, exchange)
 
 
 def _view(services: Services, books: Books) -> TierView:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from .hourly import Agents, Counts, HourKey, add, hour_of
+from .hourly import Counts, HourKey, add, hour_of
 from .rolling_hour import RollingHour
 from .schema import dumps
 from .spending import SESSION, Spending
@@ -85,7 +85,6 @@ class Database:
         self._run = connection.execute
         self._sizes = sizes
         self._ttl = sizes.session_ttl
-        self._agents = Agents()
         # By table: how many rows may be added before they are counted again.
         self._room = {"sessions": 0, "purses": 0}
 
@@ -153,7 +152,7 @@ class Database:
             row = (tier, b.failures, b.degraded_until, b.cooldown)
             self._run("REPLACE INTO breakers VALUES (?, ?, ?, ?)", row)
         for hour_key, counts in change.counts.items():
-            self._count(self._agents.bounded(hour_key), counts)
+            self._count(hour_key, counts)
         for event in change.events:
             values = (event["time"], event["kind"], event["session"], dumps(event))
             sql = "INSERT INTO events (time, kind, session, body) VALUES (?, ?, ?, ?)"

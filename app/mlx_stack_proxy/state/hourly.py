@@ -62,7 +62,10 @@ def _unlabelled(name: str) -> str:
 
 
 class Agents:
-    """The agents for which a process has counted in this hour and in the one before."""
+    """The agents for which a process has counted in this hour and in the one before.
+
+    Rows beyond ``MOST_AGENTS`` of an hour count for the agent ``other``, before they are stored.
+    """
 
     def __init__(self) -> None:
         self._by_hour: dict[int, set[str]] = {}

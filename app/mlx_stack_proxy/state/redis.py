@@ -27,7 +27,7 @@ import orjson
 from .. import tasks
 from ..frozen import frozen
 from . import redis_link
-from .hourly import MOST_COUNTERS, Agents, Counts, HourKey
+from .hourly import MOST_COUNTERS, Counts, HourKey
 from .redis_link import RedisLink
 from .store import (
     MOST_TOKENS,
@@ -101,7 +101,6 @@ class RedisStore:
             "most_records": sizes.max_records,
             "most_record_bytes": sizes.max_record_bytes,
         }
-        self._agents = Agents()
         self._clock = clock
         process_name = secrets.token_hex(8)
         self._calls = (f"{process_name}:{n}" for n in itertools.count())
@@ -255,7 +254,7 @@ class RedisStore:
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
-        content = orjson.dumps({**_content(change, self._agents), **self._bounds})
+        content = orjson.dumps({**_content(change), **self._bounds})
         return await self._run("write", _time(now), self._ttl, call, content)
 
     async def _keep_adding(self) -> None:
@@ -308,7 +307,7 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
     return arguments
 
 
-def _content(change: Change, agents: Agents) -> dict[str, Any]:
+def _content(change: Change) -> dict[str, Any]:
     """Return a change as write.lua reads it. Times and counters are text, to be exact."""
     settlement = change.settlement or Settlement("", {})
     return {
@@ -328,7 +327,7 @@ def _content(change: Change, agents: Agents) -> dict[str, Any]:
             for limit, tokens in settlement.amounts.items()
         ],
         "counts": [
-            ([*agents.bounded(key)], {name: repr(number) for name, number in counts.items()})
+            ([*key], {name: repr(number) for name, number in counts.items()})
             for key, counts in change.counts.items()
         ],
         "breakers": {

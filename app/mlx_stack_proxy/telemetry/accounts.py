@@ -8,8 +8,7 @@ which writes them to the store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -49,7 +48,7 @@ def count_end(
         seconds = asyncio.get_running_loop().time() - exchange.started
         record = record_of(exchange, outcome, services.wall_clock(), seconds, last)
         by_tier = counts_of(record)
-        record_events(services, exchange, _told_of_end(record))
+        _record_end(services, exchange, record)
         if not record.plain:
             body = kept(orjson.dumps(as_data(record)))  # for as long as the store is away
             services.journal.keep(
@@ -68,18 +67,17 @@ def count_end(
     )
 
 
-def _told_of_end(record: Record) -> list[tuple[str, dict[str, Any]]]:
-    """Return the last events, (kind, detail), of an exchange that recovered or lost its client."""
+def _record_end(services: Shared, exchange: Exchange, record: Record) -> None:
+    """Record the last event of an exchange that recovered or lost its client."""
     called = [attempt for attempt in record.attempts if attempt.called]
-    detail = {"attempts": len(called), "seconds": round(record.seconds, 3)}
-    events: list[tuple[str, dict[str, Any]]] = []
+    detail: dict[str, Any] = {"attempts": len(called), "seconds": round(record.seconds, 3)}
     if record.outcome == "client_left":
-        events.append(("client_left", detail))
+        record_event(services, "client_left", detail, exchange)
     elif record.way in RECOVERED:
         failed = [attempt for attempt in called if attempt.reason]
         reasons = list(dict.fromkeys(attempt.reason for attempt in failed))
-        events.append(("recovered", {"reasons": reasons, "from": failed[0].tier, **detail}))
-    return events
+        detail = {"reasons": reasons, "from": failed[0].tier, **detail}
+        record_event(services, "recovered", detail, exchange)
 
 
 def count_attempt(
@@ -133,7 +131,7 @@ def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason:
     """Record that the exchange has moved from ``from_tier`` to its present tier."""
     services.metrics.escalations.labels(from_tier, exchange.tier, reason).inc()
     detail = {"from": from_tier, "to": exchange.tier, "reason": reason}
-    record_events(services, exchange, [("escalated", detail)])
+    record_event(services, "escalated", detail, exchange)
 
 
 def note_hint_refused(services: Shared, exchange: Exchange) -> None:
@@ -146,12 +144,8 @@ def note_hint_refused(services: Shared, exchange: Exchange) -> None:
 
 def settle_incidents(services: Shared, exchange: Exchange) -> None:
     """Count the incidents that stages reported of the last attempt, and record their events."""
-    incidents = incidents_of(exchange, len(exchange.outcomes) - 1)
-    if not incidents:
-        return
     tier = tier_label(exchange)
-    events = []
-    for incident in incidents:
+    for incident in incidents_of(exchange, len(exchange.outcomes) - 1):
         row = INCIDENTS[incident.kind]
         counter = getattr(services.metrics, row.metric)
         labels = (tier, *incident.labels) if row.by_tier else incident.labels
@@ -163,8 +157,7 @@ def settle_incidents(services: Shared, exchange: Exchange) -> None:
             detail |= incident.detail
         elif tool := incident.detail.get("tool"):
             detail["tool"] = tool
-        events.append((row.event, detail))
-    record_events(services, exchange, events)
+        record_event(services, row.event, detail, exchange)
 
 
 def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
@@ -177,15 +170,7 @@ def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
     detail = {"type": error.type, "status": error.status, "attempts": tried}
     if tried and (wrong := records.attempt_of(exchange, len(exchange.outcomes) - 1).wrong):
         detail["why"] = wrong
-    record_events(services, exchange, [("exhausted", detail)])
-
-
-def record_events(
-    services: Shared, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
-) -> None:
-    """Record an exchange's events, each as (kind, detail), for the post-mortem."""
-    requester = (exchange.id, exchange.session.hash, exchange.request.agent)
-    record_events_of(services, requester, exchange.tier, events)
+    record_event(services, "exhausted", detail, exchange)
 
 
 def as_data(record: Record) -> dict[str, Any]:
@@ -194,36 +179,30 @@ def as_data(record: Record) -> dict[str, Any]:
     return {**who, "time": record.time, "tier": record.tier, "detail": record.as_data()}
 
 
-def record_event(services: Shared, kind: str, detail: dict[str, Any]) -> None:
-    """Record an event that belongs to no request."""
-    record_events_of(services, ("", "", ""), "", [(kind, detail)])
+class Requester(NamedTuple):
+    """Of whom an event tells; each field is "" where the event belongs to no request."""
+
+    request_id: str = ""
+    session: str = ""  # its hash
+    agent: str = ""
+    tier: str = ""
 
 
-def record_events_of(
-    services: Shared,
-    requester: tuple[str, str, str],
-    tier: str,
-    events: Sequence[tuple[str, dict[str, Any]]],
+NOBODY = Requester()
+
+
+def record_event(
+    services: Shared, kind: str, detail: dict[str, Any], of: Exchange | Requester = NOBODY
 ) -> None:
-    """Record a request's events, each as (kind, detail).
-
-    ``requester``: the request's id, its session's hash, its agent; each "" without a request.
-    """
-    request_id, session, agent = requester
-    common = {
-        "time": services.wall_clock(),
-        "request_id": request_id,
-        "session": session,
-        "agent": agent,
-        "tier": tier,
-    }
-    records = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
-    services.journal.add(records)
-    for event in records:
-        if services.notifier is not None:
-            services.notifier.told(event)
-        if counter := _COUNTED.get(str(event["kind"])):
-            count_alone(services, {counter: 1}, tier)
+    """Record an event, for the post-mortem; those of ``_COUNTED`` count in their hour, too."""
+    if isinstance(of, Exchange):
+        of = Requester(of.id, of.session.hash, of.request.agent, of.tier)
+    event = {"time": services.wall_clock(), **of._asdict(), "kind": kind, "detail": detail}
+    services.journal.add([event])
+    if services.notifier is not None:
+        services.notifier.told(event)
+    if counter := _COUNTED.get(kind):
+        count_alone(services, {counter: 1}, of.tier)
 
 
 def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import log
-from ..state.hourly import Deltas, HourKey, merge
+from ..state.hourly import Agents, Deltas, HourKey, merge
 from ..state.store import BreakerState, Change, EventQuery, KeptRecord, Store, StoreError
 
 MOST_EVENTS = 1000  # the newest ones, in memory
@@ -31,6 +31,7 @@ class Journal:
         # For the time in which the store can't be read:
         self._newest: deque[Mapping[str, Any]] = deque(maxlen=MOST_EVENTS)
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
+        self._agents = Agents()
         # Recorded, and taken by no write yet:
         self._events: list[Mapping[str, Any]] = []
         self._records: list[KeptRecord] = []
@@ -52,9 +53,10 @@ class Journal:
         self._write_soon()
 
     def count(self, deltas: Deltas) -> None:
-        """Add to the hours' counters."""
+        """Add to the hours' counters; of too many agents the further ones count as ``other``."""
         if not deltas:
             return
+        deltas = {self._agents.bounded(key): counts for key, counts in deltas.items()}
         merge(self._counts, deltas)
         merge(self.counted, deltas)
         if len(self.counted) > MOST_ROWS:

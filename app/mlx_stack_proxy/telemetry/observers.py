@@ -8,8 +8,7 @@ configured, the exchange has no observer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
@@ -49,34 +48,30 @@ class Observers(Observer):
         self._report = report
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
-        for observer in self._observers[:]:
-            with self._guarded(observer):
-                headers = observer.call_begins(tier, headers)
+        def begin(observer: Observer) -> None:
+            nonlocal headers
+            headers = observer.call_begins(tier, headers)
+
+        self._each(begin)
         return headers
 
     def answered(self, response: Response) -> None:
-        for observer in self._observers[:]:
-            with self._guarded(observer):
-                observer.answered(response)
+        self._each(lambda observer: observer.answered(response))
 
     def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        for observer in self._observers[:]:
-            with self._guarded(observer):
-                observer.call_ended(attempt, outcome)
+        self._each(lambda observer: observer.call_ended(attempt, outcome))
 
     def ended(self, outcome: str) -> None:
-        for observer in self._observers[:]:
-            with self._guarded(observer):
-                observer.ended(outcome)
+        self._each(lambda observer: observer.ended(outcome))
 
-    @contextmanager
-    def _guarded(self, observer: Observer) -> Iterator[None]:
-        """Report an observer that raises, and drop it."""
-        try:
-            yield
-        except Exception as error:
-            self._observers.remove(observer)
-            self._report(observer.name, error)
+    def _each(self, call: Callable[[Observer], None]) -> None:
+        """Call each observer; report and drop one that raises."""
+        for observer in self._observers[:]:
+            try:
+                call(observer)
+            except Exception as error:
+                self._observers.remove(observer)
+                self._report(observer.name, error)
 
 
 def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:

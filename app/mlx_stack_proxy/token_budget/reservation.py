@@ -199,5 +199,5 @@ class Reservation:
                 self._record(tier, kind, detail)
 
     def _record(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
-        requester = (self._id, self._session, self._agent)
-        accounts.record_events_of(self._services, requester, tier, [(kind, detail)])
+        requester = accounts.Requester(self._id, self._session, self._agent, tier)
+        accounts.record_event(self._services, kind, detail, requester)
