@@ -157,7 +157,7 @@ async def run(services: Services, given: dict[str, Any]) -> None:
         result = outcome_of(last_step(exchange, given["end"]))  # type: ignore[arg-type]
     accounts.count_end(services, exchange, result)
     await services.store.write(services.journal.take(), NOW)
-    accounts.close(services, exchange, result, 3.0)
+    accounts.close(services, services.records[-1], result, 3.0)
 
 
 def metrics_of(services: Services) -> Counter[str]:
