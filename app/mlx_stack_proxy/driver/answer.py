@@ -67,7 +67,9 @@ class Answer:
 
     def send_sign_of_life(self, now: float) -> None:
         self.last_write = now
-        write = asyncio.ensure_future(self._write(self._sign_of_life()))
+        outgoing = self.exchange.outgoing
+        sign = _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
+        write = asyncio.ensure_future(self._write(sign))
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
@@ -142,10 +144,6 @@ class Answer:
             reply = ErrorReply(error.status, error.headers(), error.body())
         headers = [*reply.headers, *self._own_headers(), *response_headers.public(upstream_headers)]
         await self.downstream.whole(reply.status, headers, orjson.dumps(reply.body))
-
-    def _sign_of_life(self) -> bytes:
-        outgoing = self.exchange.outgoing
-        return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
     def _closing_values(self) -> tuple[dict[str, str | int], bytes]:
         """Return our headers' current values, and an SSE comment of them if others were sent."""

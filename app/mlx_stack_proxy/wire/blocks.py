@@ -34,7 +34,9 @@ class Blocks:
 
     def __init__(self, messages: Sequence[Any]) -> None:
         lead = 0
-        while lead < len(messages) and _is_systems(messages[lead]):
+        for message in messages:
+            if not isinstance(message, dict) or message.get("role") not in _SYSTEM:
+                break
             lead += 1
         self.head = messages[:lead]
         self.messages = messages[lead:] if lead else messages  # those after the head
@@ -76,10 +78,6 @@ class Known(Generic[_V]):
         if names:
             self._values[names[-1]] = value
         return read(value, messages[end:])
-
-
-def _is_systems(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("role") in _SYSTEM
 
 
 def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | None:

@@ -97,10 +97,6 @@ class Encoder(Protocol):
         """Return a reply whose texts have all been written as the dialect's own object."""
 
 
-def _no_models(_: Any) -> dict[str, Any]:
-    return {}
-
-
 @frozen
 class Dialect:
     """A protocol that clients may speak."""
@@ -122,7 +118,7 @@ class Dialect:
     # A client that sends this header wants ``GET /v1/models`` as ``models(names)`` returns it,
     # with the entries in ``data``.
     version_header: str = ""
-    models: Callable[[Sequence[str]], dict[str, Any]] = _no_models
+    models: Callable[[Sequence[str]], dict[str, Any]] = lambda names: {}
 
 
 class Outgoing:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from .blocks import Blocks, Known, messages_in
+from .growing import utf8_size
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers). A
 # high estimate leaves room in the context window, a low one overflows it.
@@ -45,15 +46,11 @@ def _and_messages(size: float, messages: Sequence[Any]) -> float:
             continue
         content = message.get("content")
         if isinstance(content, str):
-            size += _bytes(content)
+            size += utf8_size(content)
         elif isinstance(content, list):
             for part in content:
                 text = part.get("text") if isinstance(part, dict) else None
-                size += _bytes(text) if isinstance(text, str) else _IMAGE
+                size += utf8_size(text) if isinstance(text, str) else _IMAGE
         if calls := message.get("tool_calls"):
             size += len(orjson.dumps(calls))
     return size
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

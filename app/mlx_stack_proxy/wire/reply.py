@@ -119,10 +119,6 @@ class Reply:
             size += sum([call.written.size for call in choice.tool_calls])
         return size > LONG
 
-    @property
-    def has_calls(self) -> bool:
-        return any(choice.tool_calls for choice in self.choices.values())
-
     def choice(self, index: int) -> ChoiceReply:
         choice = self.choices.get(index)
         if choice is None:

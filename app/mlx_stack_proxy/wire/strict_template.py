@@ -7,7 +7,7 @@ the user's message, as :mod:`.transcript` has it for the other dialects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, joined, reminder
@@ -42,7 +42,8 @@ def rewritten(messages: Sequence[Mapping[str, Any]]) -> list[Json]:
         role = message.get("role")
         if role in _SYSTEM:
             if out:
-                waiting += [reminder(BETWEEN.join(_texts(message)))]
+                texts = [part for part in _parts(message) if isinstance(part, str)]
+                waiting.append(reminder(BETWEEN.join(texts)))
             else:
                 head += _parts(message)
         elif role == "tool":
@@ -82,17 +83,8 @@ def _parts(message: Mapping[str, Any]) -> list[Part]:
     content = message.get("content")
     if not isinstance(content, list):
         return [content] if isinstance(content, str) and content else []
-    return [_text(part) if _is_text(part) else part for part in content]
-
-
-def _texts(message: Mapping[str, Any]) -> Iterable[str]:
-    return (part for part in _parts(message) if isinstance(part, str))
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str) and len(part) == 2
-
-
-def _text(part: Json) -> str:
-    text: str = part["text"]
-    return text
+    parts: list[Part] = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) and len(part) == 2 else None
+        parts.append(text if isinstance(text, str) else part)
+    return parts

@@ -36,35 +36,22 @@ class Bounds(NamedTuple):
 
 def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     """Whether each count of a usage is a whole number from 0 up to its bound."""
-    if not _are_counts(usage, (*_PROMPT, *_CACHED), bounds.prompt):
-        return False
-    if not _are_counts(usage, _OUTPUT, bounds.output):
-        return False
-    if not _are_counts(usage, ("total_tokens",), bounds.prompt + bounds.output):
-        return False
-    written = [detail for name in _OF_OUTPUT if isinstance(detail := usage.get(name), dict)]
-    if not all(_are_counts(detail, tuple(detail), bounds.output) for detail in written):
-        return False
-    details = [usage.get(name) for name in _DETAILS]
-    return all(
-        _are_counts(detail, _CACHED, bounds.prompt)
-        for detail in details
-        if isinstance(detail, dict)
-    )
+    counts = [(usage.get(name), bounds.prompt) for name in (*_PROMPT, *_CACHED)]
+    counts += [(usage.get(name), bounds.output) for name in _OUTPUT]
+    counts.append((usage.get("total_tokens"), bounds.prompt + bounds.output))
+    for name in _DETAILS:
+        if isinstance(details := usage.get(name), dict):
+            counts += [(details.get(cached), bounds.prompt) for cached in _CACHED]
+    for name in _OF_OUTPUT:
+        if isinstance(details := usage.get(name), dict):
+            counts += [(value, bounds.output) for value in details.values()]
+    return all(_is_count(value, limit) for value, limit in counts if value is not None)
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
     """Return the tokens of output that a request asks for at most, as upstream reads both names."""
     limit: int | None = body.get("max_tokens") or body.get("max_completion_tokens")
     return limit
-
-
-def _counts_output(usage: Mapping[str, Any]) -> bool:
-    return any(whole_number(usage.get(name)) for name in _OUTPUT)
-
-
-def _are_counts(holder: Mapping[str, Any], names: tuple[str, ...], limit: int) -> bool:
-    return all(_is_count(holder[name], limit) for name in names if holder.get(name) is not None)
 
 
 def _is_count(value: Any, limit: int) -> bool:
@@ -110,7 +97,8 @@ class UsageCheck:
                 is_believable(usage, self._bounds(0))
                 or is_believable(usage, self._bounds(self._reply.written()))
             )
-        believed = not self.failed and (not self._reply.pieces or _counts_output(usage))
+        counts = any(whole_number(usage.get(name)) for name in _OUTPUT)
+        believed = not self.failed and (counts or not self._reply.pieces)
         self.refused = self.refused or not believed
         return believed
 

@@ -110,10 +110,6 @@ def _part(block: Json, path: str) -> Part:
     ).decode()
 
 
-def _text(block: Json, path: str) -> str:
-    return string_of(block.get("text"))
-
-
 def _image(block: Json, path: str) -> Json:
     source = _source(block)
     if source.get("type") == "base64":
@@ -145,20 +141,12 @@ def _search_result(block: Json, path: str) -> str:
     return BETWEEN.join([f"{block.get('title')} ({block.get('source')})", *texts])
 
 
-def _tool_reference(block: Json, path: str) -> str:
-    return f"Loaded: {block.get('tool_name')}"
-
-
-def _nothing(block: Json, path: str) -> str:
-    return ""
-
-
 _PARTS: Final[Mapping[str, Callable[[Json, str], Part]]] = {
-    "text": _text,
+    "text": lambda block, path: string_of(block.get("text")),
     "image": _image,
     "document": _document,
     "search_result": _search_result,
-    "tool_reference": _tool_reference,
-    "thinking": _nothing,
-    "redacted_thinking": _nothing,
+    "tool_reference": lambda block, path: f"Loaded: {block.get('tool_name')}",
+    "thinking": lambda block, path: "",
+    "redacted_thinking": lambda block, path: "",
 }

@@ -38,18 +38,16 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
         headers = [
             (name, b"true" if name == b"x-should-retry" else value) for name, value in headers
         ]
-    fields: Json = {"type": _type(status), "message": _message(error)}
-    if details := _details(error):
+    code = error.code or (error.type if error.type != INVALID_REQUEST else None)
+    details = {"error_code": code, "param": error.param}
+    details = {**{key: value for key, value in details.items() if value}, **error.extra}
+    client = 400 <= status < 500 and status != _DEPENDENCY_FAILED
+    kind = _TYPES.get(status) or ("invalid_request_error" if client else "api_error")
+    fields: Json = {"type": kind, "message": _message(error)}
+    if details:
         fields["details"] = details
     body = {"type": "error", "error": fields, "request_id": request_id}
     return ErrorReply(status, headers, body)
-
-
-def _type(status: int) -> str:
-    if status in _TYPES:
-        return _TYPES[status]
-    client = 400 <= status < 500 and status != _DEPENDENCY_FAILED
-    return "invalid_request_error" if client else "api_error"
 
 
 def _message(error: ProxyError) -> str:
@@ -60,10 +58,3 @@ def _message(error: ProxyError) -> str:
     if tokens and window:
         return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
     return f"prompt is too long: {error.message}"
-
-
-def _details(error: ProxyError) -> Json:
-    """Return the fields that the proxy's own errors have besides a message (docs/errors.md)."""
-    code = error.code or (error.type if error.type != INVALID_REQUEST else None)
-    fields = {"error_code": code, "param": error.param}
-    return {**{key: value for key, value in fields.items() if value}, **error.extra}

@@ -9,7 +9,7 @@ is loaded later (``defer_loading``) is offered once a result has named it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from ...frozen import frozen
 from ..call import as_function
@@ -18,7 +18,7 @@ from .content import refused
 
 # Prefixes of the types that the client runs, and whose schema is not sent.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_CHOICES: Final[dict[Any, str]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
 @frozen
@@ -35,16 +35,17 @@ def offer(body: Json, loaded: Collection[str]) -> Offer:
     Raises :class:`ProxyError` (400) for a tool of the client's without a schema, and if the request
     has, or forces, only tools that Anthropic's servers run.
     """
-    raw_tools = body.get("tools")
     tools: list[Json] = []
     left_out = ["mcp_servers"] if body.get("mcp_servers") else []
-    for position, tool in enumerate(raw_tools if isinstance(raw_tools, list) else ()):
-        path = f"tools[{position}]"
-        if not isinstance(tool, dict):
-            raise refused("must be an object", path)
-        if _is_servers(tool):
-            _check_runs_here(tool, path)
-            left_out.append(str(tool.get("name") or tool.get("type")))
+    for position, tool in enumerate(body.get("tools") or ()):
+        kind = tool.get("type") or "custom"
+        if kind != "custom" and "input_schema" not in tool:
+            if kind.startswith(_CLIENTS_OWN):
+                sentence = (
+                    f"has the type {kind}, whose schema is not sent: send it as a custom tool"
+                )
+                raise refused(sentence, f"tools[{position}]")
+            left_out.append(tool.get("name") or kind)
         elif not tool.get("defer_loading") or tool.get("name") in loaded:
             tools.append(_function(tool))
     choice = body.get("tool_choice")
@@ -54,17 +55,6 @@ def offer(body: Json, loaded: Collection[str]) -> Offer:
         names = forced if forced in left_out else ", ".join(left_out)
         raise refused(f"{names} runs on Anthropic's servers, and can't be run here", "tools")
     return Offer(_fields(tools, choice) if tools else {}, tuple(left_out))
-
-
-def _is_servers(tool: Json) -> bool:
-    return tool.get("type") not in (None, "custom") and "input_schema" not in tool
-
-
-def _check_runs_here(tool: Json, path: str) -> None:
-    kind = str(tool["type"])
-    if kind.startswith(_CLIENTS_OWN):
-        sentence = f"has the type {kind}, whose schema is not sent: send it as a custom tool"
-        raise refused(sentence, path)
 
 
 def _function(tool: Json) -> Json:
@@ -81,12 +71,8 @@ def _fields(tools: list[Json], choice: Json) -> Json:
     fields: Json = {"tools": tools}
     if choice.get("type") == "tool":
         fields["tool_choice"] = as_function({"name": choice.get("name")})
-    elif (tool_choice := _chosen(choice.get("type"))) is not None:
+    elif (tool_choice := _CHOICES.get(choice.get("type"))) is not None:
         fields["tool_choice"] = tool_choice
     if choice.get("disable_parallel_tool_use") is True:
         fields["parallel_tool_calls"] = False
     return fields
-
-
-def _chosen(kind: Any) -> str | None:
-    return _CHOICES.get(kind) if isinstance(kind, str) else None

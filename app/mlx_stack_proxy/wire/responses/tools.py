@@ -29,7 +29,6 @@ from ..fields import (
     each,
     has_type,
     members,
-    objects,
     require,
     string,
     string_or,
@@ -86,7 +85,7 @@ class Tools:
 def tools_of(body: Mapping[str, Any]) -> Tools:
     """Translate a request's tools, and its choice among them. Raises :class:`ProxyError` (400)."""
     require(body, _CHECKS)
-    raw_tools = objects(body.get("tools"), "tools")
+    raw_tools = body.get("tools") or []
     offered: dict[str, Tool] = {}
     shapes: dict[str, Shape] = {}
     for shape, tool in _functions(raw_tools):
@@ -140,7 +139,7 @@ def _functions(raw_tools: list[Tool]) -> Iterator[tuple[Shape, Tool]]:
             yield from _function(tool, "", path)
             continue
         namespace = string(tool, "name", path)
-        for inner_position, inner_tool in enumerate(objects(tool.get("tools"), f"{path}.tools")):
+        for inner_position, inner_tool in enumerate(tool.get("tools") or ()):
             yield from _function(inner_tool, namespace, f"{path}.tools[{inner_position}]")
 
 
@@ -196,11 +195,8 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
     everything = frozenset(shapes)
     if choice is None or isinstance(choice, str):
         return choice, everything
-    if not isinstance(choice, dict):
-        raise invalid("`tool_choice` must be a string or an object", "tool_choice")
     if choice.get("type") == "allowed_tools":
-        references = objects(choice.get("tools"), "tool_choice.tools")
-        allowed = [_named(reference, shapes) for reference in references]
+        allowed = [_named(reference, shapes) for reference in choice.get("tools") or ()]
         return choice.get("mode", "auto"), frozenset().union(*allowed)
     names = _named(choice, shapes)
     if choice.get("type") not in ("function", "custom"):
