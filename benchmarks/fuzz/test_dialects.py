@@ -129,7 +129,7 @@ def bodies(draw: st.DrawFn, name: str) -> Json:
         elif change == "twice" and isinstance(at, list):
             at.insert(key, copy.deepcopy(at[key]))
         else:
-            at[key] = draw(ANYTHING)
+            at[key] = copy.deepcopy(draw(ANYTHING))  # a sampled one must stay as it is
         if not body:
             break
     return body
