@@ -54,7 +54,7 @@ _SQLITE = b"SQLite format 3\0"  # with which its files begin
 _WIDTH = 80
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_check(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Check the configuration, LiteLLM and its models, then ask each tier of this machine for a "
         "token, a stream and a tool call. Exit code: 1 if a line says FAIL, else 0."

@@ -1,6 +1,6 @@
 """The command ``mlx-stack-proxy``: a table of commands, each in a module of its own.
 
-A command's module has ``add_arguments(parser)``, which sets the function that runs the command as
+A command's module has ``add_NAME(parser)``, which sets the function that runs the command as
 the parser's default ``run``. Only the module of the given command is imported, so that no command
 waits for the imports of others. The two commands that only print a file are here.
 """
@@ -26,57 +26,52 @@ class Command:
     """A row of the table of commands."""
 
     name: str
-    says: str  # its line in --help, and its description unless it has a longer one
     module: str  # relative to this package
+    says: str  # its line in --help, and its description unless it has a longer one
     config: bool = True  # whether the command takes --config
-    adds: str = "add_arguments"  # the module's function
 
 
 # In the order of --help.
 COMMANDS = (
-    Command("serve", "run the proxy", "serve"),
-    Command(
-        "init", "write a first config.yaml from what LiteLLM lists", "init.command", config=False
-    ),
-    Command("check", "check the configuration, LiteLLM and the tiers", "check"),
+    Command("serve", "serve", "run the proxy"),
+    Command("init", "init.command", "write a first config.yaml from what LiteLLM lists", False),
+    Command("check", "check", "check the configuration, LiteLLM and the tiers"),
     Command(
         "launch",
-        "start Claude Code, Codex or another client through the proxy",
         "agents.command",
-        adds="add_launch",
+        "start Claude Code, Codex or another client through the proxy",
     ),
     Command(
         "agents",
-        "print what Claude Code, Codex and others need to use the proxy",
         "agents.command",
-        adds="add_agents",
+        "print what Claude Code, Codex and others need to use the proxy",
     ),
-    Command("config", "print the JSON Schema of the configuration", "cli", False, "_add_schema"),
-    Command("replay", "run recorded exchanges through the stages again, without a model", "replay"),
-    Command("pressure", "show this machine's memory pressure", "pressure"),
-    Command("status", "show a running proxy and its tiers on one screen", "remote.status"),
-    Command(
-        "report",
-        "summarise the last hours in a few sentences",
-        "remote.report",
-        adds="add_report",
-    ),
-    Command("why", "explain one request in a paragraph", "remote.report", adds="add_why"),
-    Command("sessions", "list a running proxy's sessions", "remote.sessions"),
-    Command("events", "list what a running proxy did, event by event", "remote.events"),
+    Command("config", "cli", "print the JSON Schema of the configuration", False),
+    Command("replay", "replay", "run recorded exchanges through the stages again, without a model"),
+    Command("pressure", "pressure", "show this machine's memory pressure"),
+    Command("status", "remote.status", "show a running proxy and its tiers on one screen"),
+    Command("report", "remote.report", "summarise the last hours in a few sentences"),
+    Command("why", "remote.report", "explain one request in a paragraph"),
+    Command("sessions", "remote.sessions", "list a running proxy's sessions"),
+    Command("events", "remote.events", "list what a running proxy did, event by event"),
     Command(
         "service",
-        "run the proxy as a service (launchd on macOS, systemd on Linux)",
         "service.commands",
+        "run the proxy as a service (launchd on macOS, systemd on Linux)",
         config=False,
     ),
     Command(
-        "up", "start model servers, LiteLLM and the proxy on this machine", "local_stack.up", False
+        "up",
+        "local_stack.up",
+        "start model servers, LiteLLM and the proxy on this machine",
+        config=False,
     ),
     Command(
-        "demo", "ask a weak model ten questions, directly and through the proxy", "demo.command"
+        "demo",
+        "demo.command",
+        "ask a weak model ten questions, directly and through the proxy",
     ),
-    Command("completion", "print a shell's completion script", "cli", False, "_add_completion"),
+    Command("completion", "cli", "print a shell's completion script", False),
 )
 
 
@@ -124,9 +119,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         described = f"{command.says[0].upper()}{command.says[1:]}."
         subparser = commands.add_parser(command.name, help=command.says, description=described)
         if completing or command.name in argv:
-            getattr(import_module(f".{command.module}", __package__), command.adds)(subparser)
+            module = import_module(f".{command.module}", __package__)
+            getattr(module, f"add_{command.name}")(subparser)
             if command.config:
-                _add_config(subparser)
+                text = "default: $MLX_STACK_CONFIG, then ./config.yaml, then only the defaults"
+                subparser.add_argument("--config", metavar="FILE", help=text)
     if completing:
         import argcomplete
 
@@ -141,15 +138,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="default: $MLX_STACK_CONFIG, then ./config.yaml, then only the defaults",
-    )
-
-
-def _add_schema(parser: argparse.ArgumentParser) -> None:
+def add_config(parser: argparse.ArgumentParser) -> None:
     about = parser.add_subparsers(required=True, metavar="WHAT")
     about.add_parser("schema", help="print the JSON Schema, which editors read").set_defaults(
         run=_schema
@@ -161,7 +150,7 @@ def _schema(_: argparse.Namespace) -> int:
     return 0
 
 
-def _add_completion(parser: argparse.ArgumentParser) -> None:
+def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
     parser.description = (
         'In ~/.bashrc or ~/.zshrc put: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish '

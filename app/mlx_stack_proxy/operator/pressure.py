@@ -32,7 +32,7 @@ from . import CommandError
 SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_pressure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serve", action="store_true", help="serve it over HTTP at / until Ctrl-C")
     parser.add_argument("--host", default="127.0.0.1", help="with --serve; default: %(default)s")
     parser.add_argument("--port", type=int, default=4110, help="with --serve; default: %(default)s")

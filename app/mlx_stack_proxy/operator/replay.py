@@ -376,7 +376,7 @@ def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
     }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE.jsonl", help="one record for each line; - is standard input"
     )

@@ -14,7 +14,7 @@ from .service import env_file
 _HOSTS_WITH_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that include 127.0.0.1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="override server.host")
     parser.add_argument("--port", type=int, help="override server.port")
     parser.add_argument(

@@ -70,7 +70,7 @@ class DemoReply:
         return str(self.headers.get(f"x-mlx-stack-{name}", ""))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Ask a weak model ten questions, directly and through the proxy, and compare the replies. "
         "With these questions the demo model of `make run` makes each kind of mistake."

@@ -41,7 +41,7 @@ _CURL_BODY = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_up(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``up``."""
     parser.description = (
         "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "

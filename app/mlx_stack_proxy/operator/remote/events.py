@@ -25,7 +25,7 @@ _LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader n
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
 
 
-def add_arguments(events: argparse.ArgumentParser) -> None:
+def add_events(events: argparse.ArgumentParser) -> None:
     events.add_argument("--kind", help="e.g. escalated, loop_break")
     events.add_argument("--session", help="a hash, its beginning, or a client's name")
     events.add_argument("--agent", metavar="NAME", help="only what this agent did")

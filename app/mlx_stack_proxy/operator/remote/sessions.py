@@ -13,7 +13,7 @@ from .events import moment
 _HEAD = ["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]
 
 
-def add_arguments(sessions: argparse.ArgumentParser) -> None:
+def add_sessions(sessions: argparse.ArgumentParser) -> None:
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
     sessions.add_argument("--delete", action="store_true", help="reset the session")
     sessions.add_argument("--all", action="store_true", help="with --delete: reset all sessions")

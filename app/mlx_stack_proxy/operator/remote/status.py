@@ -26,7 +26,7 @@ _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": 
 Json = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
 
 
-def add_arguments(status: argparse.ArgumentParser) -> None:
+def add_status(status: argparse.ArgumentParser) -> None:
     status.add_argument(
         *("--watch", "-w"),
         metavar="SECONDS",

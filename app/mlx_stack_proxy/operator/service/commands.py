@@ -42,7 +42,7 @@ class Spec:
         return (str(self.program), "serve", *config)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_service(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     install = _add(
         actions, "install", _install, "install the service and start it, now and at each boot"
