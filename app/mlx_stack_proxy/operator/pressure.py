@@ -25,7 +25,7 @@ from .. import log
 from ..memory_pressure.probe import MemoryProbe
 from ..memory_pressure.readers import open_reader
 from ..printable import printable
-from ..settings import MemoryPressureSettings, Settings
+from ..settings import MemoryPressureSettings
 from ..settings_source import load
 from . import CommandError
 
@@ -41,13 +41,32 @@ def add_pressure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return the exit code: 1 if the level can't be read here."""
+    """Return the exit code. Raises ``CommandError`` if the level can't be read here."""
     settings = load(args.config)
-    if args.serve:
-        return serve(args.host, args.port, settings)
-    # The log would only repeat the line that is printed.
-    log.configure(replace(settings.observability, log_level="error"))
-    return asyncio.run(_once(settings.reliability.memory_pressure, as_json=args.json))
+    rules = settings.reliability.memory_pressure
+    if not args.serve:
+        # The log would only repeat the line that is printed.
+        log.configure(replace(settings.observability, log_level="error"))
+        probe = probe_of(rules, "auto" if rules.source == "off" else rules.source)
+        return asyncio.run(_once(probe, as_json=args.json))
+    log.configure(settings.observability)
+    probe = probe_of(rules)
+    if probe.source is None:
+        raise CommandError(status_and_body(probe)[1]["error"])
+    log.get().info(
+        "serving_memory_pressure", url=f"http://{args.host}:{args.port}/", source=probe.source
+    )
+    uvicorn.run(
+        build(probe),
+        host=args.host,
+        port=args.port,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    return 0
 
 
 def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
@@ -66,17 +85,11 @@ def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     if probe.reading is None or probe.trouble is not None:
         return 503, {"error": probe.trouble or "not read yet", "source": probe.source}
     level, cause = probe.raw
-    reading = probe.reading.as_dict()
-    return 200, {
-        "level": level.word,
-        "cause": cause or None,
-        "source": probe.source,
-        "reading": reading,
-    }
+    told = {"level": level.word, "cause": cause or None, "source": probe.source}
+    return 200, {**told, "reading": probe.reading.as_dict()}
 
 
-async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
-    probe = probe_of(rules, "auto" if rules.source == "off" else rules.source)
+async def _once(probe: MemoryProbe, *, as_json: bool) -> int:
     try:
         await probe.look()
         if probe.reading is not None and probe.reading.swap:
@@ -111,23 +124,3 @@ def build(probe: MemoryProbe) -> Starlette:
             await probe.close()
 
     return Starlette(routes=[Route("/", level)], lifespan=lifespan)
-
-
-def serve(host: str, port: int, settings: Settings) -> int:
-    """Serve until Ctrl-C. Raises ``CommandError`` if nothing on this machine tells the level."""
-    log.configure(settings.observability)
-    probe = probe_of(settings.reliability.memory_pressure)
-    if probe.source is None:
-        raise CommandError(status_and_body(probe)[1]["error"])
-    log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
-    uvicorn.run(
-        build(probe),
-        host=host,
-        port=port,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-    )
-    return 0

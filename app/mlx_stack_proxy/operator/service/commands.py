@@ -23,6 +23,12 @@ from .systemd import Systemd, refuse_hidden
 STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
 
 
+_SCOPES = {
+    "--user": "a service of the current user (default)",
+    "--system": "a service of the machine (Linux, as root)",
+}
+
+
 @frozen
 class Spec:
     """The service's command, files and limits."""
@@ -44,42 +50,28 @@ class Spec:
 
 def add_service(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    install = _add(
-        actions, "install", _install, "install the service and start it, now and at each boot"
-    )
-    install.add_argument("--config", metavar="FILE", help="default: as for `serve`")
-    removal = "stop and remove the service; configuration and data stay"
-    uninstall = _add(actions, "uninstall", _uninstall, removal)
-    restart = _add(actions, "restart", _restart, "stop the service cleanly and start it again")
-    for subparser in (install, uninstall, restart):
-        subparser.add_argument(
-            "--dry-run", action="store_true", help="print what would be done, and do nothing"
-        )
-    _add(actions, "status", _status, "show the service's state")
-    logs = _add(actions, "logs", _logs, "show the service's log")
-    logs.add_argument("--lines", "-n", type=int, default=100, help="the last ones; default: 100")
-    logs.add_argument("--follow", "-f", action="store_true", help="follow the log until Ctrl-C")
-
-
-def _add(
-    actions: Any, name: str, command: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    scope = parser.add_mutually_exclusive_group()
-    scope.add_argument(
-        "--user",
-        dest="system",
-        action="store_false",
-        help="a service of the current user (default)",
-    )
-    scope.add_argument(
-        "--system",
-        dest="system",
-        action="store_true",
-        help="a service of the machine (Linux, as root)",
-    )
-    parser.set_defaults(run=command, system=False)
-    return parser
+    for name, command, text in (
+        ("install", _install, "install the service and start it, now and at each boot"),
+        ("uninstall", _uninstall, "stop and remove the service; configuration and data stay"),
+        ("restart", _restart, "stop the service cleanly and start it again"),
+        ("status", lambda args: manager(args.system).status(), "show the service's state"),
+        ("logs", _logs, "show the service's log"),
+    ):
+        action = actions.add_parser(name, help=text)
+        scope = action.add_mutually_exclusive_group()
+        for option, kind in (("--user", "store_false"), ("--system", "store_true")):
+            scope.add_argument(option, dest="system", action=kind, help=_SCOPES[option])
+        action.set_defaults(run=command, system=False)
+        if name == "install":
+            action.add_argument("--config", metavar="FILE", help="default: as for `serve`")
+        if name == "logs":
+            newest = "the last ones; default: 100"
+            action.add_argument("--lines", "-n", type=int, default=100, help=newest)
+            follow = "follow the log until Ctrl-C"
+            action.add_argument("--follow", "-f", action="store_true", help=follow)
+        if name in ("install", "uninstall", "restart"):
+            dry = "print what would be done, and do nothing"
+            action.add_argument("--dry-run", action="store_true", help=dry)
 
 
 def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
@@ -141,12 +133,10 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
 
     They are those that the configuration names, and all ``MLX_STACK_*`` that are set.
     """
-    names = [settings.upstream.api_key_env]
     cloud = settings.reliability.escalation.cloud_fallback
-    names += [cloud.api_key_env] if cloud is not None else []
-    own_names = [name for name in sorted(environ) if name.startswith(ENV_PREFIX)]
-    names += [name for name in own_names if name != CONFIG_VARIABLE]
-    return {name: environ.get(name) for name in names if name}
+    names = [settings.upstream.api_key_env, cloud and cloud.api_key_env]
+    names += [name for name in sorted(environ) if name.startswith(ENV_PREFIX)]
+    return {name: environ.get(name) for name in names if name and name != CONFIG_VARIABLE}
 
 
 def _install(args: argparse.Namespace) -> int:
@@ -205,10 +195,6 @@ def _restart(args: argparse.Namespace) -> int:
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
-
-
-def _status(args: argparse.Namespace) -> int:
-    return manager(args.system).status()
 
 
 def _logs(args: argparse.Namespace) -> int:
