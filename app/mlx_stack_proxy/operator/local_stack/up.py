@@ -166,7 +166,7 @@ class _Stack:
         except (UpstreamError, TimeoutError) as error:
             trouble = str(error) or "no answer in time"
         if trouble:
-            self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
+            self._console.child(tier.name, "warning", f"a first question through LiteLLM failed: {trouble}")
 
     def _announce(self, seconds: float, key: str | None) -> None:
         """Print what to do next. ``key``: LiteLLM's key, if clients have to send it."""
@@ -182,7 +182,7 @@ class _Stack:
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
             f"""\n  {curl} {authorization}-d '{{"model":"{names[0]}",{_CURL_BODY}}}'\n""",
-            "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
+            "The header x-mlx-stack-repairs says how the call was repaired. For any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
             _agents(self._tiers, f"{program} launch {{}}{url_option}"),
