@@ -166,7 +166,9 @@ class _Stack:
         except (UpstreamError, TimeoutError) as error:
             trouble = str(error) or "no answer in time"
         if trouble:
-            self._console.child(tier.name, "warning", f"a first question through LiteLLM failed: {trouble}")
+            self._console.child(
+                tier.name, "warning", f"asking it through LiteLLM failed: {trouble}"
+            )
 
     def _announce(self, seconds: float, key: str | None) -> None:
         """Print what to do next. ``key``: LiteLLM's key, if clients have to send it."""
