@@ -230,8 +230,14 @@ def test_a_call_that_is_only_thought_of(thought: str, said: str | None, call: st
 
 
 def test_tokens_that_end_a_message_go_with_the_call() -> None:
-    for token in ("<|im_end|>", "<|eot_id|>", "</s>", "\n</tool_call>\n"):
-        assert rescue(SAMPLES["bare_json"][0] + token, TOOLS).content.strip() == ""
+    for token in ("<|im_end|>", "<|of_next_year|>", "</s>", "\n</tool_call>\n", "[|end|]"):
+        for name in ("bare_json", "hermes_json", "xml_elements"):
+            assert rescue(SAMPLES[name][0] + token, TOOLS).content.strip() == ""
+
+
+def test_a_token_of_another_call_does_not_go_with_a_call() -> None:
+    text = f"<tool_call>{JSON}</tool_call><|im_end|><|tool_call|>[{JSON}]"
+    assert len(rescue(text, TOOLS).calls) == 2
 
 
 def test_a_format_that_fails_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

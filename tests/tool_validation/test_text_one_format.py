@@ -83,7 +83,11 @@ def test_a_commentary_that_is_an_object_is_a_call_without_a_name() -> None:
     assert rescue(text.replace("year", "age"), TOOLS).unknown == ("commentary",)
 
 
-@pytest.mark.parametrize("end", ["<|im_end|>", "<turn|>", "\n</s>", "<|eot_id|><|end_of_text|>\n"])
+@pytest.mark.parametrize(
+    "end",
+    ["<|im_end|>", "<turn|>", "\n</s>", "<|eot_id|><|end_of_text|>\n", "<|of_next_year|>",
+     "<｜a▁new▁one｜>", "[|endofturn|]", "<|im_end|>\n<|endoftext|>"],
+)  # fmt: skip
 def test_tokens_that_end_a_turn_end_no_text(end: str) -> None:
     text = "It has three lines."
     assert rescue(text + end, TOOLS).content.rstrip() == text
@@ -94,7 +98,16 @@ def test_tokens_that_end_a_turn_end_no_text(end: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["The token is <|im_end|>", "It ends in `</s>`", "<|im_end|> ends it.", "A</s> B <turn|>"],
+    [
+        "The token is <|im_end|>",
+        "It ends in `</s>`",
+        "<|im_end|> ends it.",
+        "A</s> B <turn|>",
+        "Its tokens:\n<|system|>\n<|user|>\n<|assistant|>",
+        "Three of them\n<|a|>\n<|b|>\n<|c|>\n",
+        "It is:\n\n<|im_end|>",
+        "if a <|x|> b [|y|] c",
+    ],
 )
 def test_tokens_that_a_text_speaks_of_stay(text: str) -> None:
     assert rescue(text, TOOLS).content == text

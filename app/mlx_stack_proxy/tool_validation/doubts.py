@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..frozen import frozen
 from . import explain
 from .conversation import Conversation, is_blank
-from .formats.base import CLOSING_TAG
+from .formats.base import CLOSING_TAG, VENDOR_MARK
 from .miscopied_ids import Ids
 from .names import words
 from .schemas import CompiledSchema
@@ -38,7 +38,7 @@ _MARK: Final = re.compile(
 )
 # A drive, then a name whose first letter was read as an escape, and no blank in all of it.
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\t\n\r\b\f]\w)[^ ]*+\Z")
-_END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|<\|(?:im_end|eot_id|end)\|>)\s*\Z")
+_END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|{VENDOR_MARK})\s*\Z")
 
 
 @frozen

@@ -28,7 +28,7 @@ from .formats.base import (
     json_object,
 )
 from .formats.scanner import Candidate, Scanner
-from .formats.table import SIGN, SPECIAL, TRIGGER, begins_calls
+from .formats.table import KNOWN, SIGN, SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
 
 # Each chunk makes the scanner look again at the undecided text. If more characters than this are
@@ -268,7 +268,7 @@ class _Collector:
                 if block.text:
                     self._pieces.append(block.text)
                 self._calls += known_calls
-                end = after_tail(scanner.text, block.end) if known_calls else block.end
+                end = after_tail(scanner.text, block.end, KNOWN) if known_calls else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)

@@ -30,21 +30,21 @@ WINDOW = 400
 
 # The tags that close a call or a value in the formats with tags; a pattern.
 CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
-# The tokens with which templates end a turn. Nobody writes them last but a server that leaves them.
-TURN_ENDS = (
-    *(f"<|{word}|>" for word in ("im_end", "eot", "eom", "eot_id", "eom_id", "end", "return",
-      "endoftext", "end_of_text", "end_message", "END_OF_TURN_TOKEN")),
-    "<｜end▁of▁sentence｜>", "<end_of_turn>", "<turn|>", "</s>",
-    # GLM's next speakers; Seed-OSS, MiniMax M2, EXAONE, Ling, Apertus, dots
-    "<|user|>", "<|observation|>", "<seed:eos>", "[e~[", "[|endofturn|]", "<|role_end|>",
-    "<|assistant_end|>", "<|endofresponse|>",
-)  # fmt: skip
-# These, and closing tags, which some servers leave after calls.
-_TAIL = re.compile(
-    rf"(?:\s*+(?:{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>|<\|(?:calls?|stop)\|>|<start_function_response>"
-    rf"|<\|END_ACTION\|>|{'|'.join(map(re.escape, TURN_ENDS))}))*+"
+# A token of a template's, whoever's: each year brings new ones.
+LONGEST_MARK = 44
+VENDOR_MARK = r"<[|｜][^\s<>|｜]{1,40}[|｜]>|\[\|\w{1,40}\|\]"
+# Where text ends that may go on as such a token.
+VENDOR_MARK_BEGUN = re.compile(r"(?:<(?:[|｜][^\s<>|｜]{0,40}[|｜]?)?|\[(?:\|\w{0,40}\|?)?)\Z")
+# With a token a template ends a turn, or with one of these: nobody writes them last but a server
+# that leaves them.
+PLAIN_ENDS = ("</s>", "<end_of_turn>", "<turn|>", "<seed:eos>", "[e~[")
+TURN_END = rf"{VENDOR_MARK}|{'|'.join(map(re.escape, PLAIN_ENDS))}"
+_TURN_END = re.compile(rf"\s*+({TURN_END})")
+# These, closing tags, and what else some servers leave after calls.
+_LITTER = re.compile(
+    rf"\s*+({TURN_END}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
+    r"|<start_function_response>)"
 )
-_ENDS = re.compile(rf"(?:\s*+(?:{'|'.join(map(re.escape, TURN_ENDS))}))*+")
 
 
 class Exhausted(Exception):
@@ -109,14 +109,23 @@ class Source:
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
-def after_tail(text: str, pos: int) -> int:
-    """Return the index after the marks that a server left after a call that ends at ``pos``."""
-    return end_or(_TAIL.match(text, pos), pos)
+def after_tail(text: str, pos: int, but: tuple[str, ...] = ()) -> int:
+    """Return the index after the marks that a server left after a call which ends at ``pos``.
+
+    ``but``: what begins none of them.
+    """
+    return _after(_LITTER, text, pos, but)
 
 
-def after_turn_ends(text: str, pos: int) -> int:
+def after_turn_ends(text: str, pos: int, but: tuple[str, ...] = ()) -> int:
     """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
-    return end_or(_ENDS.match(text, pos), pos)
+    return _after(_TURN_END, text, pos, but)
+
+
+def _after(marks: re.Pattern[str], text: str, pos: int, but: tuple[str, ...]) -> int:
+    while (mark := marks.match(text, pos)) is not None and not text.startswith(but, mark.start(1)):
+        pos = mark.end()
+    return pos
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:

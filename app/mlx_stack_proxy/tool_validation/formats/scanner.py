@@ -16,17 +16,26 @@ from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context
-from .base import TURN_ENDS, Format, Where, after_turn_ends, begins_reply, skip_space
+from .base import (
+    PLAIN_ENDS,
+    TURN_END,
+    VENDOR_MARK_BEGUN,
+    Format,
+    Where,
+    after_turn_ends,
+    begins_reply,
+    skip_space,
+)
 from .python_calls import WHOLE
 from .table import (
     FENCES,
     FIRST,
+    KNOWN,
     LINE_STARTS,
     LONGEST,
     ROWS,
     SHOWN,
     TRIGGER,
-    TURN_ENDS_SORTED,
     WORDS,
     may_become,
     own_tags,
@@ -37,6 +46,8 @@ MAX_JUDGED = 1_000  # places of one reply that are judged before the rest of it 
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
+_TURN_END = re.compile(TURN_END)
+_LISTED = re.compile(rf"(?::|{TURN_END})\Z")
 _BARE = re.compile(r"\s*+(?:>(?=[{\[]))?+[{\[\w]")
 
 
@@ -185,9 +196,8 @@ class Scanner:
             tag = -1
         for match in FIRST.finditer(text, max(self.pos, size - LONGEST)):
             index = match.start()
-            if may_become(WORDS, text[index:]) and (
-                text[index] not in LINE_STARTS or self._starts_line(index)
-            ):
+            begun = may_become(WORDS, text[index:]) or VENDOR_MARK_BEGUN.match(text, index)
+            if begun and (text[index] not in LINE_STARTS or self._starts_line(index)):
                 return index if tag < 0 or not self._starts_line(tag) else min(index, tag)
         return tag if tag >= 0 and self._starts_line(tag) else size
 
@@ -205,7 +215,7 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        if word in TURN_ENDS and word not in ROWS:
+        if word not in KNOWN and _TURN_END.fullmatch(word):
             return self._judge_end(start, final)
         is_own_tag = word in own_tags(self.tools.names)
         rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
@@ -224,11 +234,14 @@ class Scanner:
 
     def _judge_end(self, start: int, final: bool) -> int | None:
         """Cut tokens off that end the reply, unless the text speaks of them."""
-        text, run_end = self.text, after_turn_ends(self.text, start)
+        text, run_end = self.text, after_turn_ends(self.text, start, KNOWN)
         index = skip_space(text, run_end)
-        begun = text[index : index + LONGEST]
-        may_end = not begun or (not final and may_become(TURN_ENDS_SORTED, begun))
+        may_end = index == len(text) or (not final and _may_end_turn(text, index))
         spoken_of = start == 0 or text[start - 1] == " "
+        if text[start - 1] == "\n":  # a list of tokens, or one that a colon announces
+            before = text[max(0, start - LONGEST) : start].rstrip()
+            listed = "\n" in text[start:run_end] or _LISTED.search(before) is not None
+            spoken_of = spoken_of or listed
         if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
             return self._judged(run_end)
         if not final:
@@ -273,6 +286,12 @@ class Scanner:
     def _judged(self, end: int) -> int:
         self._judgements += 1
         return end
+
+
+def _may_end_turn(text: str, index: int) -> bool:
+    """Whether the text's end, from ``index`` on, may go on as a token that ends a turn."""
+    begun = text[index : index + LONGEST]
+    return bool(VENDOR_MARK_BEGUN.match(begun)) or any(end.startswith(begun) for end in PLAIN_ENDS)
 
 
 def _up_to(closer: str, reasoning: bool = False) -> _Skipped:

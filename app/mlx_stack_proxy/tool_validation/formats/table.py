@@ -19,7 +19,7 @@ from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import bare_json, harmony, marks, python_calls, react, tag_marks
-from .base import TURN_ENDS, Format, Where
+from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, Format, Where
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
@@ -51,13 +51,16 @@ WORDS: Final = tuple(
             *REASONING,
             *REASONING_ENDS,
             *SHOWN,
-            *TURN_ENDS,
+            *PLAIN_ENDS,
             *FENCES,
         }
     )
 )
-TURN_ENDS_SORTED: Final = tuple(sorted(TURN_ENDS))
-LONGEST: Final = max(map(len, WORDS))
+# What begins, ends or shows something; any other token may end a turn.
+KNOWN: Final = tuple(
+    word for word in (*ROWS, *REASONING, *REASONING_ENDS, *SHOWN) if len(word) > 1
+)
+LONGEST: Final = max(LONGEST_MARK, *map(len, WORDS))
 # Words that begin with one of these characters count at the start of a line only.
 LINE_STARTS: Final = {
     word[0] for word in WORDS if word in ROWS and ROWS[word][0].where is Where.LINE
@@ -75,7 +78,7 @@ def _one_of(words: Iterable[str], extra: str = "") -> str:
     return "|".join(patterns)
 
 
-TRIGGER: Final = re.compile(_one_of(WORDS, _TAG))
+TRIGGER: Final = re.compile(f"{_one_of(WORDS, _TAG)}|{VENDOR_MARK}")
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
