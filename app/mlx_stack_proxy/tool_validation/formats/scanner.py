@@ -37,6 +37,7 @@ from .table import (
     SHOWN,
     TRIGGER,
     WORDS,
+    begins_calls,
     may_become,
     own_tags,
 )
@@ -86,6 +87,7 @@ class Scanner:
         # before it was reasoning. -1: none since the last time it was reset.
         self.reasoning_end = -1
         self.end = -1  # index of the tokens that end the reply; -1: none do, as far as is known
+        self._shows_marks = False  # the decided text has marks in it: one at its end may be shown
         self._skipped: _Skipped | None = None  # the stretch that `pos` is in
         # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
         self._judged_json = -1
@@ -159,6 +161,7 @@ class Scanner:
         """Go on after the opener of a candidate that no format could read."""
         self._judgements += 1
         self.pos = candidate.start + candidate.length
+        self._shows_marks |= begins_calls(self.text[candidate.start : self.pos])
         if candidate.length == 1:
             self._judged_json = candidate.start
         if candidate.fence:
@@ -223,6 +226,7 @@ class Scanner:
             return start + 1
         formats = self._possible_formats(rows, start, end)
         if not formats:
+            self._shows_marks |= begins_calls(word)
             return self._judged(start + 1)
         closer = context.closer_at(self.text, start, final, self.floor)
         if closer is None:
@@ -242,7 +246,9 @@ class Scanner:
             before = text[max(0, start - LONGEST) : start].rstrip()
             listed = "\n" in text[start:run_end] or _LISTED.search(before) is not None
             spoken_of = spoken_of or listed
+        spoken_of = spoken_of or self._shows_marks
         if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
+            self._shows_marks |= start > 0
             return self._judged(run_end)
         if not final:
             return None

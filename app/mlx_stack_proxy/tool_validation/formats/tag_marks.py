@@ -110,13 +110,6 @@ _BARE_INVOKE = marked(
 )
 
 
-def _follow_bare(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a tool's name may follow in its quotes, once the envelope's tag is passed."""
-    index = skip_space(text, pos)
-    index = index + len(_BARE_TAGS[1]) if text.startswith(_BARE_TAGS[1], index) else index
-    return one_of(text, index, _BARE_TAGS[1:]) or _follow_quoted(text, index, tools)
-
-
 def _follow_quoted(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a tool's name may follow, in quotes or not."""
     index = skip_space(text, pos)
@@ -225,7 +218,9 @@ FORMATS = (
     _minicpm("parameter", "line", known_only=False),
     _invoke("minimax_m2_invoke", ("<minimax:tool_call>",), "lines"),
     _BARE_INVOKE,
-    Format("minimax_m2_invoke", _BARE_TAGS, _BARE_INVOKE.read, Where.LINE, _follow_bare),
+    Format(
+        "minimax_m2_invoke", ("minimax:tool_call>", "invoke name="), _BARE_INVOKE.read, Where.LINE
+    ),
     _invoke("deepseek_dsml", _IN_TOKENS),
     _invoke("invoke_xml", _INVOKES),
     Format("glimmer", ("to=",), _read_message, Where.LINE, _follow_receiver),

@@ -246,30 +246,23 @@ def _json_string(raw: str) -> str | None:
 
 def trimmed(value: str, trim: str) -> str:
     """Return a tag's text without what the format puts around it; ``trim``: see ``Tags.trim``."""
-    if (laid_out := _laid_out(value)) is not None and trim != "element":
-        return laid_out
     if trim == "element":
         data = _CDATA.match(value)
-        if data is not None:
-            return set_off(data[1])
-        return set_off(html.unescape(value) if _ESCAPED.fullmatch(value) else value)
-    if trim == "line" or (trim == "lines" and value[:1] in "\r\n" and value[-1:] == "\n"):
+        value = data[1] if data else html.unescape(value) if _ESCAPED.fullmatch(value) else value
+        if "\n" not in value.strip() and value[:1].isspace() and value[-1:].isspace():
+            return value.strip()
+    first, *lines, indent = value.split("\n") if "\n" in value else (value, "")
+    if lines and indent and not indent.strip(" \t") and not first.strip():
+        # The tags stand, indented, on lines of their own.
+        if len(lines) == 1:
+            return lines[0].strip()
+        return "\n".join(line.removeprefix(indent) for line in lines).removesuffix("\r")
+    if trim in ("line", "element") or (
+        trim == "lines" and value[:1] in "\r\n" and value[-1:] == "\n"
+    ):
         value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
     return value
-
-
-def _laid_out(value: str) -> str | None:
-    """Return the value inside indented tags on lines of their own; None if they are not so.
-
-    Each line loses the closing tag's indentation, a single line all of its own.
-    """
-    first, *lines, indent = value.split("\n") if "\n" in value else (value, "")
-    if not lines or not indent or indent.strip(" \t") or first.strip():
-        return None
-    if len(lines) == 1:
-        return lines[0].strip()
-    return "\n".join(line.removeprefix(indent) for line in lines).removesuffix("\r")
 
 
 def typed(raw: str, allowed: Set[str]) -> Any:
@@ -305,18 +298,3 @@ def types_of(schema: Any) -> Set[str]:
         if None not in types
         else frozenset()
     )
-
-
-def set_off(text: str) -> str:
-    """Return an element's text without the white space that sets it off from its tags.
-
-    Several lines lose the first and the last line break and the closing tag's indentation. A single
-    line loses the blanks around it if it stands on a line of its own or has one on both sides.
-    """
-    if "\n" not in text.strip():
-        return text.strip() if "\n" in text or text[:1] == text[-1:] == " " else text
-    if text.startswith(("\n", "\r\n")):
-        text = text.removeprefix("\r").removeprefix("\n")
-        line = text.rstrip(" \t")
-        text = line if line.endswith("\n") else text
-    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
