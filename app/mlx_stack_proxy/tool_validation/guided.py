@@ -22,6 +22,7 @@ import orjson
 from ..engine.request import Request
 from ..wire.fields import FRAME
 from ..wire.thoughts import after_thoughts
+from .formats.base import json_object
 from .tool_choice import ToolChoice, read_choice
 from .tools import ToolSet
 
@@ -72,7 +73,7 @@ def response_format(
 def is_obeyed(text: str) -> bool:
     """Whether a reply's text has the form that was demanded, whole or cut."""
     text = after_thoughts(text).strip()
-    members = _members(text)
+    members = json_object(text)
     if members is None:
         return _BEGUN_ANSWER.match(text) is not None
     return members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
@@ -81,20 +82,12 @@ def is_obeyed(text: str) -> bool:
 def answer_in(text: str) -> str | None:
     """Return the text of ``{"answer": "…"}``, which may be cut; None if ``text`` is no answer."""
     text = after_thoughts(text).strip()
-    members = _members(text)
+    members = json_object(text)
     if members is not None:
         answer = members.get(ANSWER) if len(members) == 1 else None
         return answer if isinstance(answer, str) else None
     begun = _BEGUN_ANSWER.match(text)
     return _decoded(text[begun.end() :]) if begun else None
-
-
-def _members(text: str) -> dict[str, Any] | None:
-    try:
-        members = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return members if isinstance(members, dict) else None
 
 
 def _decoded(begun: str) -> str:
