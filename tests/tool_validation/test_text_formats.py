@@ -15,6 +15,7 @@ from tests.tool_validation.test_text_samples import (
     JSON,
     MARKED,
     MOMO,
+    PYTHON,
     SAMPLES,
     TOOLS,
     calls,
@@ -233,6 +234,11 @@ def test_tokens_that_end_a_message_go_with_the_call() -> None:
     for token in ("<|im_end|>", "<|of_next_year|>", "</s>", "\n</tool_call>\n", "[|end|]"):
         for name in ("bare_json", "hermes_json", "xml_elements"):
             assert rescue(SAMPLES[name][0] + token, TOOLS).content.strip() == ""
+
+
+def test_an_echo_of_a_call_without_its_first_mark_is_no_call() -> None:
+    call = f"[{PYTHON}]<|tool_call_end|>"
+    assert calls(rescue(f"<|tool_call_start|>{call}{call}", TOOLS)) == [MOMO]
 
 
 def test_a_token_of_another_call_does_not_go_with_a_call() -> None:

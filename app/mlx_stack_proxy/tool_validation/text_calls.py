@@ -268,6 +268,7 @@ class _Collector:
                 if block.text:
                     self._pieces.append(block.text)
                 self._calls += known_calls
+                self._src.after_marked |= row.where is Where.MARK
                 end = after_tail(scanner.text, block.end, KNOWN) if known_calls else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:

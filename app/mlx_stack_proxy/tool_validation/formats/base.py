@@ -67,12 +67,13 @@ class Source:
     ``floor``: the index after the last reasoning or call; no decision looks before it.
     """
 
-    __slots__ = ("_searches", "budget", "floor", "text", "tools")
+    __slots__ = ("_searches", "after_marked", "budget", "floor", "text", "tools")
 
     def __init__(self, text: str, tools: ToolSet, floor: int = 0) -> None:
         self.text = text
         self.tools = tools
         self.floor = floor
+        self.after_marked = False  # a call in marks was read
         self.budget = READING_BUDGET  # characters that failed readings may still examine
         # Needle → where its last search began, and the index found (-1: none).
         self._searches: dict[str | re.Pattern[str], tuple[int, int]] = {}
@@ -105,7 +106,8 @@ class Source:
 
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
-        tail_end = after_tail(self.text, end)
+        # After a marked call, what marks close is rather its echo.
+        tail_end = end if self.after_marked else after_tail(self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 

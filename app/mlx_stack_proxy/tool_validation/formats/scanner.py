@@ -248,7 +248,7 @@ class Scanner:
             spoken_of = spoken_of or listed
         spoken_of = spoken_of or self._shows_marks
         if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
-            self._shows_marks |= start > 0
+            self._shows_marks = True
             return self._judged(run_end)
         if not final:
             return None

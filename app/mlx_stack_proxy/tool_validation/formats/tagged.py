@@ -12,6 +12,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,16 +68,15 @@ class Tags:
         stop = re.compile(f"{stop.pattern}|{re.escape(own)}") if own else stop
         index = skip_space(text, pos)
         if text.startswith("{", index):
-            arguments, end = object_text(src, index, stop)
+            reading: tuple[str, int] | None = object_text(src, index, stop)
         else:
             reading = self._parameters(src, head, stop, name)
-            if reading is None:
-                return None
-            arguments, end = reading
+        if reading is None:
+            return None
+        arguments, end = reading
         index = skip_space(text, end)
-        return [Call(name, arguments)], index + len(own) if own and text.startswith(
-            own, index
-        ) else end
+        end = index + len(own) if own and text.startswith(own, index) else end
+        return [Call(name, arguments)], end
 
     def _parameters(
         self, src: Source, head: re.Match[str], stop: re.Pattern[str], name: str
@@ -152,8 +152,9 @@ class _Body:
         types = types_of(allowed)
         if kind in ("true", "string") and (not types or "string" in types):
             return raw
-        if kind == "false" and (written := _json_string(raw)) is not None:
-            return written
+        if kind == "false" and raw.startswith('"'):
+            with suppress(orjson.JSONDecodeError):
+                return orjson.loads(raw)
         if self.tags.nested:
             return _elements(raw, allowed, self, MAX_DEPTH)
         return typed(raw, types)
@@ -233,15 +234,6 @@ class _Body:
         match = self.tags.parameter.match(self.text, pos)
         any_key = not self.tags.named or not self.properties
         return match is not None and (any_key or key_of(match, self.properties) in self.properties)
-
-
-def _json_string(raw: str) -> str | None:
-    """Return the string that a text writes as JSON; None if it is no JSON string."""
-    try:
-        value = orjson.loads(raw) if raw.startswith('"') else None
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, str) else None
 
 
 def trimmed(value: str, trim: str) -> str:
