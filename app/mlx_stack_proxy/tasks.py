@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
 
 MAX_TASKS: Final = 8  # at the same time; callers check `Background.is_full`
+LARGE_BODY: Final = 1024 * 1024  # bytes: to read and check more would hold the event loop
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def aside(body: bytes, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that reads ``body``: in a thread if the body is large."""
+    if len(body) > LARGE_BODY:
+        return await asyncio.to_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)
 
 
 async def end(*tasks: asyncio.Future[Any] | None) -> None:

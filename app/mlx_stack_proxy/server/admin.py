@@ -17,7 +17,7 @@ from ..engine.outcome import EVENT_KINDS
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..setting_types import unknown_name
-from ..state.store import EventQuery, SessionState, StoreError
+from ..state.store import EventQuery, SessionState
 from ..telemetry.report import ReportScope
 from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
@@ -227,12 +227,6 @@ def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
         total = len(page) if trouble else await services.store.count_events(query)
         entries = [{"number": number, **event} for number, event in page]
         return admin.answer({"total": total, "events": entries, "store": trouble or "ok"})
-
-
-def store_failed(error: StoreError) -> ProxyError:
-    return ProxyError(
-        503, "upstream_unavailable", f"the session store fails: {error}", retry_after=5
-    )
 
 
 def _whole(name: str, text: str, maximum: int = 2**53) -> int:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 
 from .. import __version__
 from ..driver.services import Services
@@ -20,18 +21,19 @@ from ..wire.table import DIALECTS
 from . import operations
 from .access import Access
 from .chat_completions import CHAT_PATHS, ChatCompletions
-from .edge import App, Edge, Handler
-from .incoming import BodyMemory
+from .edge import App, Edge
+from .incoming import BodyMemory, Handler
 from .passthrough import Passthrough
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _JSON = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
 _PASSED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_APIS = {"messages": "Anthropic's Messages API", "responses": "OpenAI's Responses API"}
 
 
 class ProxyApp(FastAPI):
-    """A FastAPI app whose one middleware is ``edge``."""
+    """A FastAPI app whose one middleware is ``edge``, which also answers its errors."""
 
     def __init__(self, edge: Edge, lifespan: Lifespan) -> None:
         super().__init__(
@@ -44,7 +46,7 @@ class ProxyApp(FastAPI):
         self.edge = edge
 
     def build_middleware_stack(self) -> App:
-        self.edge.others = super().build_middleware_stack()
+        self.edge.others = AsyncExitStackMiddleware(self.router)
         return self.edge
 
 
@@ -55,42 +57,31 @@ def build(services: Services, lifespan: Lifespan) -> ProxyApp:
     passthrough = Passthrough(services, access, bodies)
     chat = ChatCompletions(services, access, bodies, passthrough.handle)
     handlers: dict[str, Handler] = dict.fromkeys(CHAT_PATHS, chat.handle)
-    described = dict.fromkeys(CHAT_PATHS, _chat_completion)
+    said = dict.fromkeys(CHAT_PATHS, "Answer an OpenAI chat completion, whole or as a stream.")
     for dialect in DIALECTS:
         handlers |= dict.fromkeys(dialect.paths, partial(chat.handle, dialect=dialect))
         handlers |= dict.fromkeys(dialect.count_paths, partial(chat.count, dialect=dialect))
-        described |= dict.fromkeys(sorted(dialect.paths), _DESCRIBED[dialect.name])
-        described |= dict.fromkeys(sorted(dialect.count_paths), _count)
+        answers = f"Answer a request of {_APIS[dialect.name]}, whole or as a stream."
+        said |= dict.fromkeys(sorted(dialect.paths), answers)
+        said |= dict.fromkeys(sorted(dialect.count_paths), "Count a prompt's tokens.")
     app = ProxyApp(Edge(services, access, handlers, passthrough.handle), lifespan)
-    for path, description in described.items():
-        app.post(path, openapi_extra={"requestBody": _JSON})(description)
+    for path, words in said.items():
+        body = {"requestBody": _JSON}
+        app.add_api_route(
+            path, _by_the_edge, methods=["POST"], description=words, openapi_extra=body
+        )
     operations.add_to(app, services, access)
     for method in _PASSED_METHODS:
         app.api_route("/v1/{path:path}", methods=[method])(_passed_on)
     return app
 
 
-# The edge calls none of these: they are what /openapi.json says.
+# The edge calls neither: they are what /openapi.json says.
 
 
-async def _chat_completion() -> None:
-    """Answer an OpenAI chat completion, whole or as a stream."""
-
-
-async def _message() -> None:
-    """Answer a request of Anthropic's Messages API, whole or as a stream."""
-
-
-async def _response() -> None:
-    """Answer a request of OpenAI's Responses API, whole or as a stream."""
-
-
-async def _count() -> None:
-    """Count a prompt's tokens."""
+async def _by_the_edge() -> None:
+    """Answer in the way that the route's description says."""
 
 
 async def _passed_on(path: str) -> None:
     """Pass a request on to LiteLLM, and its reply back."""
-
-
-_DESCRIBED = {"messages": _message, "responses": _response}

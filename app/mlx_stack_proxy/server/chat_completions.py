@@ -9,12 +9,12 @@ dialect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
-from .. import log
+from .. import log, tasks
 from ..driver import loop_question
 from ..driver.driver import Driver
 from ..driver.response_headers import of_pressure
@@ -22,7 +22,7 @@ from ..driver.services import Services
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
-from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
+from ..engine.headers import RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.request import Controls, Request, Route
 from ..engine.upstream import CHAT_HEADERS
@@ -35,28 +35,13 @@ from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
 from .access import Access, key_label, without_controls
 from .control_headers import client_timeout, read_controls
-from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
+from .incoming import BodyMemory, Handler, HeldBody, Incoming
+from .passthrough import NOT_SENT_UP
 
 # Headers that describe the client's connection or body rather than its request.
-_NOT_SENT_UP = HOP_BY_HOP | frozenset(
-    {
-        b"host",
-        b"content-length",
-        b"content-type",
-        b"accept",
-        b"accept-encoding",
-        b"expect",
-        b"origin",
-        b"cookie",
-        b"x-litellm-call-id",  # we send the request's id in it
-    }
-)
+_NOT_SENT_UP = NOT_SENT_UP | {b"content-type", b"accept"}
 CHAT_PATHS = ("/v1/chat/completions", "/chat/completions")
-LARGE_BODY = 1024 * 1024  # bytes; a thread reads and checks a larger body
 _JSON = [(b"content-type", b"application/json")]
-PassThrough = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class ChatCompletions:
@@ -66,7 +51,7 @@ class ChatCompletions:
     """
 
     def __init__(
-        self, services: Services, access: Access, bodies: BodyMemory, pass_through: PassThrough
+        self, services: Services, access: Access, bodies: BodyMemory, pass_through: Handler
     ) -> None:
         self._services = services
         self._access = access
@@ -97,12 +82,12 @@ class ChatCompletions:
         controls = read_controls(request.headers, services.settings)
         with HeldBody(self._bodies) as held_body:
             body = await self._body(request, receive, held_body)
-            client_body = await _aside(body, client_request.read, body)
+            client_body = await tasks.aside(body, client_request.read, body)
             if not (await self._route(services, client_body, controls, request)).tiers:
                 held_body.release()
                 await self._pass_through(request, replayed(body, receive), downstream)
                 return
-            answer = await _aside(body, dialect.count, client_body)
+            answer = await tasks.aside(body, dialect.count, client_body)
             headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
             await downstream.whole(200, headers, orjson.dumps(answer))
 
@@ -160,7 +145,7 @@ class ChatCompletions:
         started: float,
     ) -> Request | None:
         """Read the request; return None if it is in a dialect and its model belongs to no tier."""
-        client_body = await _aside(body, client_request.read, body)
+        client_body = await tasks.aside(body, client_request.read, body)
         if request.model:
             client_body = {**client_body, "model": request.model}
         route, translated = None, Translated(client_body)
@@ -168,8 +153,8 @@ class ChatCompletions:
             route = await self._route(services, client_body, controls, request)
             if not route.tiers:
                 return None
-            translated = await _aside(body, dialect.to_chat, client_body, request.headers)
-        parsed = await _aside(
+            translated = await tasks.aside(body, dialect.to_chat, client_body, request.headers)
+        parsed = await tasks.aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
         messages, session_name = parsed.body["messages"], translated.session
@@ -189,10 +174,21 @@ class ChatCompletions:
 
     async def _body(self, request: Incoming, receive: Receive, held_body: HeldBody) -> bytes:
         """Check the headers about the body, then read it. Raises ``ProxyError``, ``ClientGone``."""
-        _check_content_type(request)
-        max_bytes = self._services.settings.server.max_body_bytes
-        check_length(request, max_bytes)
-        return await read_body(receive, max_bytes, held_body)
+        media_type = request.media_type
+        if media_type != "application/json" and not media_type.endswith("+json"):
+            raise invalid(
+                "the content type must be application/json; with curl, add "
+                "-H 'Content-Type: application/json'",
+                "content-type",
+                status=415,
+            )
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise invalid(
+                "compressed request bodies are not read; send it as it is",
+                "content-encoding",
+                status=415,
+            )
+        return await held_body.read(request, receive)
 
     def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
         """Return the headers for LiteLLM, and whether the key in them is ours."""
@@ -241,13 +237,6 @@ def _client(parsed: Request, request: Incoming, key: str, settings: Settings) ->
     }
 
 
-async def _aside(body: bytes, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function; in a thread if the body is large: checking a million messages is slow."""
-    if len(body) > LARGE_BODY:
-        return await asyncio.to_thread(function, *args, **kwargs)
-    return function(*args, **kwargs)
-
-
 def replayed(body: bytes, receive: Receive) -> Receive:
     """Return a ``receive`` that gives the body once more, then the client's further messages."""
     parts = [{"type": "http.request", "body": body, "more_body": False}]
@@ -256,20 +245,3 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         return parts.pop() if parts else await receive()
 
     return again
-
-
-def _check_content_type(request: Incoming) -> None:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json" and not content_type.endswith("+json"):
-        raise invalid(
-            "the content type must be application/json; with curl, add "
-            "-H 'Content-Type: application/json'",
-            "content-type",
-            status=415,
-        )
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise invalid(
-            "compressed request bodies are not read; send it as it is",
-            "content-encoding",
-            status=415,
-        )

@@ -12,9 +12,10 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from .. import log
@@ -24,20 +25,28 @@ from ..engine.downstream import Downstream, Send
 from ..engine.headers import RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
+from ..state.store import StoreError
 from ..wire.dialect import Dialect, ErrorReply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .chat_completions import CHAT_PATHS
-from .incoming import PASSED_ON, BodyRefused, ClientGone, Incoming, read_incoming
+from .incoming import PASSED_ON, BodyRefused, ClientGone, Handler, Incoming, read_incoming
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Handler = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
 
 DISCARD_SECONDS = 2.0  # for the rest of a refused body
 _SLASHES = re.compile("/+")
 # The paths that an exchange or a count of tokens answers.
 _GUARDED = frozenset(CHAT_PATHS) | BY_PATH.keys() | BY_COUNT_PATH.keys()
+
+
+class Refusal(NamedTuple):
+    """An error's response, ready to be sent."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes
 
 
 class Edge:
@@ -85,11 +94,23 @@ class Edge:
     async def _ask_others(
         self, scope: Scope, request: Incoming, receive: Receive, downstream: Downstream
     ) -> None:
-        """Let FastAPI answer, which answers its errors itself."""
+        """Let FastAPI answer. An error of its is not counted: no model was meant."""
         if request.path.startswith("/v1/"):
             self._access.check_key(request)
-        downstream.started = True
-        await self.others(scope, receive, self._marked(request, downstream.send))
+
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                downstream.started = True
+                message = {**message, "headers": [*message["headers"], *self._marks(request)]}
+            await downstream.send(message)
+
+        try:
+            await self.others(scope, receive, marked)
+        except (ProxyError, StoreError, HTTPException) as error:
+            if isinstance(error, StoreError):
+                self._services.metrics.store_errors.inc()
+            ours = _as_ours(error, request)
+            await self._refuse(ours, request, receive, downstream, counted=False)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, have it answered, and turn an error into a response."""
@@ -106,36 +127,50 @@ class Edge:
         except (ClientGone, ClientDisconnect):
             pass
         except ProxyError as error:
-            if not downstream.started:
-                await self._refuse(error, request, receive, send)
+            await self._refuse(error, request, receive, downstream)
         except asyncio.CancelledError:
             if not services.life.stopping:
                 raise
             # The grace of the shutdown is over, and this pass-through request is not.
-            if not downstream.started:
-                await self._refuse(shutting_down(), request, receive, send)
-            else:
+            if downstream.started:
                 log.get().warning("broken_off", why="the proxy is shutting down")
+            await self._refuse(shutting_down(), request, receive, downstream)
         except Exception as error:  # our bug: the log gets the traceback, the client a sentence
             log.fault("internal_error", error)
-            if not downstream.started:
-                sentence = "an error inside the proxy; its log says more"
-                failure = ProxyError(500, "internal_error", sentence)
-                await _refuse(failure, request, receive, self._marked(request, send))
+            sentence = "an error inside the proxy; its log says more"
+            fault = ProxyError(500, "internal_error", sentence)
+            await self._refuse(fault, request, receive, downstream, counted=False)
         finally:
             services.life.running -= 1
 
     async def _refuse(
-        self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
+        self,
+        error: ProxyError,
+        request: Incoming | None,
+        receive: Receive,
+        downstream: Downstream,
+        *,
+        counted: bool = True,
     ) -> None:
-        """Answer a request with an error, and count it."""
-        self._count(error)
+        """Answer a request with an error, unless a response has begun."""
+        if downstream.started:
+            return
+        if counted:
+            self._count(error)
+        reply = self._reply_to(error, request)
         # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
         # for its next request could be taken for that body.
         expects_continue = request is not None and "expect" in request.headers
-        await _refuse(error, request, receive, self._marked(request, send), close=expects_continue)
+        unread = isinstance(error, BodyRefused)
+        if unread or expects_continue:
+            reply.headers.append((b"connection", b"close"))
+        await downstream.start(reply.status, reply.headers)
+        await downstream.write(reply.body)
+        if unread:
+            await _discard_body(receive)
+        await downstream.end()
 
-    def refusal(self, error: ProxyError, scope: Scope | None) -> ErrorReply:
+    def refuse(self, error: ProxyError, scope: Scope | None) -> Refusal:
         """Return the response for an error that the server answers itself.
 
         ``scope``: the request, which is then counted as refused; None: its head is not complete.
@@ -146,9 +181,19 @@ class Edge:
                 request = read_incoming(scope)
                 log.request_id.set(request.id)
             self._count(error)
-        reply = _reply_to(error, request)
-        marks = [*(request.id_headers if request is not None else ()), *self.pressure_headers()]
-        return ErrorReply(reply.status, [*reply.headers, *marks], reply.body)
+        return self._reply_to(error, request)
+
+    def _reply_to(self, error: ProxyError, request: Incoming | None) -> Refusal:
+        """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
+        path = _tidy(request.path) if request is not None else ""
+        dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
+        if dialect is None or request is None:
+            reply = ErrorReply(error.status, error.headers(), error.body())
+        else:
+            reply = dialect.error(error, request.id)
+        body = orjson.dumps(reply.body)
+        length = (b"content-length", b"%d" % len(body))
+        return Refusal(reply.status, [*reply.headers, length, *self._marks(request)], body)
 
     def _count(self, error: ProxyError) -> None:
         """Count a refused request; log each kind once a minute."""
@@ -164,24 +209,25 @@ class Edge:
                 said="once a minute",
             )
 
-    def pressure_headers(self) -> RawHeaders:
-        """Return the headers that every response has while memory is short; else none."""
-        return response_headers.of_pressure(self._services.memory.pressure)
-
-    def _marked(self, request: Incoming | None, send: Send) -> Send:
-        """Wrap ``send``: add the request's id and the memory pressure to a response's headers.
+    def _marks(self, request: Incoming | None) -> RawHeaders:
+        """Return the headers of every response: the request's id, and the memory pressure.
 
         Exchanges and pass-through requests write these headers themselves.
         """
+        pressure = response_headers.of_pressure(self._services.memory.pressure)
+        return [*(request.id_headers if request is not None else ()), *pressure]
 
-        async def marked(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                added = request.id_headers if request is not None else []
-                added += self.pressure_headers()
-                message = {**message, "headers": [*message["headers"], *added]}
-            await send(message)
 
-        return marked
+def _as_ours(error: ProxyError | StoreError | HTTPException, request: Incoming) -> ProxyError:
+    """Return an error of an operator's route as one of ours."""
+    if isinstance(error, ProxyError):
+        return error
+    if isinstance(error, StoreError):
+        sentence = f"the session store fails: {error}"
+        return ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
+    endpoint = f"{request.method} {request.path[:128]}"
+    sentence = f"{endpoint}: there is nothing here; chat completions are at /v1/chat/completions"
+    return invalid(sentence, status=error.status_code)
 
 
 def _refuse_websocket(request: Incoming) -> None:
@@ -215,36 +261,6 @@ def _tidy(path: str) -> str:
         tidy = _SLASHES.sub("/", path).rstrip("/")
         return tidy if tidy in _GUARDED else path
     return path
-
-
-def _reply_to(error: ProxyError, request: Incoming | None) -> ErrorReply:
-    """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
-    path = _tidy(request.path) if request is not None else ""
-    dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
-    if dialect is None or request is None:
-        return ErrorReply(error.status, error.headers(), error.body())
-    return dialect.error(error, request.id)
-
-
-async def _refuse(
-    error: ProxyError,
-    request: Incoming | None,
-    receive: Receive,
-    send: Send,
-    *,
-    close: bool = False,
-) -> None:
-    reply = _reply_to(error, request)
-    body = orjson.dumps(reply.body)
-    headers = [*reply.headers, (b"content-length", str(len(body)).encode())]
-    unread = isinstance(error, BodyRefused)
-    if unread or close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-    if unread:
-        await _discard_body(receive)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _discard_body(receive: Receive) -> None:

@@ -21,11 +21,9 @@ import logging
 import re
 from http import HTTPStatus
 
-import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
-from ..wire.dialect import ErrorReply
 from .app import ProxyApp
 from .edge import Scope
 from .incoming import LATE_BODY, MAX_HEADER_BYTES, MAX_HEADERS, SILENT_SECONDS, WHOLE_SECONDS
@@ -172,17 +170,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _answer(self, error: ProxyError, scope: Scope | None = None) -> None:
         """Answer the client and close. ``scope``: the request, if its head has been read."""
-        reply = ErrorReply(error.status, error.headers(), error.body())
-        if isinstance(self.app, ProxyApp):
-            reply = self.app.edge.refusal(error, scope)
-        body = orjson.dumps(reply.body)
-        length = (b"content-length", str(len(body)).encode())
-        headers = [*reply.headers, length, (b"connection", b"close")]
-        head = [b"HTTP/1.1 %d %s" % (reply.status, _reason(reply.status))]
-        head += [name + b": " + value for name, value in headers]
-        self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + body)
+        assert isinstance(self.app, ProxyApp)
+        reply = self.app.edge.refuse(error, scope)
+        head = [b"HTTP/1.1 %d %s" % (reply.status, HTTPStatus(reply.status).phrase.encode())]
+        head += [b"%s: %s" % header for header in (*reply.headers, (b"connection", b"close"))]
+        self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + reply.body)
         self.transport.close()
-
-
-def _reason(status: int) -> bytes:
-    return HTTPStatus(status).phrase.encode()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..engine.downstream import Downstream
 from ..engine.headers import KEY_HEADERS
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid
@@ -46,8 +48,8 @@ class BodyMemory:
     """The memory for all requests' bodies, in bytes."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        # At least one body of the largest size has room.
-        self.most = max(settings.max_buffered_bytes, settings.max_body_bytes)
+        self.largest = settings.max_body_bytes
+        self.most = max(settings.max_buffered_bytes, self.largest)
         self.held = 0
 
 
@@ -66,10 +68,40 @@ class HeldBody:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def grow(self, size: int) -> None:
-        """Count ``size`` bytes that have come. Raises ``BodyRefused`` (503) if there is no room."""
+    async def read(self, request: Incoming, receive: Receive) -> bytes:
+        """Return the request's whole body, and count its bytes as they come.
+
+        How long it may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (400, 413, 503)
+        and ``ClientGone``.
+        """
+        if (length := request.headers.get("content-length")) is not None:
+            if not length.isascii() or not length.isdigit():
+                raise invalid("header content-length is no number", "content-length")
+            if len(length) > 18 or int(length) > self._all.largest:
+                raise _too_large(self._all.largest)
+        parts = bytearray()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part: bytes = message.get("body", b"")
+                self._grow(len(part))
+                if not message.get("more_body"):
+                    return bytes(parts) + part if parts else part
+                parts += part
+        finally:
+            parts.clear()  # an error's traceback would keep the bytes
+
+    def _grow(self, size: int) -> None:
+        if self._size + size > self._all.largest:
+            raise _too_large(self._all.largest)
         if self._all.held + size > self._all.most:
-            raise _full(self._all.most)
+            message = (
+                f"the bodies of all requests have more than {self._all.most} bytes "
+                "(server.max_buffered_bytes)"
+            )
+            raise BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
         self._all.held += size
         self._size += size
 
@@ -92,10 +124,18 @@ class Incoming:
     model: str = ""  # the model that the path names; "": the body names it
 
     @property
+    def media_type(self) -> str:
+        """The body's type by ``content-type``, in lower case, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
     def id_headers(self) -> list[tuple[bytes, bytes]]:
         """The headers that say which request a response belongs to."""
         identity = self.id.encode()
         return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+
+
+Handler = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
 
 
 def read_incoming(scope: Any) -> Incoming:
@@ -146,40 +186,6 @@ def _check_path(path: str) -> None:
         raise invalid("the path must not hold `.` or `..` segments", "path")
 
 
-def check_length(request: Incoming, max_bytes: int) -> None:
-    """Refuse a body whose announced length is over ``max_bytes``. Raises ``ProxyError``."""
-    length = request.headers.get("content-length")
-    if length is None:
-        return
-    if not length.isascii() or not length.isdigit():
-        raise invalid("header content-length is no number", "content-length")
-    if len(length) > 18 or int(length) > max_bytes:
-        raise _too_large(max_bytes)
-
-
-async def read_body(receive: Receive, max_bytes: int, held_body: HeldBody) -> bytes:
-    """Return the whole body, of at most ``max_bytes``, and count it in ``held_body``.
-
-    How long a body may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (413, 503) and
-    ``ClientGone``.
-    """
-    parts = bytearray()
-    try:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            part: bytes = message.get("body", b"")
-            if len(parts) + len(part) > max_bytes:
-                raise _too_large(max_bytes)
-            held_body.grow(len(part))
-            if not message.get("more_body"):
-                return bytes(parts) + part if parts else part
-            parts += part
-    finally:
-        parts.clear()  # an error's traceback would keep the bytes
-
-
 def in_time(receive: Receive) -> Receive:
     """Return a ``receive`` that bounds a body's time as ``http_protocol.py`` does, for use under
     another server. It raises ``ProxyError`` (408)."""
@@ -200,13 +206,6 @@ def in_time(receive: Receive) -> Receive:
         return message
 
     return bounded
-
-
-def _full(max_bytes: int) -> BodyRefused:
-    message = (
-        f"the bodies of all requests have more than {max_bytes} bytes (server.max_buffered_bytes)"
-    )
-    return BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
 
 
 def _too_large(max_bytes: int) -> BodyRefused:

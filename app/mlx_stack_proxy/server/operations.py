@@ -12,9 +12,8 @@ from ..driver.services import Services, upstream_key
 from ..engine.headers import RAW_KEY_HEADERS
 from ..engine.model_list import NOT_LITELLM, OWNER, names_in
 from ..engine.upstream import UpstreamError
-from ..errors import INVALID_REQUEST, ProxyError, unreachable
+from ..errors import ProxyError, invalid, unreachable
 from ..escalation.tiers import AUTO, is_listed
-from ..state.store import StoreError
 from ..telemetry import metrics
 from ..wire.table import spoken_by
 from . import admin, web_page
@@ -29,7 +28,6 @@ def add_to(app: FastAPI, services: Services, access: Access) -> None:
     _add_models(app, services, access)
     app.include_router(admin.build(services))
     web_page.add_to(app, services)
-    _add_errors(app, services)
 
 
 def _add_state(app: FastAPI, services: Services) -> None:
@@ -78,29 +76,7 @@ def _add_models(app: FastAPI, services: Services, access: Access) -> None:
         for entry in orjson.loads(whole.body)["data"]:
             if isinstance(entry, dict) and entry.get("id") == name:
                 return as_json(entry)
-        return _error(
-            ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
-        )
-
-
-def _add_errors(app: FastAPI, services: Services) -> None:
-    @app.exception_handler(ProxyError)
-    async def refused(request: Request, error: ProxyError) -> Response:
-        return _error(error)
-
-    @app.exception_handler(StoreError)
-    async def no_store(request: Request, error: StoreError) -> Response:
-        services.metrics.store_errors.inc()
-        return _error(admin.store_failed(error))
-
-    @app.exception_handler(404)
-    @app.exception_handler(405)
-    async def not_here(request: Request, error: Any) -> Response:
-        endpoint = f"{request.method} {request.url.path[:128]}"
-        sentence = (
-            f"{endpoint}: there is nothing here; chat completions are at /v1/chat/completions"
-        )
-        return _error(ProxyError(error.status_code, INVALID_REQUEST, sentence))
+        raise invalid(f"unknown model {name[:64]!r}", "model", status=404)
 
 
 async def readiness(services: Services) -> dict[str, Any]:
@@ -146,12 +122,11 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
     try:
         status, body = await services.models.ask(headers)
     except (UpstreamError, TimeoutError) as error:
-        return _error(unreachable(str(error) or "no answer in time"))
+        raise unreachable(str(error) or "no answer in time") from None
     if status != 200:
         return Response(body, status, media_type="application/json")
     if names_in(body) is None:
-        sentence = "LiteLLM's answer is no list of models"
-        return _error(ProxyError(502, "all_tiers_failed", sentence))
+        raise ProxyError(502, "all_tiers_failed", "LiteLLM's answer is no list of models")
     listed = orjson.loads(body)
     own_names = [AUTO, *services.settings.tiers]
     if (dialect := spoken_by(request.headers)) is not None:
@@ -165,8 +140,3 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
         e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in own_names)
     ]
     return as_json({**listed, "data": [*entries, *other_entries]})
-
-
-def _error(error: ProxyError) -> Response:
-    headers = {name.decode(): value.decode() for name, value in error.headers()}
-    return Response(error.encoded(), error.status, headers)

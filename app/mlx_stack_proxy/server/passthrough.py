@@ -12,7 +12,7 @@ import asyncio
 import math
 import re
 
-from .. import log
+from .. import log, tasks
 from ..driver import response_headers
 from ..driver.services import Services
 from ..engine import passthrough_body, passthrough_paths, session_id
@@ -22,15 +22,14 @@ from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.upstream import BadTarget, Response, UpstreamError
 from ..engine.verdicts import Failure, Verdict
 from ..engine.watch import ClientLeft, Receive, Watch
-from ..errors import INVALID_REQUEST, ProxyError, invalid, unreachable
+from ..errors import ProxyError, invalid, unreachable
 from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..token_budget.passthrough_books import PassthroughBooks
 from .access import Access, without_controls
 from .control_headers import read_cloud
-from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
+from .incoming import BodyMemory, HeldBody, Incoming
 
-LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 # Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
 # The ends of paths whose replies a model writes; those of the last line only inside LiteLLM.
@@ -44,7 +43,7 @@ FREE = re.compile(
     r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
     r"|/v1/[a-z_]+(/[^/]+)+/cancel"
 )
-_NOT_SENT_UP = HOP_BY_HOP | frozenset(
+NOT_SENT_UP = HOP_BY_HOP | frozenset(
     {
         b"accept-encoding",
         b"content-length",
@@ -52,7 +51,7 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"expect",
         b"host",
         b"origin",
-        b"x-litellm-call-id",
+        b"x-litellm-call-id",  # we send the request's id in it
     }
 )
 _NOT_PACKED = (b"accept-encoding", b"identity")  # so that a reply's usage can be read
@@ -113,7 +112,9 @@ class Passthrough:
                 verdict = watch.interruption()
             except ClientLeft:
                 return
-            _end_early(verdict, downstream)
+            assert isinstance(verdict, Failure)  # the request's own timeout is over
+            if not downstream.started:
+                raise ProxyError(504, "all_tiers_failed", verdict.message) from None
         finally:
             watch.stop()
             if response is not None:
@@ -121,14 +122,16 @@ class Passthrough:
             await books.close()
 
     def _books(self, request: Incoming, owner: str) -> PassthroughBooks:
+        uses = request.method in _CHANGING and FREE.fullmatch(request.path) is None
         return PassthroughBooks(
             self._services.in_force(),
             request.id,
             session_id.identify(request.headers, {}, owner, ()),
             self._access.key_of(request),
-            uses=_uses(request),
-            form=_is_form(request),
-            writes=_writes(request),
+            uses=uses,
+            # LiteLLM reads such a body as a form, and not as JSON.
+            form=request.media_type in _FORMS,
+            writes=uses and request.path.endswith(_WRITTEN),
         )
 
     def _forwarding(self, request: Incoming) -> _Forwarding:
@@ -136,11 +139,15 @@ class Passthrough:
         passthrough_paths.check(request.target)
         settings = self._services.in_force().settings
         local_only = not cloud_allowed(read_cloud(request.headers), settings)
-        client_headers = passed_on(request.raw_headers, _NOT_SENT_UP)
+        client_headers = passed_on(request.raw_headers, NOT_SENT_UP)
         headers, our_key = self._access.upstream_headers([*client_headers, _NOT_PACKED])
         guarded = our_key or request.path.startswith("/v1/responses/")
         if guarded and not self._allowed.has(request.method, request.path):
-            raise _not_open(request)
+            if request.path == "/v1/responses/compact":
+                raise invalid("no input is compacted here: ask for a summary in a message", "path")
+            endpoint = f"{request.method} {request.path[:128]}"
+            sentence = f"{endpoint} is not passed through here; the operator may add it to"
+            raise invalid(f"{sentence} server.passthrough_paths", "path", status=404)
         asks_model = request.method in _CHANGING or _has_body(request)
         local_only = local_only and asks_model
         serves = passthrough_paths.serves_models(request.method, request.path)
@@ -162,26 +169,18 @@ class Passthrough:
         held_body: HeldBody,
         patience: _Patience,
     ) -> bytes:
-        """Return the body for LiteLLM; note how long the client waits. Raises as ``read_body``."""
-        max_bytes = self._services.settings.server.max_body_bytes
-        check_length(request, max_bytes)
-        content = await read_body(receive, max_bytes, held_body) if _has_body(request) else b""
+        """Return the body for LiteLLM; note how long the client waits. Raises ``ProxyError``."""
+        content = await held_body.read(request, receive) if _has_body(request) else b""
         if not forwarding.judged:
             return content
-        if len(content) > LARGE_BODY:
-            body = await asyncio.to_thread(passthrough_body.read, request.headers, content)
-        else:
-            body = passthrough_body.read(request.headers, content)
+        body = await tasks.aside(content, passthrough_body.read, request.headers, content)
         if forwarding.local_only:
-            self._check_model(body.model)
+            if body.model is None:
+                raise _may_leave("the body names no model")
+            if not is_local_model(body.model, self._services.in_force().settings):
+                raise _may_leave(f"model {body.model[:64]!r} is not one of a local tier")
         patience.seconds = body.patience
         return body.content
-
-    def _check_model(self, model: str | None) -> None:
-        if model is None:
-            raise _may_leave("the body names no model")
-        if not is_local_model(model, self._services.in_force().settings):
-            raise _may_leave(f"model {model[:64]!r} is not one of a local tier")
 
     async def _ask(
         self, request: Incoming, forwarding: _Forwarding, content: bytes, books: PassthroughBooks
@@ -222,7 +221,10 @@ class Passthrough:
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.response_began(response.status)
-        length = _length(request, response)
+        told = response.header(b"content-length")
+        length = int(told) if told.isdigit() else None
+        if request.method == "HEAD" or response.status in (204, 304):
+            length = 0
         if length != 0:
             await downstream.start(response.status, headers)
         try:
@@ -258,48 +260,9 @@ async def _write(
     return b""
 
 
-def _not_open(request: Incoming) -> ProxyError:
-    if request.path == "/v1/responses/compact":
-        return invalid("no input is compacted here: ask for a summary in a message", "path")
-    endpoint = f"{request.method} {request.path[:128]}"
-    sentence = f"{endpoint} is not passed through here; the operator may add it to"
-    return ProxyError(404, INVALID_REQUEST, f"{sentence} server.passthrough_paths", param="path")
-
-
 def _may_leave(why: str) -> ProxyError:
     sentence = f"{why}, so nothing says that the request stays on this machine, which was asked for"
     return invalid(f"{sentence} (escalation.cloud, X-MLX-Stack-Cloud)", "model", status=403)
-
-
-def _uses(request: Incoming) -> bool:
-    """Whether a request may use tokens."""
-    return request.method in _CHANGING and FREE.fullmatch(request.path) is None
-
-
-def _is_form(request: Incoming) -> bool:
-    """Whether LiteLLM reads the body as a form, and not as JSON."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return media_type in _FORMS
-
-
-def _writes(request: Incoming) -> bool:
-    """Whether a model writes the reply."""
-    return _uses(request) and request.path.endswith(_WRITTEN)
-
-
-def _length(request: Incoming, response: Response) -> int | None:
-    """Return the length of a reply's body in bytes; None if the headers don't say it."""
-    if request.method == "HEAD" or response.status in (204, 304):
-        return 0
-    length = response.header(b"content-length")
-    return int(length) if length.isdigit() else None
-
-
-def _end_early(verdict: Verdict, downstream: Downstream) -> None:
-    """End a request whose own timeout is over. Raises ``ProxyError`` if nothing has been sent."""
-    assert isinstance(verdict, Failure)
-    if not downstream.started:
-        raise ProxyError(504, "all_tiers_failed", verdict.message) from None
 
 
 def _has_body(request: Incoming) -> bool:

@@ -7,12 +7,12 @@ Under ``policy: hard_stop`` it reserves tokens before the call, as ``books.py`` 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from .. import tasks
 from ..engine.session_id import SessionId
 from ..engine.spent import Spent
 from ..settings import PASS_THROUGH
@@ -26,7 +26,6 @@ from ..wire.usage_tail import UsageTail
 from . import budgets
 from .reservation import Reservation
 
-LARGE_BODY = 1024 * 1024  # bytes; a thread reads a larger body
 SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
 _NO_TIER = ""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -79,10 +78,7 @@ class PassthroughBooks:
             return
         tokens = least = 1
         if body:
-            if len(body) > LARGE_BODY:
-                request, tokens = await asyncio.to_thread(self._asked, body)
-            else:
-                request, tokens = self._asked(body)
+            request, tokens = await tasks.aside(body, self._asked, body)
             replies, output = _replies(request), _output_limit(request)
             self._own_limit = replies * output
             written = replies * (output or self._most_output)
