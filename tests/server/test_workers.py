@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ async def test_two_workers_share_a_port_and_what_they_count(
 def test_a_taken_port_is_a_line_and_an_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with workers._listen("127.0.0.1", 0) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         changes = {
             "server.port": taken.getsockname()[1],
             "server.workers": 2,

@@ -28,7 +28,7 @@ from mlx_stack_proxy.engine.verdicts import (
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.main import build_services
-from mlx_stack_proxy.server.report import report_of
+from mlx_stack_proxy.server.kept import report_of
 from mlx_stack_proxy.server.status import status
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.telemetry import accounts

@@ -22,8 +22,7 @@ from ..telemetry.report import ReportScope
 from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
 from .exchange_details import exchange_details
-from .kept import events_of
-from .report import report_of
+from .kept import events_of, report_of
 from .status import configuration, status
 
 _HASH = re.compile(r"[0-9a-f]{32}(?:[0-9a-f]{8})?")

@@ -29,7 +29,6 @@ from ..engine.upstream import CHAT_HEADERS
 from ..engine.watch import Receive
 from ..errors import invalid
 from ..escalation import tiers
-from ..settings import Settings
 from ..telemetry import accounts
 from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
@@ -158,6 +157,7 @@ class ChatCompletions:
             body, client_request.checked, translated.body, len(body), translated.failed
         )
         messages, session_name = parsed.body["messages"], translated.session
+        key = self._access.key_of(request)
         return parsed.asked_by(
             id=request.id,
             session=session_id.identify(
@@ -169,7 +169,14 @@ class ChatCompletions:
             dialect=dialect,
             echo=translated.echo,
             left_out=translated.left_out,
-            **_client(parsed, request, self._access.key_of(request), services.settings),
+            owner=key,
+            agent=agent_name(
+                request.headers,
+                key_label(key, services.settings),
+                shown=services.settings.observability.agent_names,
+            ),
+            patience=patience(parsed.body, request.headers),
+            client_timeout=None if parsed.stream else client_timeout(request.headers),
         )
 
     async def _body(self, request: Incoming, receive: Receive, held_body: HeldBody) -> bytes:
@@ -224,17 +231,6 @@ class ChatCompletions:
                 "unknown_model", model=name, served_by=served_by, said="once a minute"
             )
         return route
-
-
-def _client(parsed: Request, request: Incoming, key: str, settings: Settings) -> dict[str, Any]:
-    """Return the fields of a ``Request`` that say who asks, and how long the client waits."""
-    agent_names = settings.observability.agent_names
-    return {
-        "owner": key,
-        "agent": agent_name(request.headers, key_label(key, settings), shown=agent_names),
-        "patience": patience(parsed.body, request.headers),
-        "client_timeout": None if parsed.stream else client_timeout(request.headers),
-    }
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

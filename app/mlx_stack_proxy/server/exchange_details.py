@@ -18,7 +18,7 @@ import orjson
 
 from ..driver.services import Services
 from ..engine.upstream_answers import completion_in
-from ..errors import INVALID_REQUEST, ProxyError
+from ..errors import invalid
 from ..state.store import EventQuery
 from ..telemetry.failure_capture import FILE, OLD_FILE
 from ..telemetry.why import why
@@ -55,7 +55,11 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         records = await asyncio.to_thread(captured, observability.capture_path, request_id)
     newest: Mapping[str, Any] | None = record or next(reversed(events or records), None)
     if newest is None:
-        raise ProxyError(404, INVALID_REQUEST, _nothing_kept(request_id, agent))
+        sentence = f"nothing is kept of a request {request_id[:64]!r}: {_UNKNOWN}"
+        if request_id == LAST:
+            whose = f"of agent {agent[:64]!r} " if agent else ""
+            sentence = f"nothing is kept {whose}that did not go right at once"
+        raise invalid(sentence, status=404)
     data = record["detail"] if record is not None else {}
     return {
         "request_id": request_id,
@@ -70,13 +74,6 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         "attempts": [_attempt(one) for one in records] or data.get("attempts", []),
         "events": events,
     }
-
-
-def _nothing_kept(request_id: str, agent: str | None) -> str:
-    if request_id == LAST:
-        whose = f"of agent {agent[:64]!r} " if agent else ""
-        return f"nothing is kept {whose}that did not go right at once"
-    return f"nothing is kept of a request {request_id[:64]!r}: {_UNKNOWN}"
 
 
 def captured(folder: str, request_id: str) -> list[Json]:

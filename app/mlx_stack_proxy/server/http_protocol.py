@@ -40,6 +40,10 @@ _NOT_ENDED = "ASGI callable returned without completing response."
 logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_ENDED)
 
 
+class _TooEarly(Exception):
+    """A request came before the reply to the last one was complete."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One client connection. Its own errors have the same JSON body as the proxy's others."""
 
@@ -88,26 +92,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._end_with_this_reply()
-            super().on_message_begin()  # the running request keeps its headers
-            return
+            raise _TooEarly  # the parser stops here, and `send_400_response()` follows
         self._in_head = self._unfinished = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._pipelined:
-            return
         self._in_head = False
         self._head_bytes = 0
         super().on_headers_complete()
 
-    def on_body(self, body: bytes) -> None:
-        if not self._pipelined:
-            super().on_body(body)
-
     def on_message_complete(self) -> None:
-        if self._pipelined:
-            return
         self._in_head = True
         self._unfinished = False
         self._no_longer_awaited()
@@ -117,15 +111,11 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
         if running and not cycle.more_body:  # the bytes came after a complete request
-            self._end_with_this_reply()
+            self._pipelined, cycle.keep_alive = True, False
         elif running and cycle.response_started:
             self.transport.close()
         else:
             self._answer(invalid(msg))
-
-    def _end_with_this_reply(self) -> None:
-        self._pipelined = True
-        self.cycle.keep_alive = False
 
     def _without_offers(self, data: bytes) -> bytes:
         """Return a head's bytes without lines that offer a protocol; keep the start of one back."""

@@ -1,4 +1,7 @@
-"""Read events, counters and records from the store; while it fails, from this process's memory."""
+"""Read events, counters and records from the store; while it fails, from this process's memory.
+
+``report_of()`` makes the report of them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,20 @@ from typing import Any, Final
 
 import orjson
 
+from .. import __version__
 from ..driver.services import Services
 from ..engine.record import Record
-from ..state.hourly import Counts, HourKey
+from ..state.hourly import HOUR, Counts, HourKey, hour_of
 from ..state.store import EventQuery, StoreError
-from ..telemetry import accounts
+from ..telemetry import accounts, report
 
 LAST: Final = "last"  # in place of a request's id
+# The kinds of event in the report.
+_KINDS = (
+    *("exhausted", "upstream_down", "upstream_up", "tier_degraded", "tier_recovered"),
+    *("store_down", "store_up"),
+)
+MOST_EVENTS = 1000  # of each kind, the newest
 Events = list[tuple[int, Mapping[str, Any]]]
 
 
@@ -77,3 +87,25 @@ def _read(body: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return data if isinstance(data, dict) and "detail" in data else None
+
+
+async def report_of(services: Services, query: report.ReportScope) -> dict[str, Any]:
+    """Return the report as JSON-ready data, with the proxy's version.
+
+    The report begins at the full hour of ``query.since``, because the store counts by the hour.
+    While the store fails, it is about what this process has in memory.
+    """
+    first, last = hour_of(query.since), hour_of(query.until)
+    since = first * HOUR
+    rows, trouble = await counts_of(services, first, last)
+    numbered = []
+    for kind in _KINDS:
+        event_query = EventQuery(kind=kind, since=since, limit=MOST_EVENTS)
+        found, failed = await events_of(services, event_query)
+        numbered += found
+        trouble = failed or trouble
+    events = [event for _, event in sorted(numbered, key=lambda entry: entry[0])]
+    events = [event for event in events if event["time"] <= query.until]
+    remembered, trouble = trouble is not None, trouble or services.store.health.sentence
+    query = report.ReportScope(since, query.until, query.agent, trouble, remembered)
+    return {"version": __version__, **report.build(query, rows, events, services.settings)}

@@ -25,7 +25,7 @@ from ..engine.upstream import Upstream, UpstreamError
 from ..settings import NotifySettings, UpstreamSettings
 from ..state.store import Limit, Reserved
 from ..telemetry.report import ReportScope
-from .report import report_of
+from .kept import report_of
 
 QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
 ANSWER_SECONDS: Final = 10.0  # how long the webhook's answer may take
@@ -93,24 +93,18 @@ class Notifier:
     async def _post(self, kind: str, title: str, text: str) -> None:
         """Send one message; if that fails, try once more, then log why."""
         body = orjson.dumps({"title": title, "text": text[:MOST_CHARACTERS], "kind": kind})
-        for is_last in (False, True):
-            problem = await self._try_to_send(body)
-            if not problem:
-                return
-            if is_last:
-                log.get().warning("notify_failed", kind=kind, why=problem)
-            else:
-                await asyncio.sleep(RETRY_SECONDS)
-
-    async def _try_to_send(self, body: bytes) -> str:
-        """Send one message once; return why that failed, or ""."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                response = await self._upstream.send("POST", self._target, _HEADERS, body)
-                await response.aclose()
-        except (UpstreamError, TimeoutError) as error:
-            return str(error) or "no answer in time"
-        return "" if response.status < 400 else f"status {response.status}"
+        for pause in (RETRY_SECONDS, 0.0):
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    response = await self._upstream.send("POST", self._target, _HEADERS, body)
+                    await response.aclose()
+                if response.status < 400:
+                    return
+                problem = f"status {response.status}"
+            except (UpstreamError, TimeoutError) as error:
+                problem = str(error) or "no answer in time"
+            await asyncio.sleep(pause)
+        log.get().warning("notify_failed", kind=kind, why=problem)
 
     async def _each_morning(self, services: Services) -> None:
         while True:
@@ -175,12 +169,9 @@ def words(event: Event) -> tuple[str, str]:
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
             budget = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
+            command = f"mlx-stack-proxy events --request {event['request_id']}"
             return (
                 "A token budget is used up",
-                f"{event['agent'] or 'unnamed'}: {budget}: {_command(event)}",
+                f"{event['agent'] or 'unnamed'}: {budget}: {command}",
             )
     return kind, kind
-
-
-def _command(event: Event) -> str:
-    return f"mlx-stack-proxy events --request {event['request_id']}"

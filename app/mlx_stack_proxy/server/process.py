@@ -124,7 +124,12 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self._signal is not None:
-            self._log_stopping(self._signal)
+            log.get().info(
+                "stopping",
+                signal=signal.Signals(self._signal).name,
+                running=self._services.life.running,
+                grace_seconds=self._services.settings.server.shutdown_grace_seconds,
+            )
             self._signal = None
         if self._deadline is not None and (
             self._services.life.running == 0 or time.monotonic() >= self._deadline
@@ -146,14 +151,6 @@ class Server(uvicorn.Server):
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
         systemd_notify.ready()
-
-    def _log_stopping(self, sig: int) -> None:
-        log.get().info(
-            "stopping",
-            signal=signal.Signals(sig).name,
-            running=self._services.life.running,
-            grace_seconds=self._services.settings.server.shutdown_grace_seconds,
-        )
 
 
 def _spare_the_collector() -> None:

@@ -32,6 +32,8 @@ async def status(services: Services) -> dict[str, Any]:
     alive, gone_tiers = await asyncio.gather(
         services.upstream.is_alive(HEALTH_SECONDS), servers_gone(services)
     )
+    this_hour = hour_of(services.wall_clock())
+    hours, _ = await counts_of(services, this_hour - 23, this_hour)
     return {
         "version": __version__,
         "started": services.life.started,
@@ -45,7 +47,7 @@ async def status(services: Services) -> dict[str, Any]:
         "chain": list(services.settings.reliability.escalation.chain),
         "tiers": _tiers(services, gone_tiers),
         "clients": for_clients(services.settings),
-        "day": await _day(services),
+        "day": report.sums(hours),
         "budgets": budgets,
     }
 
@@ -64,13 +66,6 @@ async def kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
         {"scope": limit.scope, "used": used.get(limit.scope, 0), "limit": limit.most}
         for limit in limits
     ]
-
-
-async def _day(services: Services) -> dict[str, Any]:
-    """Return the sums of 24 hours, of all tiers and by tier; of this process if the store fails."""
-    now = hour_of(services.wall_clock())
-    rows, _ = await counts_of(services, now - 23, now)
-    return report.sums(rows)
 
 
 def for_clients(settings: Settings) -> dict[str, Any]:

@@ -41,7 +41,9 @@ Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], i
 
 def check_servable(settings: Settings) -> None:
     """Raise ``SettingsError`` if these settings are valid, but ``serve`` can't work with them."""
-    if _asks_itself(settings):
+    own, upstream = urlsplit(local_url(settings)), urlsplit(settings.upstream.base_url)
+    hosts = {own.hostname, upstream.hostname}
+    if own.port == upstream.port and (len(hosts) == 1 or hosts == {"127.0.0.1", "localhost"}):
         problem = "is this proxy's own address; it has to be LiteLLM's"
         raise SettingsError(
             [f"upstream.base_url: {settings.upstream.base_url} {problem}"], "settings"
@@ -55,12 +57,6 @@ def check_servable(settings: Settings) -> None:
             ],
             "settings",
         )
-
-
-def _asks_itself(settings: Settings) -> bool:
-    own, upstream = urlsplit(local_url(settings)), urlsplit(settings.upstream.base_url)
-    hosts = {own.hostname, upstream.hostname}
-    return own.port == upstream.port and (len(hosts) == 1 or hosts == {"127.0.0.1", "localhost"})
 
 
 class Workers:
@@ -82,8 +78,11 @@ class Workers:
     def run(self) -> int:
         """Run until all workers have ended; return the exit code, 0 if all had become ready."""
         server = self._settings.server
+        family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
         try:
-            listener = _listen(server.host, server.port)
+            listener = socket.create_server(
+                (server.host, server.port), family=family, backlog=BACKLOG
+            )
         except OSError as error:
             log.get().error("no_port", host=server.host, port=server.port, error=error.strerror)
             return 1
@@ -97,8 +96,11 @@ class Workers:
                 for ready in wait([*self._running, self._from_workers]):
                     if isinstance(ready, int):
                         self._worker_ended(self._running.pop(ready), listener)
-                    else:
-                        self._count_ready()
+                        continue
+                    self._from_workers.recv_bytes()
+                    self._ready += 1
+                    if self._ready == server.workers:
+                        systemd_notify.ready()
         return 0 if self._ready >= server.workers else 1
 
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
@@ -124,12 +126,6 @@ class Workers:
         if self._stopping:  # a signal came before `_running` had this process
             process.terminate()
 
-    def _count_ready(self) -> None:
-        self._from_workers.recv_bytes()
-        self._ready += 1
-        if self._ready == self._settings.server.workers:
-            systemd_notify.ready()
-
     def _worker_ended(self, process: Any, listener: socket.socket) -> None:
         process.join()
         if self._stopping:
@@ -141,11 +137,6 @@ class Workers:
         time.sleep(RESTART_SECONDS)
         if not self._stopping:
             self._start(listener)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def _run(
