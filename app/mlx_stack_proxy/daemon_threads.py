@@ -1,7 +1,9 @@
-"""A pool of threads that no exit waits for."""
+"""Threads that no exit waits for: a pool, and one that serves an event loop in order."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 _NAME: Final = "mlx-stack-aside"
+Then = Callable[[Any, BaseException | None], None]
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -22,9 +25,9 @@ class DaemonThreads(ThreadPoolExecutor):
     name alone: event loops accept no other as their default executor.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, name: str = _NAME) -> None:
         super().__init__(most)
-        self._most = most
+        self._most, self._name = most, name
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._free = threading.Semaphore(0)  # threads that wait for a job
         self._started = 0
@@ -34,7 +37,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._jobs.put((future, partial(fn, *args, **kwargs)))
         if not self._free.acquire(blocking=False) and self._started < self._most:
             self._started += 1
-            threading.Thread(target=self._run, name=_NAME, daemon=True).start()
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -55,3 +58,37 @@ class DaemonThreads(ThreadPoolExecutor):
                     del result
             del queued, future, job  # free what they hold before the next job comes
             self._free.release()
+
+
+class Worker(DaemonThreads):
+    """One thread that runs jobs in their order, for the event loop that is running now."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(1, name)
+        self._loop = asyncio.get_running_loop()
+
+    def do(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run ``job`` in the thread, even if the future is cancelled meanwhile."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def end(result: Any, error: BaseException | None) -> None:
+            if future.done():  # the caller has cancelled it
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self.call(job, end)
+        return future
+
+    def call(self, job: Callable[[], Any], then: Then) -> None:
+        """Run ``job`` in the thread, then ``then`` with its result and its error on the loop."""
+
+        def ended(done: Future[Any]) -> None:
+            error = done.exception()
+            result = None if error is not None else done.result()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(then, result, error)
+
+        self.submit(job).add_done_callback(ended)

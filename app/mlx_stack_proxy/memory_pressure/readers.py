@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import orjson
 import psutil
 
+from ..daemon_threads import Worker
 from ..engine.upstream import Upstream
 from ..settings import UpstreamSettings
-from ..worker import Worker
 from .pressure import LEVELS, Level, Reading
 
 LEVEL_NAME = "kern.memorystatus_vm_pressure_level"
@@ -80,7 +80,7 @@ class Threaded:
 
     async def close(self) -> None:
         if self._worker is not None:
-            self._worker.stop()
+            self._worker.shutdown()
 
 
 # macOS

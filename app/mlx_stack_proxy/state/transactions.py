@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .. import log
-from ..worker import Worker
+from ..daemon_threads import Worker
 from . import sqlite_file
 from .database import Database
 from .reservations import Reservations
@@ -123,8 +123,8 @@ class Transactions:
         await asyncio.wait(closed, timeout=CLOSE_SECONDS)
         if self._file is not None:
             self._file.unlock()
-        self._reader.stop()
-        self._writer.stop()
+        self._reader.shutdown()
+        self._writer.shutdown()
 
     def readable(self) -> Database:
         """Return a connection to read through on the event loop. Raises StoreError."""

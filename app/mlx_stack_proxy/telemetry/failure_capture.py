@@ -23,6 +23,7 @@ from typing import Any, Final
 import orjson
 
 from .. import log
+from ..daemon_threads import Worker
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
@@ -30,7 +31,6 @@ from ..engine.outcome import Outcome
 from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import Failure, Verdict
-from ..worker import Worker
 from .observers import Observer
 
 FILE: Final = "failures.jsonl"
@@ -84,7 +84,7 @@ class FailureCapture:
         worker, self._worker = self._worker, None
         if worker is not None:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
-            worker.stop()
+            worker.shutdown()
 
     def of(self, exchange: Exchange) -> Observer:
         return _ExchangeRecorder(self, exchange)

@@ -20,6 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
+from ..daemon_threads import Worker
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
@@ -27,7 +28,6 @@ from ..engine.outcome import Outcome
 from ..settings import Settings
 from ..wire.reply import Reply
 from ..wire.usage import output_limit
-from ..worker import Worker
 from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0
@@ -54,7 +54,7 @@ class Traces:
         """Send the spans that are left, for ``CLOSE_SECONDS`` at most."""
         worker = Worker("mlx-stack-traces")  # whose thread, if the collector hangs, delays no exit
         await asyncio.wait([worker.do(self._provider.shutdown)], timeout=CLOSE_SECONDS)
-        worker.stop()
+        worker.shutdown()
 
     def span(self, model: str, kind: SpanKind, parent: Any, began: int | None = None) -> Span:
         """Start a span that begins now, or at ``began`` (nanoseconds since the epoch)."""
