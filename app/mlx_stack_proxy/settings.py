@@ -37,7 +37,6 @@ from .setting_types import (
     unknown_name,
     without_v1,
 )
-from .settings_cloud import CloudFallbackSettings
 
 ENV_PREFIX = "MLX_STACK_"
 ENV_DELIMITER = "__"
@@ -294,6 +293,34 @@ EscalationReason = Literal[
     "output_truncated",
     "tier_busy",
 ]
+
+
+# The tier that ends the chain if no tier of the chain is in the cloud.
+CLOUD_TIER = "cloud_fallback"
+PROVIDERS = {"openrouter": "https://openrouter.ai/api/v1"}
+
+
+@section
+class CloudFallbackSettings:
+    provider: str = "openrouter"
+    model: str
+    api_key_env: str = "OPENROUTER_API_KEY"
+    base_url: BaseUrl | None = None
+    max_tokens_per_hour: AtLeastOne = 200_000
+    enabled: bool = True
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> CloudFallbackSettings:
+        if self.base_url is None and self.provider.lower() not in PROVIDERS:
+            raise ValueError(
+                f"provider {self.provider!r} needs its base_url, to which the key goes"
+            )
+        return self
+
+    @property
+    def url(self) -> str:
+        """The API's address: the provider's own if none is given."""
+        return self.base_url or PROVIDERS[self.provider.lower()]
 
 
 @section

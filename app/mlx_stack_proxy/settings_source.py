@@ -25,8 +25,7 @@ from pydantic_settings import SettingsError as BaseSettingsError
 from .frozen import frozen
 from .section import keys_of
 from .setting_types import FORMS, nearest, unknown_name
-from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
-from .settings_cloud import CLOUD_TIER, end_in_cloud
+from .settings import CLOUD_TIER, DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 from .settings_retired import renamed, without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
@@ -34,6 +33,7 @@ CLIENT_KEY_VARIABLE = "MLX_STACK_KEY"  # one of `server.api_keys`, for a client:
 DEFAULT_FILE = "config.yaml"
 SCHEMA = Path(__file__).with_name("config.schema.json")  # the file's JSON Schema, for editors
 _HERE = Path()
+CLOUD_WINDOW = 131_072  # tokens of the cloud's tier: no LiteLLM says how many its model has
 # For each Service of a namespace Kubernetes sets variables that begin with the Service's name in
 # capitals: of a Service `mlx-stack-proxy`, MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
 _SERVICE_LINK = re.compile(r"_SERVICE_(?:HOST|PORT)|_PORT_\d+_(?:TCP|UDP|SCTP)")
@@ -58,8 +58,10 @@ class Sources:
     """The settings as they were given, parsed but not checked."""
 
     path: Path | None  # None: there is no file
-    file: Mapping[str, Any]  # as YAML gives it; empty without a file
+    file: Mapping[str, Any]  # as YAML gives it, with our names of keys; empty without a file
     environment: Mapping[str, Any]  # the variables, nested like the file
+    # By the path of a key of ours: the other name by which it was given (`settings_retired.py`).
+    names: Mapping[str, str]
     # The options of the command line, nested like the file; they win over both.
     command_line: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,28 +71,23 @@ class Sources:
         places += ["environment"] if self.environment else []
         places += ["command line"] if self.command_line else []
         source = " and ".join(places) or "settings"
-        return from_mapping(self._merged(), source, self._other_names())
+        return from_mapping(self._merged(), source, self.names)
 
     def retired(self) -> list[str]:
         """Return the dotted paths of given keys that have no effect any more."""
         return without_retired(self._merged())[1]
 
     def _merged(self) -> dict[str, Any]:
-        # Renamed each by itself, so that an old name in the environment is stronger than the file.
-        data, _ = renamed(self.file)
+        data = dict(self.file)
         if data.get("tiers") is None:
             data["tiers"] = DEFAULT_TIERS
-        return _merge(_merge(data, renamed(self.environment)[0]), self.command_line)
-
-    def _other_names(self) -> dict[str, str]:
-        return renamed(self.file)[1] | renamed(self.environment)[1]
+        return _merge(_merge(data, self.environment), self.command_line)
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
         """Return where a key's value comes from. A chain that isn't given follows the tiers."""
-        if _is_given(renamed(self.environment)[0], path):
+        if _is_given(self.environment, path):
             return "environment"
-        file, _ = renamed(self.file)
-        in_file = _is_given(file, path) or (path == CHAIN and _is_given(file, TIERS))
+        in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, TIERS))
         return "file" if in_file else "default"
 
 
@@ -124,7 +121,10 @@ def read(
     """Read the file and the environment that :func:`load` uses. Raises :class:`SettingsError`."""
     environ = os.environ if environ is None else environ
     file = find_file(path, environ, folder)
-    return Sources(file, _read_yaml(file) if file is not None else {}, _from_environment(environ))
+    # Renamed each by itself, so that an old name in the environment is stronger than the file.
+    in_file, names = renamed(_read_yaml(file) if file is not None else {})
+    variables, more_names = renamed(_from_environment(environ))
+    return Sources(file, in_file, variables, names | more_names)
 
 
 def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE) -> Path | None:
@@ -155,20 +155,11 @@ def from_mapping(
     # YAML reads a section with nothing under it (`server:`) as null: it means the defaults.
     values = {key: value for key, value in data.items() if key in sections and value is not None}
     problems = [_unknown_key((key,)) for key in data if key not in sections]
-    if values.get("tiers") is None:
-        values["tiers"] = DEFAULT_TIERS
-    tiers = values["tiers"]
+    tiers = values.setdefault("tiers", DEFAULT_TIERS)
     if isinstance(tiers, Mapping):
-        values["tiers"] = {
-            name: {"model": name, **DEFAULT_TIERS.get(name, {}), **(tier or {})}
-            if tier is None or isinstance(tier, Mapping)
-            else tier
-            for name, tier in tiers.items()
-        }
-        _follow_tiers(values, list(tiers))
         if CLOUD_TIER in tiers:
             problems.append(f"tiers.{CLOUD_TIER}: is the name of the tier that this key makes")
-        end_in_cloud(values)
+        values |= _filled_in(tiers, values.get("reliability"))
     try:
         settings = Settings(**values)
     except ValidationError as error:
@@ -178,18 +169,41 @@ def from_mapping(
     return settings
 
 
-def _follow_tiers(values: dict[str, Any], names: list[str]) -> None:
-    """Set the chain to all tiers in their order, if ``values`` gives no chain."""
-    reliability = values.get("reliability")
-    if reliability is not None and not isinstance(reliability, Mapping):
-        return
-    section = dict(reliability or {})
-    escalation = section.get("escalation")
-    if escalation is None:
-        escalation = {}
-    if isinstance(escalation, Mapping) and "chain" not in escalation:
-        section["escalation"] = {**escalation, "chain": names}
-        values["reliability"] = section
+def _filled_in(tiers: Mapping[str, Any], reliability: Any) -> dict[str, Any]:
+    """Return ``tiers`` with their models, and ``reliability`` with a chain: all tiers in order.
+
+    If the chain has no tier in the cloud, ``cloud_fallback`` makes its last one. What is no mapping
+    or list is left to the check.
+    """
+    tiers = {
+        name: {"model": name, **DEFAULT_TIERS.get(name, {}), **(tier or {})}
+        if tier is None or isinstance(tier, Mapping)
+        else tier
+        for name, tier in tiers.items()
+    }
+    section = {} if reliability is None else reliability
+    escalation = section.get("escalation") if isinstance(section, Mapping) else ()
+    escalation = {} if escalation is None else escalation
+    if not isinstance(escalation, Mapping):
+        return {"tiers": tiers}
+    chain, fallback = escalation.get("chain", list(tiers)), escalation.get("cloud_fallback")
+    model = fallback.get("model") if isinstance(fallback, Mapping) else None
+    if isinstance(chain, (list, tuple)) and isinstance(model, str) and CLOUD_TIER not in tiers:
+        configured = [tiers.get(name) for name in chain if isinstance(name, str)]
+        in_cloud = [tier for tier in configured if _is_off(tier, "local")]
+        if not in_cloud and not _is_off(fallback, "enabled"):
+            cloud = {"model": model, "local": False, "context_window": CLOUD_WINDOW}
+            tiers, chain = {**tiers, CLOUD_TIER: cloud}, [*chain, CLOUD_TIER]
+    return {
+        "tiers": tiers,
+        "reliability": {**section, "escalation": {**escalation, "chain": chain}},
+    }
+
+
+def _is_off(section: Any, key: str) -> bool:
+    """Whether a switch is off; the environment gives it as a word."""
+    value = section.get(key, True) if isinstance(section, Mapping) else True
+    return str(value).lower() in ("false", "off", "no", "n", "f", "0")
 
 
 class _Loader(yaml.SafeLoader):

@@ -26,7 +26,7 @@ from ..engine.steps import Deliver, LastStep, Step
 from ..engine.verdicts import Failure
 from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
-from ..settings_cloud import CLOUD_TIER
+from ..settings import CLOUD_TIER
 from ..state.store import Limit, StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets

@@ -11,8 +11,7 @@ import os
 
 from ..engine.headers import RawHeaders
 from ..engine.upstream import CHAT_HEADERS, Upstream, UpstreamError
-from ..settings import UpstreamSettings
-from ..settings_cloud import CloudFallbackSettings
+from ..settings import CloudFallbackSettings, UpstreamSettings
 from ..state.store import Limit
 
 CHAT_PATH = "/chat/completions"

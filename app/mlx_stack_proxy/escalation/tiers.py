@@ -14,8 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
 from ..engine.request import Route
-from ..settings import Settings
-from ..settings_cloud import CLOUD_TIER
+from ..settings import CLOUD_TIER, Settings
 from .cloud import cloud_key
 
 AUTO = "auto"

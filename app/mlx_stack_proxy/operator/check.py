@@ -28,8 +28,7 @@ from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..printable import printable, wrapped
 from ..server import workers
-from ..settings import Settings, StateSettings, is_loopback
-from ..settings_cloud import CLOUD_TIER
+from ..settings import CLOUD_TIER, Settings, StateSettings, is_loopback
 from ..settings_source import SettingsError, Sources, read
 from ..tool_validation.formats.json_calls import DOUBLED
 from . import settings_shown
