@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.loop_detection import history, read_messages
-from mlx_stack_proxy.loop_detection.history import MAX_SESSIONS, History, HistoryReader
-from mlx_stack_proxy.loop_detection.recent_sessions import RecentSessions
+from mlx_stack_proxy.loop_detection.history import (
+    MAX_SESSIONS,
+    History,
+    HistoryReader,
+    RecentSessions,
+)
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
 from mlx_stack_proxy.wire.blocks import BLOCK, Blocks

@@ -82,8 +82,7 @@ def arguments_in(arguments: str) -> list[str]:
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> CallKey | None:
     """Return the call with its schema's defaults filled in; None if the call has all of them."""
-    parsed = _parsed(arguments)
-    defaults = _defaults(name, tools)
+    parsed, defaults = _parsed(arguments), _defaults(name, tools)
     if not isinstance(parsed, dict) or defaults.keys() <= parsed.keys():
         return None
     return CallKey(name, digest(name, _canonical({**defaults, **parsed})))

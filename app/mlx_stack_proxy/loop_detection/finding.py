@@ -1,12 +1,25 @@
-"""What a detector finds, and what all of them ask of a history."""
+"""What a detector finds, what all of them ask of a history, and what a client learns of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Final
 
+from ..engine.verdicts import LoopDetected
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
+from ..wire.reply import ChoiceReply
 from .turn import Turn
+
+JUDGE: Final = "judge"  # the name of the loop model's findings
+MESSAGE: Final = (
+    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
+    "different approach."
+)
+JUDGE_MESSAGE: Final = (
+    "A judge is sure that this agent is stuck ({repeats} turns into its task). Consider rephrasing "
+    "the request or trying a different approach."
+)
 
 
 @frozen
@@ -38,3 +51,34 @@ def tools_of(turns: Iterable[Turn]) -> list[str]:
 
 def listed(tools: list[str], between: str = ", ") -> str:
     return between.join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
+
+
+def verdict_of(finding: Finding, **fields: Any) -> LoopDetected:
+    template = JUDGE_MESSAGE if finding.detector == JUDGE else MESSAGE
+    message = template.format(repeats=finding.repeats)
+    return LoopDetected(
+        finding.detector,
+        finding.repeats,
+        message,
+        hint=finding.hint,
+        pattern=finding.pattern,
+        **fields,
+    )
+
+
+def replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
+    """Take the looping calls out, and say so in the text.
+
+    A text without calls is replaced as a whole: it was given before, and an agent may read a
+    command in it.
+    """
+    calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
+    text = choice.text if calls else ""
+    subject = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
+    by_model = finding.detector == JUDGE
+    times = f"{finding.repeats} turns" if by_model else f"{finding.repeats}x"
+    reason = f"is part of a loop ({finding.detector}, {times})"
+    notice = f"[Stopped: {subject} {reason}. Try a different approach.]"
+    choice.text = f"{text}\n\n{notice}" if text.strip() else notice
+    choice.tool_calls = []
+    choice.finish_reason = "stop"

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from ..engine.session_id import DIGITS, busiest_key
 from ..likeness import Digest
+from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from ..wire.delta import text_of
 from .call_keys import CallKey
@@ -28,7 +31,6 @@ from .read_messages import (
     output,
     output_of,
 )
-from .recent_sessions import RecentSessions
 from .seen import MAX_TEXT, Seen
 from .turn import NOTHING_YET, Inputs, Turn
 
@@ -89,6 +91,32 @@ class History:
         starts = [index for index, turn in enumerate(turns) if turn.inputs.starts_task]
         pending = replace(self.pending, starts_task=not same_input)
         return History(turns, pending, self.place, starts[-1] if starts else 0)
+
+
+_SHARE: Final = 100  # one of so many sessions goes at once, because finding the key takes time
+_V = TypeVar("_V")
+
+
+class RecentSessions(Recent[str, _V]):
+    """By session hash: the oldest go of the API key with the most; no key pushes out another."""
+
+    def _drop(self) -> None:
+        for session in busiest_key([*self])[: 1 + self._max_keys // _SHARE]:
+            self.pop(session, None)
+
+    def keep_within(self, most: int, weigh: Callable[[_V], int]) -> None:
+        """Drop the heaviest session of the heaviest API key until all weigh at most ``most``."""
+        weights = {session: weigh(value) for session, value in [*self.items()]}
+        excess = sum(weights.values()) - most
+        while excess > 0:
+            keys: Counter[str] = Counter()
+            for session, weight in weights.items():
+                keys[session[DIGITS:]] += weight
+            ((heaviest, _),) = keys.most_common(1)
+            own = [session for session in weights if session[DIGITS:] == heaviest]
+            victim = max(own, key=weights.__getitem__)
+            excess -= weights.pop(victim)
+            self.pop(victim, None)
 
 
 class HistoryReader:

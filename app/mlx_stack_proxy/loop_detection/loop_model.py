@@ -20,19 +20,14 @@ from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.call import functions_in
 from ..wire.delta import text_of
-from .finding import Finding
+from .finding import JUDGE, Finding
 from .history import History
 
-DETECTOR: Final = "judge"  # its name in headers, metrics and events
 INTERVAL: Final = (5, 15)  # turns between two questions: gemini-cli's
 MAX_SHOWN: Final = 600  # characters of one message
 MAX_REASONING: Final = 1_000  # characters
 MAX_ANSWER_TOKENS: Final = 512
 MAX_THOUGHT_TOKENS: Final = 4096
-MESSAGE: Final = (
-    "A judge is sure that this agent is stuck ({repeats} turns into its task). Consider rephrasing "
-    "the request or trying a different approach."
-)
 SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -62,7 +57,7 @@ class JudgeAnswer:
 
 def task_of(history: History) -> int:
     """Return the place of the turn that began the task at hand; 0 if that turn is not known."""
-    first_turn = history.turns[history.task_start] if _task_length(history) else None
+    first_turn = next(iter(history.task), None)
     return first_turn.place if first_turn is not None and first_turn.inputs.starts_task else 0
 
 
@@ -72,9 +67,8 @@ def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> boo
     Once a task is so long that its beginning is forgotten, no more questions are due.
     """
     first_look = rules.after_turns - 1  # the reply to this request is one more turn
-    return task_of(history) != 0 and _task_length(history) >= (
-        first_look if next_turn is None else next_turn
-    )
+    look = first_look if next_turn is None else next_turn
+    return task_of(history) != 0 and len(history.task) >= look
 
 
 def next_look(history: History, answer: JudgeAnswer | None) -> int:
@@ -84,7 +78,7 @@ def next_look(history: History, answer: JudgeAnswer | None) -> int:
     """
     confidence = answer.confidence if answer is not None else 0.0
     least, most = INTERVAL
-    return _task_length(history) + least + round((most - least) * (1 - confidence))
+    return len(history.task) + least + round((most - least) * (1 - confidence))
 
 
 def question(
@@ -147,8 +141,8 @@ def to_finding(
     )
     newest = history.turns[-1]
     return Finding(
-        DETECTOR,
-        _task_length(history),
+        JUDGE,
+        len(history.task),
         "",
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
@@ -163,11 +157,6 @@ def ends_it(history: History) -> bool:
     """Whether the newest turn, a reply without calls after a turn with calls, ends the task."""
     turns = history.turns
     return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)
-
-
-def _task_length(history: History) -> int:
-    """Return the number of turns of the task at hand."""
-    return len(history.turns) - history.task_start
 
 
 def _line(message: Mapping[str, Any]) -> str:

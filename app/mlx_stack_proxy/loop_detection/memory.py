@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from ..engine.exchange import SessionStart
 from ..recent import Recent
 from .finding import Finding
-from .history import History
-from .recent_sessions import RecentSessions
+from .history import History, RecentSessions
 from .turn import Turn
 
 

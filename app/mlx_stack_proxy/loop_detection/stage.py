@@ -21,13 +21,12 @@ from ..settings import Settings
 from ..wire.call import Call
 from ..wire.delta import Delta
 from ..wire.reply import ChoiceReply, Reply
-from . import call_keys, detectors, loop_model, specified, text_replies
+from . import call_keys, detectors, loop_model, specified
 from .call_keys import CallKey
-from .finding import Finding
+from .finding import Finding, replace_by_notice, verdict_of
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import MAX_SESSIONS, History, HistoryReader
 from .memory import LoopMemory, SessionMemory
-from .said import replace_by_notice, verdict_of
 
 NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
@@ -83,16 +82,11 @@ class LoopDetection(Stage):
             return history
         return history.after(turns)
 
-    def model_finding(self, exchange: Exchange, history: History) -> Finding | None:
-        """Return the loop that the loop model has found in the task at hand."""
-        if not self._model_rules.enabled:
-            return None
-        return self.remembered(exchange).model_findings.get(loop_model.task_of(history))
-
     def begin_inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
         """Return a question to the loop model if one is due, and put the next one off."""
         rules = self._model_rules
-        if not rules.enabled or not _has_assistant(exchange):
+        messages = exchange.request.body["messages"]
+        if not rules.enabled or all(one.get("role") != "assistant" for one in messages):
             return None
         remembered = self.remembered(exchange)
         task = loop_model.task_of(history)
@@ -111,7 +105,7 @@ class LoopDetection(Stage):
 
         take(None)  # the next request does not ask meanwhile
         reasons = self._model_tier is not None and self._model_tier.reasoning
-        body = loop_model.question(exchange.request.body["messages"], rules, reasons=reasons)
+        body = loop_model.question(messages, rules, reasons=reasons)
         return Inquiry(rules.tier, body, take)
 
 
@@ -124,9 +118,12 @@ class _LoopState(StageState):
         self._rules = stage.rules
         self._exchange = exchange
         self._history = stage.read_history(exchange)
-        self._history.replies = text_replies.before(exchange, self._history, self._rules)
+        self._history.replies = specified.replies_before(exchange, self._history, self._rules)
         self._reports = self._rules.on_break == "report"
-        self._model_finding = stage.model_finding(exchange, self._history)
+        self._model_finding: Finding | None = None  # what the loop model has found in this task
+        if self._rules.judge.enabled:
+            found = stage.remembered(exchange).model_findings
+            self._model_finding = found.get(loop_model.task_of(self._history))
 
     def hold_whole(self) -> bool:
         """Whether to hold the whole reply: it may close a loop, and sent text can't be taken back.
@@ -155,7 +152,7 @@ class _LoopState(StageState):
             self._note_asked(doubt)
         if not self._knows_turns or isinstance(exchange.model_failure, LoopDetected):
             return  # the retry after a break has that break's hint
-        self.remarks.inquiry = self._stage.begin_inquiry(self._exchange, self._history)
+        self.remarks.inquiry = self._stage.begin_inquiry(exchange, self._history)
         finding = self._note_hint()
         if finding is None or exchange.plain:
             return
@@ -247,7 +244,7 @@ class _LoopState(StageState):
         self._stage.reader.replied(
             exchange.session.hash, self._history, choice.text, calls_with_ids
         )
-        digest = text_replies.digest_of(choice, exchange, self._rules)
+        digest = specified.reply_digest(choice, exchange, self._rules)
         self.remarks.reply_digest = digest.dumped() if digest is not None else ""
         new_history = self._history.closed_by(choice.text, calls, digest)
         if calls and not exchange.session.derived:
@@ -266,18 +263,13 @@ class _LoopState(StageState):
     def _broken_by(self, new_history: History) -> Finding | None:
         if not self._knows_turns:
             return None
-        uncertain = self._may_break_uncertain
+        # A loop that may be a poll is broken once an exchange, if a next tier follows.
+        escalates = self._reports or self._rules.on_break == "escalate"
+        uncertain = escalates and not isinstance(self._exchange.model_failure, LoopDetected)
         finding = detectors.breaks(new_history, self._rules, uncertain=uncertain)
         if finding is None and not loop_model.ends_it(new_history):
             finding = self._model_finding
         return finding
-
-    @property
-    def _may_break_uncertain(self) -> bool:
-        """Whether to break a loop that may be a poll: once an exchange, if a next tier follows."""
-        failure = self._exchange.model_failure
-        escalates = self._reports or self._rules.on_break == "escalate"
-        return escalates and not isinstance(failure, LoopDetected)
 
     def _break(self, choice: ChoiceReply, new_history: History, finding: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
@@ -381,7 +373,3 @@ class _LoopState(StageState):
         if finding.reasoning:
             detail["reasoning"] = finding.reasoning
         self.remarks.incidents.append(Incident(kind, (finding.detector, action), detail))
-
-
-def _has_assistant(exchange: Exchange) -> bool:
-    return any(message.get("role") == "assistant" for message in exchange.request.body["messages"])

@@ -1,6 +1,6 @@
 """Counts equal calls in one reply: same tool and same arguments, whatever their ids.
 
-:class:`NativeCalls` counts ``tool_calls`` while they come. :class:`WrittenCalls` counts calls that
+:class:`CallCounter` counts ``tool_calls``. :class:`WrittenCalls` counts calls that
 the model writes as text: it reads a text for calls only once the text repeats itself, and again
 once the text is a quarter longer. At the end of the reply such calls have become ``tool_calls``,
 and are counted as those.
@@ -18,56 +18,40 @@ from ..call_keys import canonical
 from .limits import Excess, RepeatedCall
 
 _GROWTH = 1.25  # a text that has grown by this factor is read for calls again
-Key = tuple[str, str]  # name, canonical arguments
 
 
 class CallCounter:
     """Counts equal calls. Those after the first ``limit`` are surplus, except of exempt tools."""
 
-    __slots__ = ("_counts", "_exempt", "_limit", "tool")
+    __slots__ = ("_counted", "_counts", "_exempt", "_limit", "tool")
 
     def __init__(self, limit: int, exempt: Sequence[str]) -> None:
         self._limit = limit
         self._exempt = frozenset(exempt)
-        self._counts: Counter[Key] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()  # by name and canonical arguments
+        self._counted = 0  # calls that :meth:`look` has counted
         self.tool = ""  # the tool of the first surplus call; "": there is none
 
-    def add(self, key: Key) -> bool:
+    def _add(self, call: Call) -> bool:
         """Count a call. Return whether it is surplus."""
-        if key[0] in self._exempt:
+        if call.name in self._exempt:
             return False
+        key = call.name, canonical(call.arguments)
         self._counts[key] += 1
         if self._counts[key] <= self._limit:
             return False
-        self.tool = self.tool or key[0]
+        self.tool = self.tool or call.name
         return True
 
     def kept(self, calls: Iterable[Call]) -> list[Call]:
         """Return the calls without the surplus ones."""
-        return [call for call in calls if not self.add(key_of(call))]
-
-
-def key_of(call: Call) -> Key:
-    """Return what equal calls have in common: the name and the canonical arguments."""
-    return call.name, canonical(call.arguments)
-
-
-class NativeCalls:
-    """Counts one choice's ``tool_calls`` as they come. A call is complete when the next begins."""
-
-    __slots__ = ("_counted", "_counter")
-
-    def __init__(self, counter: CallCounter) -> None:
-        self._counter = counter
-        self._counted = 0
+        return [call for call in calls if not self._add(call)]
 
     def look(self, calls: Sequence[Call]) -> bool:
-        """Count the calls that are complete now. Return whether one of them is surplus."""
-        surplus = False
-        while self._counted < len(calls) - 1:
-            surplus = self._counter.add(key_of(calls[self._counted])) or surplus
-            self._counted += 1
-        return surplus
+        """Count new calls, but the last, which may grow. Return whether one is surplus."""
+        complete = calls[self._counted : -1]
+        self._counted += len(complete)
+        return len(self.kept(complete)) < len(complete)
 
 
 class WrittenCalls:

@@ -16,9 +16,7 @@ from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
-from .fences import Fences
-from .limits import About, Excess, Kind, RepeatedCall, Rule, characters
-from .marked_calls import MarkedCalls
+from .limits import About, Excess, Fences, Kind, RepeatedCall, Rule, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
@@ -86,7 +84,6 @@ class Flow:
         "_text_rules",
         "due",
         "length",
-        "marked",
         "size",
     )
 
@@ -108,7 +105,6 @@ class Flow:
         self._periods = next(
             (text_rule for text_rule in self._text_rules if isinstance(text_rule, Periods)), None
         )
-        self.marked: MarkedCalls | None = None  # counts the marked calls in the text
         self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
         self.length = 0  # characters of the text at the last look
         self.size = 0  # UTF-8 bytes of them
@@ -150,10 +146,7 @@ class Flow:
         repeated = self._calls.look(text, upto, laps, excess)
         if repeated is not None or excess is None or not self._calls.is_open:
             return repeated or excess
-        return excess if self._is_too_much_written(excess) else None
-
-    def _is_too_much_written(self, excess: Excess) -> bool:
         if excess.rule != "period":
-            return excess.rule == "reasoning"
+            return excess if excess.rule == "reasoning" else None
         enough = characters(self._about.rules, "arguments", len(excess.lap), late=False)
-        return excess.end - excess.start >= enough
+        return excess if excess.end - excess.start >= enough else None

@@ -21,7 +21,7 @@ from ...tool_validation.formats.base import Block, Format, Source, Where
 from ...tool_validation.formats.table import ROWS
 from ...tool_validation.tools import ToolSet
 from ...wire.growing import Growing
-from .fences import Fences
+from .limits import Fences
 
 BULLET: Final = "⏺"
 ALIKE: Final = 50  # characters of a line with a description that are compared

@@ -24,7 +24,7 @@ from ...wire.growing import Growing
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
-from .calls import CallCounter, NativeCalls, WrittenCalls
+from .calls import CallCounter, WrittenCalls
 from .flow import Flow
 from .limits import Excess, RepeatedCall
 from .marked_calls import MarkedCalls, MarkHold
@@ -76,7 +76,7 @@ class ReplyWatch:
         self._written: dict[int, WrittenCalls] = {}
         self._marked: dict[int, MarkedCalls] = {}
         self._mark_hold = MarkHold()
-        self._calls: dict[int, NativeCalls] = {}
+        self._calls: dict[int, CallCounter] = {}
         self._arguments: dict[int, Flow] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for repeated calls
@@ -93,7 +93,9 @@ class ReplyWatch:
             said, index = piece.delta, piece.index
             verdict: Verdict | None = None
             if delta.kinds & REASONING and said.thought:
-                flow = self._reasonings.get(index) or self._new_reasoning(index)
+                if (flow := self._reasonings.get(index)) is None:
+                    flow = Flow(self._generation, "reasoning", late=self._late)
+                    self._reasonings[index] = flow
                 verdict = self._look(flow, reply.choices[index].thought, index, unseen=True)
             if verdict is None and (text := said.content):
                 verdict = self._on_text(reply.choices[index].written, text, index)
@@ -135,7 +137,7 @@ class ReplyWatch:
             if is_cut and choice.tool_calls:
                 choice.finish_reason = "tool_calls"
                 choice.text = choice.text if self._prose is None else self._prose
-            counter = CallCounter(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+            counter = self._new_counter()
             kept = counter.kept(choice.tool_calls)
             if counter.tool:
                 choice.tool_calls = kept
@@ -151,18 +153,17 @@ class ReplyWatch:
         )
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
         marked = MarkedCalls(limit, self._rules.exempt_tools, formats=not self._tools())
-        flow.marked = self._marked[choice] = marked
+        self._marked[choice] = marked
         self._mark_hold.marked = self._mark_hold.marked or marked
         return flow
 
-    def _new_reasoning(self, choice: int) -> Flow:
-        flow = self._reasonings[choice] = Flow(self._generation, "reasoning", late=self._late)
-        return flow
+    def _new_counter(self) -> CallCounter:
+        return CallCounter(self._rules.in_response.max_repeats, self._rules.exempt_tools)
 
     def _on_text(self, written: Growing, piece: str, choice: int) -> Verdict | None:
         flow = self._texts.get(choice) or self._new_text(choice)
-        marked = flow.marked
-        if marked is not None and marked.add(piece, written):
+        marked = self._marked[choice]
+        if marked.add(piece, written):
             # A cut for a surplus call, unless the text before it repeats itself.
             before = written.text()[: marked.cut_at]
             if len(before) >= flow.due and isinstance(finding := flow.look(before), Excess):
@@ -172,12 +173,10 @@ class ReplyWatch:
         return self._look(flow, written, choice)
 
     def _on_call(self, choice: ChoiceReply, call: Call, index: int) -> Verdict | None:
-        calls = self._calls.get(index)
-        if calls is None:
-            rules = self._rules
-            counter = CallCounter(rules.in_response.max_repeats, rules.exempt_tools)
-            calls = self._calls[index] = NativeCalls(counter)
-        if calls.look(choice.tool_calls):
+        counter = self._calls.get(index)
+        if counter is None:
+            counter = self._calls[index] = self._new_counter()
+        if counter.look(choice.tool_calls):
             self._cut = index
             return Cut(REPEATED_CALLS, "tool_calls")
         flow = self._arguments.get(id(call))
@@ -225,22 +224,15 @@ class ReplyWatch:
 
     def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
         """End an unfinished choice; ``cut``: this choice is why the reply was cut."""
+        has_calls_in_text = index in self._written and self._marked[index].cut_at < 0
         if not cut:
             choice.finish_reason = "length"  # the choice is incomplete
-        elif self._cuts_text(index, choice):
+        elif has_calls_in_text and not choice.tool_calls and self._stopped is None:
             choice.finish_reason = "length"  # the last call in its text may be incomplete
-            written_calls = self._written[index]
-            self._prose, choice.text = (
-                written_calls.before(choice.text),
-                written_calls.closed(choice.text),
-            )
+            calls, text = self._written[index], choice.text
+            self._prose, choice.text = calls.before(text), calls.closed(text)
         if index in self._calls:  # the last call may be incomplete
             choice.tool_calls = choice.tool_calls[:-1]
-
-    def _cuts_text(self, index: int, choice: ChoiceReply) -> bool:
-        """Whether a cut choice is a text with real calls in it, the last of them maybe half."""
-        read = index in self._written and self._marked[index].cut_at < 0
-        return read and not choice.tool_calls and self._stopped is None
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
         remarks = self.remarks
