@@ -93,13 +93,13 @@ def test_what_needs_a_restart_stays_as_it_was() -> None:
             "server": {"port": 2},
             "state": {"path": "/b"},
             "upstream": {"base_url": "http://h", "stream": "as_requested"},
-            "reliability": {"loop_detection": {"max_sessions": 5, "max_period": 5}},
+            "reliability": {"loop_detection": {"max_sessions": 5, "window_size": 5}},
         }
     )
     both = with_old(new, old, AT_START)
     assert list(differences(old, both)) == [
         "upstream.stream",
-        "reliability.loop_detection.max_period",
+        "reliability.loop_detection.window_size",
     ]
     assert with_old(new, old, {("server",)}).server == old.server
 

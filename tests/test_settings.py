@@ -167,6 +167,8 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said(empty_folder: Path) -
 reliability:
   loop_detection:
     compare: numbers
+    max_period: 5
+    similar_replies: {min_chars: 9}
     duplicate_threshold: 4
     tool_calls:
       same_error_warn: 5
@@ -177,6 +179,8 @@ reliability:
     sources = read(file, {"MLX_STACK_RELIABILITY__ESCALATION__FORESEE_ABOVE": "0.5"})
     assert sources.retired() == [
         f"{loops}.compare",
+        f"{loops}.max_period",
+        f"{loops}.similar_replies.min_chars",
         f"{loops}.tool_calls.same_error_warn",
         f"{loops}.tool_calls.overrides.bash.identical_warn",
         "reliability.escalation.foresee_above",

@@ -179,7 +179,6 @@ class SimilarRepliesSettings:
     similarity: Share = 0.95
     window: Annotated[int, Field(ge=1, le=100)] = 10
     threshold: Annotated[int, Field(ge=2)] = 3
-    min_chars: AtLeastOne = 64
 
 
 @section
@@ -205,7 +204,6 @@ class LoopDetectionSettings:
     window_size: AtLeastOne = 10
     duplicate_threshold: Annotated[int, Field(ge=2)] = 3
     warn_threshold: Annotated[int, Field(ge=2)] = 2
-    max_period: AtLeastOne = 16
     on_break: Literal["escalate", "error", "stop", "report"] = "escalate"
     exempt_tools: tuple[str, ...] = ("wait", "sleep")
     second_opinion: bool = True

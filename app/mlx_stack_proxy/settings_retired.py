@@ -7,6 +7,7 @@ the keys of rules that no longer exist, before pydantic checks the settings.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 import orjson
@@ -15,7 +16,8 @@ _LOOPS = "reliability.loop_detection"
 # The retired keys by the section in which they stood; `*` in a section stands for any name.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
     "stream": ("hold_seconds",),
-    _LOOPS: ("compare",),
+    _LOOPS: ("compare", "max_period"),
+    f"{_LOOPS}.similar_replies": ("min_chars",),
     f"{_LOOPS}.tool_calls": ("require_no_progress", "same_error_warn"),
     f"{_LOOPS}.tool_calls.overrides.*": (
         *("identical_warn", "same_error_warn", "name_cycle_warn", "name_cycle_hard"),
@@ -63,42 +65,31 @@ def renamed(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     A key that is given under our name, too, is the stronger one. Both paths are dotted.
     """
     names: dict[str, str] = {}
-    reliability = data.get("reliability")
-    loops = reliability.get("loop_detection") if isinstance(reliability, Mapping) else None
-    if not isinstance(reliability, Mapping) or not isinstance(loops, Mapping):
+    loops = _get(data, *_LOOPS.split("."))
+    if not isinstance(loops, Mapping):
         return dict(data), names
-    own = _copied(loops)
-    moves = [(old, new) for old, new in OTHER_NAMES.items() if _get(loops, old) is not None]
-    for old, new in moves:
+    own = deepcopy(dict(loops))
+    for old, new in OTHER_NAMES.items():
+        if (value := _get(loops, *old.split("."))) is None:
+            continue
         for also, meant in _ALSO.get(old, {}).items():
-            if (value := _get(loops, also)) is not None:
-                _set(own, meant, value)
-        section, _, key = old.rpartition(".")
-        (own[section] if section else own).pop(key)
-        value = _get(loops, old)
-        _set(own, new, _overrides(value) if new.endswith("overrides") else _key(value))
+            _set(own, _get(loops, *also.split(".")), *meant.split("."))
+        *section, key = old.split(".")
+        _get(own, *section).pop(key)
+        if new.endswith("overrides"):
+            value = _overrides(value)
+        # Version 0.1 called `key: all` exact.
+        _set(own, "all" if value == "exact" else value, *new.split("."))
         names[f"{_LOOPS}.{new}"] = f"{_LOOPS}.{old}"
-    _move_tools(own, names)
-    return {**data, "reliability": {**reliability, "loop_detection": own}}, names
-
-
-def _move_tools(own: dict[str, Any], names: dict[str, str]) -> None:
-    """Move one tool's numbers from where version 0.1 had them, below ``tool_calls.overrides``."""
-    tools = _get(own, "tool_calls.overrides")
+    # Version 0.1 had one tool's numbers below `tool_calls.overrides`.
+    tools = _get(own, "tool_calls", "overrides")
     for tool, numbers in tools.items() if isinstance(tools, Mapping) else ():
         for old, new in (("frequency_warn", "warn"), ("frequency_hard", "hard")):
             if isinstance(numbers, dict) and numbers.get(old) is not None:
-                value = numbers.pop(old)
-                _set(own, "tool_frequency.overrides", {})
-                overrides = _get(own, "tool_frequency.overrides")
-                if isinstance(overrides, dict) and isinstance(overrides.setdefault(tool, {}), dict):
-                    overrides[tool].setdefault(new, value)
+                _set(own, numbers.pop(old), "tool_frequency", "overrides", tool, new)
                 where = f"{_LOOPS}.tool_frequency.overrides.{tool}.{new}"
                 names[where] = f"{_LOOPS}.tool_calls.overrides.{tool}.{old}"
-
-
-def _key(value: Any) -> Any:
-    return "all" if value == "exact" else value  # as version 0.1 called it
+    return {**data, "reliability": {**data["reliability"], "loop_detection": own}}, names
 
 
 def _overrides(value: Any) -> Any:
@@ -121,28 +112,23 @@ def _numbers(numbers: Any) -> Any:
     return {"hard" if key == "hard_limit" else key: value for key, value in numbers.items()}
 
 
-def _copied(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _copied(below) for key, below in value.items()}
-
-
-def _get(section: Any, path: str) -> Any:
-    for key in path.split("."):
+def _get(section: Any, *path: str) -> Any:
+    for key in path:
         section = section.get(key) if isinstance(section, Mapping) else None
     return section
 
 
-def _set(section: dict[str, Any], path: str, value: Any) -> None:
-    """Set a key that isn't given; leave a section alone that is none."""
-    *sections, key = path.split(".")
-    for name in sections:
+def _set(section: dict[str, Any], value: Any, *path: str) -> None:
+    """Set a key that isn't given, if there is a value; leave a section alone that is none."""
+    *sections, key = path
+    for name in sections if value is not None else ():
         if section.get(name) is None:
             section[name] = {}
         if not isinstance(section[name], dict):
             return
         section = section[name]
-    section.setdefault(key, value)
+    if value is not None:
+        section.setdefault(key, value)
 
 
 def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

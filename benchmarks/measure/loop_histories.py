@@ -64,8 +64,6 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
         rules |= {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
     laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
-    if (most := params.get("max_cycle")) is not None:
-        rules["max_period"] = most
     loops = {**rules, **(changes or {})}
     return Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})  # type: ignore[arg-type]
 

@@ -60,7 +60,6 @@ CHANGES = st.fixed_dictionaries(
     {},
     optional={
         "duplicate_threshold": st.integers(2, 4),
-        "max_period": st.integers(1, 4),
         "window_size": st.integers(1, 6),
         "exempt_tools": st.just((NAMES[1],)),
         "tool_calls": st.fixed_dictionaries(

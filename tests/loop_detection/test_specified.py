@@ -244,7 +244,6 @@ def test_the_same_within_a_transcript_of_a_session_without_a_name() -> None:
         ({"threshold": 4}, 4),
         ({"similarity": 0.999}, 0),
         ({"window": 2}, 0),
-        ({"min_chars": 400}, 0),
     ],
 )
 def test_each_key_of_similar_replies(changes: Json, broken: int) -> None:

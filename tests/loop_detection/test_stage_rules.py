@@ -57,7 +57,6 @@ def test_a_client_that_sends_its_transcript_is_judged_by_that() -> None:
         ({"duplicate_threshold": 4}, [5, 6]),
         ({"tool_calls": {"overrides": {"search": {"duplicate_threshold": 5}}}}, [6]),
         ({"tool_calls": {"overrides": {"fetch": {"duplicate_threshold": 99}}}}, [4, 5, 6]),
-        ({"max_period": 1}, [4, 5, 6]),
     ],
 )
 def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> None:

@@ -128,9 +128,9 @@ async def test_breakers_and_counts_go_on(upstream: ScriptedServer, start_proxy: 
 
 async def test_what_the_loop_detection_remembers_goes_on(proxy: RunningProxy) -> None:
     (before,) = [one for one in proxy.services.stages if one.name == "loop_detection"]
-    change(proxy, reliability__loop_detection__max_period=5)
+    change(proxy, reliability__loop_detection__duplicate_threshold=5)
     (after,) = [one for one in proxy.services.stages if one.name == "loop_detection"]
-    assert after is not before and after.rules.max_period == 5  # type: ignore[attr-defined]
+    assert after is not before and after.rules.duplicate_threshold == 5  # type: ignore[attr-defined]
     assert after._sessions is before._sessions  # type: ignore[attr-defined]
     change(proxy, reliability__loop_detection__enabled=False)
     assert "loop_detection" not in [one.name for one in proxy.services.stages]

@@ -59,7 +59,7 @@ def _repetition(compared: runs.Compared, patience: int, *, certain: bool, name: 
             return False
         run = runs.newest(history, compared, rules)
         laps = patience * _laps(run.tools, rules, judging=True)
-        return run.circle(laps, rules.max_period, foreseen=True) is not None
+        return run.circle(laps, foreseen=True) is not None
 
     return Detector(name, find, may_break)
 
@@ -111,7 +111,7 @@ def _going_round(
     run = runs.newest(history, compared, rules)
     judging = not history.pending.known
     laps = patience * _laps(run.tools, rules, judging=judging)
-    circle = run.circle(laps, rules.max_period)
+    circle = run.circle(laps)
     if circle is None:
         return None
     laps = circle.begun if judging else circle.made

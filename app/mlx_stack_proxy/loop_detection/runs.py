@@ -8,13 +8,16 @@ loops in a cycle of three steps, all its turns but the first three repeat.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from .finding import is_exempt, tools_of
 from .history import History
 from .turn import Inputs, Turn
+
+# Turns of a lap. Recorded cycles have few tools; three laps of 16 turns are 48 turns without news.
+MAX_PERIOD: Final = 16
 
 
 class Circle(NamedTuple):
@@ -47,13 +50,13 @@ class Repeats:
     def tools(self) -> list[str]:
         return tools_of(self.task[self.start :])
 
-    def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
+    def circle(self, laps: int, *, foreseen: bool = False) -> Circle | None:
         """Return the circle that has reached ``laps`` laps, the first included; None if none has.
 
         ``foreseen``: assume that the next reply continues the circle, too.
         """
         limit = len(self.keys) - self.start
-        for period in range(1, min(max_period, self.start) + 1):
+        for period in range(1, min(MAX_PERIOD, self.start) + 1):
             length = self._matching(period, limit)
             if length and length + foreseen > (laps - 1) * period:
                 return Circle(period, self.task[len(self.keys) - length :])

@@ -23,6 +23,8 @@ from .finding import Finding, is_exempt, listed, tools_of
 from .history import History
 from .turn import Turn
 
+# A shorter reply is a label, or `HEARTBEAT_OK`, which is rightly the same each time.
+_LEAST_CHARS: Final = 64
 _LAST_REPLIES: Final = 5  # whether the next reply is like one of so many is foreseen
 _CallSet = tuple[tuple[str, int], ...]
 
@@ -194,7 +196,7 @@ def reply_digest(
     section, body = rules.similar_replies, exchange.request.body
     if section is None or choice.tool_calls or body.get("response_format"):
         return None
-    is_short = len(choice.text.strip()) < section.min_chars
+    is_short = len(choice.text.strip()) < _LEAST_CHARS
     return None if is_short else likeness.digest(choice.text)
 
 

@@ -156,13 +156,11 @@ class ChatCompletions:
         parsed = await tasks.aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
-        messages, session_name = parsed.body["messages"], translated.session
-        key = self._access.key_of(request)
+        settings, key = services.settings, self._access.key_of(request)
+        messages, name = parsed.body["messages"], translated.session
         return parsed.asked_by(
             id=request.id,
-            session=session_id.identify(
-                request.headers, client_body, owner, messages, session_name
-            ),
+            session=session_id.identify(request.headers, client_body, owner, messages, name),
             route=route or await self._route(services, parsed.body, controls, request),
             controls=controls,
             started=started,
@@ -171,9 +169,7 @@ class ChatCompletions:
             left_out=translated.left_out,
             owner=key,
             agent=agent_name(
-                request.headers,
-                key_label(key, services.settings),
-                shown=services.settings.observability.agent_names,
+                request.headers, key_label(key, settings), shown=settings.observability.agent_names
             ),
             patience=patience(parsed.body, request.headers),
             client_timeout=None if parsed.stream else client_timeout(request.headers),
