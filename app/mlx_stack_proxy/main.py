@@ -65,7 +65,10 @@ def build_services(
     store = state.open_store(settings, wall_clock)
     journal = Journal(store, wall_clock)
     tier_states = TierStates(settings, store, journal, wall_clock)
-    memory = memory or _memory_probe(settings)
+    rules = settings.reliability.memory_pressure
+    if memory is None:
+        reader = open_reader(rules.source) if rules.enabled else None
+        memory = MemoryProbe(rules, reader, time.monotonic)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -101,22 +104,15 @@ def _connect(services: Services) -> None:
     if settings.observability.traces:
         services.traces = _traces(settings)
         services.observers = (*services.observers, services.traces.of)
-    _count_from_zero(services)
+    # Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
+    optional = [part.name for part in (services.capture, services.traces) if part is not None]
+    for name in (*(stage.name for stage in services.stages), *_PARTS, *optional):
+        services.metrics.stage_faults.labels(name).inc(0)
     services.memory.on_change = partial(_pressure_changed, services)
 
 
 # Parts other than the stages whose faults are counted, whatever the settings are.
 _PARTS = ("books", "text_hold")
-
-
-def _count_from_zero(services: Services) -> None:
-    """Create each part's fault counter at 0.
-
-    Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
-    """
-    optional = [part.name for part in (services.capture, services.traces) if part is not None]
-    for name in (*(stage.name for stage in services.stages), *_PARTS, *optional):
-        services.metrics.stage_faults.labels(name).inc(0)
 
 
 def _traces(settings: Settings) -> Traces:
@@ -145,12 +141,6 @@ def _capture(services: Services) -> FailureCapture | None:
         [key for key in keys if key],
         lambda part: services.metrics.stage_faults.labels(part).inc(),
     )
-
-
-def _memory_probe(settings: Settings) -> MemoryProbe:
-    rules = settings.reliability.memory_pressure
-    reader = open_reader(rules.source) if rules.enabled else None
-    return MemoryProbe(rules, reader, time.monotonic)
 
 
 async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
@@ -199,7 +189,8 @@ def change(services: Services, settings: Settings) -> None:
     old = services.settings
     new_stages = stages.build(settings, services.stages)
     cloud = services.cloud
-    if _of_cloud(old) != _of_cloud(settings):
+    before, after = old.reliability.escalation, settings.reliability.escalation
+    if (before.cloud, before.cloud_fallback) != (after.cloud, after.cloud_fallback):
         cloud = _cloud(settings)
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
@@ -228,19 +219,6 @@ def tell_reload(services: Services, kind: str, detail: dict[str, list[str]]) -> 
     accounts.record_event(services, kind, detail)
 
 
-def _of_cloud(settings: Settings) -> object:
-    escalation = settings.reliability.escalation
-    return escalation.cloud, escalation.cloud_fallback
-
-
-async def _restore(services: Services) -> None:
-    try:
-        await services.tier_states.restore()
-        services.recovery.watch_all()
-    except StoreError as error:
-        accounts.store_failed(services, error)
-
-
 @asynccontextmanager
 async def opened(services: Services) -> AsyncIterator[None]:
     """Open the store, the probes and the optional parts; close them all at the end.
@@ -248,7 +226,11 @@ async def opened(services: Services) -> AsyncIterator[None]:
     A store whose content can't be read is no reason not to serve: the proxy starts without it.
     """
     await services.store.open()
-    await _restore(services)
+    try:
+        await services.tier_states.restore()
+        services.recovery.watch_all()
+    except StoreError as error:
+        accounts.store_failed(services, error)
     services.memory.start()
     if services.notifier is not None:
         services.notifier.start(services)

@@ -87,11 +87,10 @@ class Sources:
         """Return where a key's value comes from. A chain that isn't given follows the tiers."""
         if _is_given(self.environment, path):
             return "environment"
-        in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, TIERS))
+        in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, ("tiers",)))
         return "file" if in_file else "default"
 
 
-TIERS = ("tiers",)
 CHAIN = ("reliability", "escalation", "chain")
 
 
@@ -100,7 +99,7 @@ def _is_given(data: Any, path: tuple[str, ...]) -> bool:
         if not isinstance(data, Mapping) or key not in data:
             return False
         data = data[key]
-    return data is not None or path != TIERS  # no tier is given by an empty section
+    return data is not None or path != ("tiers",)  # no tier is given by an empty section
 
 
 def load(
@@ -145,8 +144,7 @@ def from_mapping(
 ) -> Settings:
     """Check plain data of the file's shape and make settings of it. Raises :class:`SettingsError`.
 
-    ``source`` names the data in the error. ``names``: what other names its keys were given by, as
-    :func:`renamed` returns them. A tier's ``model`` defaults to the tier's name.
+    ``source`` names the data in the error. ``names``: what other names its keys were given by.
     """
     sections = keys_of(Settings)
     data, other_names = renamed(data)
@@ -241,8 +239,13 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
     except Exception as error:  # PyYAML raises nearly anything at `!!int server` or `2026-13-01`
-        problem = f"is not valid YAML: {_yaml_problem(error)}"
-        raise SettingsError([problem], str(file)) from None
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(error, yaml.MarkedYAMLError):  # without the excerpt of the file
+            mark = error.problem_mark
+            place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+            advice = "; indent with spaces" if "'\\t'" in str(error.problem) else ""
+            said = f"{error.problem}{place}{advice}"
+        raise SettingsError([f"is not valid YAML: {said}"], str(file)) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -250,25 +253,15 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     return data
 
 
-def _yaml_problem(error: Exception) -> str:
-    """Return the error in one line, without the excerpt of the file that PyYAML adds."""
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return f"{type(error).__name__}: {error}"
-    mark = error.problem_mark
-    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-    advice = "; indent with spaces" if "'\\t'" in str(error.problem) else ""
-    return f"{error.problem}{place}{advice}"
-
-
 def service_links(environ: Mapping[str, str]) -> list[str]:
     """Return the names of Kubernetes' Service variables that begin with our prefix, sorted."""
-    return sorted(key for key, value in environ.items() if _is_service_link(key, value))
-
-
-def _is_service_link(key: str, value: str) -> bool:
-    if not key.startswith(ENV_PREFIX) or ENV_DELIMITER in key or _section(key) in keys_of(Settings):
-        return False
-    return value.startswith(_SERVICE_ADDRESS) or _SERVICE_LINK.search(key) is not None
+    return sorted(
+        key
+        for key, value in environ.items()
+        if key.startswith(ENV_PREFIX) and ENV_DELIMITER not in key
+        if _section(key) not in keys_of(Settings)
+        if value.startswith(_SERVICE_ADDRESS) or _SERVICE_LINK.search(key)
+    )
 
 
 def _section(key: str) -> str:
@@ -389,18 +382,13 @@ def _type_at(path: tuple[Any, ...]) -> Any:
     """Return the schema's type at a path of keys, or None for an unknown path."""
     annotation: Any = Settings
     for key in path:
-        annotation = _below(annotation, key)
+        below = (
+            get_args(option)[1] if get_origin(option) is dict else keys_of(option)[key].annotation
+            for option in _options(annotation)
+            if get_origin(option) is dict or key in keys_of(option)
+        )
+        annotation = next(below, None)
     return annotation
-
-
-def _below(annotation: Any, key: Any) -> Any:
-    """Return the type of a key's value, given the type that has the key; None for none."""
-    for option in _options(annotation):
-        if get_origin(option) is dict:
-            return get_args(option)[1]
-        if key in keys_of(option):
-            return keys_of(option)[key].annotation
-    return None
 
 
 def _options(annotation: Any) -> Iterator[Any]:
