@@ -51,47 +51,40 @@ class InProcess(Upstream):
         call_id: str | None = None,
         repeatable: bool = False,
     ) -> Response:
-        scope = _scope(method, target, _headers(headers, content, call_id))
-        call = _Call(self._app, scope, content)
+        host = [h for h in client_scope.get()["headers"] if h[0] == b"host"]
+        sent = [*(h for h in headers if h[0] != b"host"), *host]
+        if content is not None:
+            sent.append((b"content-length", b"%d" % len(content)))
+        if call_id is not None:
+            sent.append((CALL_ID.encode(), call_id.encode("latin-1")))
+        path, _, query = target.partition("?")
+        scope = {
+            **client_scope.get(),
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode("latin-1"),
+            "query_string": query.encode("latin-1"),
+            "headers": sent,
+        }
+        response = _Response(self._app, scope, content)
         try:
-            status, answer_headers = await call.answered
+            await response.began
         except BaseException:
-            call.leave()
+            await response.aclose()
             raise
-        return _Response(call, status, answer_headers)
+        return response
 
     async def is_alive(self, seconds: float) -> bool:
         return True  # this is LiteLLM's process
 
 
-def _scope(method: str, target: str, headers: RawHeaders) -> Scope:
-    path, _, query = target.partition("?")
-    return {
-        **client_scope.get(),
-        "method": method,
-        "path": unquote(path),
-        "raw_path": path.encode("latin-1"),
-        "query_string": query.encode("latin-1"),
-        "headers": headers,
-    }
-
-
-def _headers(client_headers: RawHeaders, content: bytes | None, call_id: str | None) -> RawHeaders:
-    headers = [h for h in client_headers if h[0] != b"host"]
-    headers += [h for h in client_scope.get()["headers"] if h[0] == b"host"]
-    if content is not None:
-        headers.append((b"content-length", b"%d" % len(content)))
-    if call_id is not None:
-        headers.append((CALL_ID.encode(), call_id.encode("latin-1")))
-    return headers
-
-
-class _Call:
-    """One run of the app: its ``receive`` and ``send``, and the answer's reader."""
+class _Response(Response):
+    """One run of the app: its ``receive`` and ``send``, and the reader of what it answers."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
-        # The answer's status and headers; an `UpstreamError` if the app ends without any.
-        self.answered: asyncio.Future[tuple[int, RawHeaders]] = asyncio.Future()
+        self._next = self._unread
+        # Done once status and headers are there; an `UpstreamError` if the app ends without any.
+        self.began: asyncio.Future[None] = asyncio.Future()
         self.ended = False  # whether the app has sent the whole answer
         self._parts: deque[bytes] = deque()  # of the body, not read yet
         self._arrived = asyncio.Event()  # wakes the reader
@@ -111,8 +104,8 @@ class _Call:
             log.fault("litellm_fault", error)
         finally:
             self._arrived.set()
-            if not self.answered.done():
-                self.answered.set_exception(UpstreamError("LiteLLM ended without an answer"))
+            if not self.began.done():
+                self.began.set_exception(UpstreamError("LiteLLM ended without an answer"))
 
     async def _receive(self) -> Message:
         if self._request is not None:
@@ -123,9 +116,10 @@ class _Call:
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            if not self.answered.done():
-                headers = [(name.lower(), value) for name, value in message["headers"]]
-                self.answered.set_result((message["status"], headers))
+            if not self.began.done():
+                self.status = message["status"]
+                self.headers = tuple([(name.lower(), value) for name, value in message["headers"]])
+                self.began.set_result(None)
             return
         if part := message.get("body"):
             self._parts.append(part)
@@ -137,8 +131,7 @@ class _Call:
         if self._gone.is_set() and not self.ended:
             raise OSError("nobody reads this answer any more")  # as ASGI 2.4 says
 
-    async def next_bytes(self) -> bytes:
-        """Return the unread bytes, at least one; b"" at the end. Raises ``UpstreamError``."""
+    async def _unread(self) -> bytes:
         while not self._parts:
             if self.ended:
                 return b""
@@ -151,32 +144,17 @@ class _Call:
         self._taken.set()
         return data
 
-    def leave(self) -> None:
+    async def drain(self) -> None:
+        """Do nothing: there is no connection that would have to be read empty."""
+
+    async def aclose(self) -> None:
         """Tell the app that the client has gone; soon cancel it if the answer isn't complete.
 
         After a complete answer, LiteLLM goes on to count and log.
         """
         self._gone.set()
         self._taken.set()
-        if self.answered.done() and not self.answered.cancelled():
-            self.answered.exception()  # mark it as retrieved: nobody waits for it
+        if self.began.done() and not self.began.cancelled():
+            self.began.exception()  # mark it as retrieved: nobody waits for it
         if not self.ended:
             self._task.get_loop().call_later(LEAVE_SECONDS, self._task.cancel)
-
-
-class _Response(Response):
-    """The answer of a ``_Call``."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: _Call, status: int, headers: RawHeaders) -> None:
-        self._call = call
-        self._next = call.next_bytes
-        self.status = status
-        self.headers = tuple(headers)
-
-    async def drain(self) -> None:
-        """Do nothing: there is no connection that would have to be read empty."""
-
-    async def aclose(self) -> None:
-        self._call.leave()

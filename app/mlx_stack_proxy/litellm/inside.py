@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -59,7 +58,12 @@ class Layer:
         if way is not None:
             await self._judge(_at(way, path, scope), receive, send)
         elif scope["type"] == "websocket" and (is_guarded(path) or self._must_count(path)):
-            await _refuse_websocket(scope, send)
+            # Codex tries one before HTTP, and LiteLLM would answer it without us.
+            if "websocket.http.response" not in scope.get("extensions", {}):
+                await send({"type": "websocket.close", "code": 1000})
+                return
+            await send(_NO_WEBSOCKET)
+            await send({"type": "websocket.http.response.body", "body": b""})
         else:
             await self._routes(scope, receive, send)
 
@@ -114,15 +118,6 @@ def _at(way: routes.Way, path: str, scope: Scope) -> Scope:
     return moved
 
 
-async def _refuse_websocket(scope: Scope, send: Send) -> None:
-    """Refuse a WebSocket: Codex tries one before HTTP, and LiteLLM would answer it without us."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1000})
-        return
-    await send(_NO_WEBSOCKET)
-    await send({"type": "websocket.http.response.body", "body": b""})
-
-
 @functools.cache
 def started() -> Reliability:
     """Put the layer in the router's place, once in each process.
@@ -136,17 +131,13 @@ def started() -> Reliability:
     layer.open()
     router.middleware_stack = layer
     # LiteLLM tells no callback that it ends: wrap the last function that it calls then.
-    proxy_server.proxy_shutdown_event = _closing(layer, proxy_server.proxy_shutdown_event)
-    log.get().info("inside_litellm", config=str(source.path) if source.path else None)
-    return Reliability()
+    shutdown = proxy_server.proxy_shutdown_event
 
-
-def _closing(
-    layer: Layer, shutdown: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(shutdown)
     async def closing(*args: Any, **kwargs: Any) -> Any:
         await layer.close()
         return await shutdown(*args, **kwargs)
 
-    return closing
+    proxy_server.proxy_shutdown_event = closing
+    log.get().info("inside_litellm", config=str(source.path) if source.path else None)
+    return Reliability()

@@ -7,7 +7,6 @@ that has no effect inside LiteLLM is refused at the start.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +35,17 @@ class OriginInside(SettingsOrigin):
 
     def _whole(self, sources: Sources) -> Settings:
         settings = sources.settings()
-        if problems := list(_problems(settings, self.processes)):
+        problems = [
+            f"{section}.{key}: can't be set inside LiteLLM: {why}; take it out"
+            for (section, key), why in _REFUSED.items()
+            if getattr(getattr(settings, section), key) != getattr(_DEFAULTS[section], key)
+        ]
+        if self.processes > 1 and settings.state.backend != "redis":
+            problems.append(
+                f"state.backend: LiteLLM runs {self.processes} processes, and "
+                f"`{settings.state.backend}` is one process's alone: use `redis`, or one worker"
+            )
+        if problems:
             raise SettingsError(problems, str(sources.path or "settings"))
         # LiteLLM may listen on any address. Without a key of ours, each call carries its client's
         # own: with ours, LiteLLM would let in clients that it refuses.
@@ -45,17 +54,6 @@ class OriginInside(SettingsOrigin):
         server = replace(settings.server, host="0.0.0.0", allowed_hosts=hosts)
         return replace(
             settings, server=server, upstream=replace(settings.upstream, api_key_env=None)
-        )
-
-
-def _problems(settings: Settings, processes: int) -> Iterator[str]:
-    for (section, key), why in _REFUSED.items():
-        if getattr(getattr(settings, section), key) != getattr(_DEFAULTS[section], key):
-            yield f"{section}.{key}: can't be set inside LiteLLM: {why}; take it out"
-    if processes > 1 and settings.state.backend != "redis":
-        yield (
-            f"state.backend: LiteLLM runs {processes} processes, and `{settings.state.backend}` "
-            "is one process's alone: use `redis`, or one worker"
         )
 
 
