@@ -64,7 +64,7 @@ class History:
     def repeats(self) -> bool:
         """Whether the newest turn's action occurred earlier in this task."""
         if self._repeats is None:
-            actions = [turn.action for turn in self.turns[self.task_start :]]
+            actions = [turn.action for turn in self.task]
             self._repeats = bool(actions) and actions.index(actions[-1]) < len(actions) - 1
         return self._repeats
 

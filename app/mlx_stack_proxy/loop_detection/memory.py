@@ -24,10 +24,10 @@ class SessionMemory:
     # By exchange: its turn, if it made calls. Kept only if the client sends no transcript.
     turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw the session; None: not known yet
-    # By detector and turn of the run: `History.place` when the hint was given; and runs broken.
+    # By detector and turn of the run: `History.place` when the hint was given.
     hinted: Recent[tuple[str, int], int] = field(default_factory=Recent)
-    # By turn of the run: the run's length when it was broken.
-    broken: Recent[int, int] = field(default_factory=Recent)
+    # Likewise: the run's length when it was broken.
+    broken: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By detector and turn of the run: how many calls there were when a second tier was asked.
     asked: Recent[tuple[str, int], int] = field(default_factory=Recent)
     # By task: the turn at which the loop model is asked again.
@@ -66,10 +66,10 @@ class SessionMemory:
 
     def note_break(self, finding: Finding) -> bool:
         """Note that a run is broken. Return whether it was broken before."""
-        run = [(f"broken {finding.detector}", place) for place in finding.run]
-        known = self.hinted.find_and_refresh(run) is not None
+        run = [(finding.detector, place) for place in finding.run]
+        known = self.broken.find_and_refresh(run) is not None
         for key in run[-2:]:  # the broken reply, and the turn before it, which the client has
-            self.hinted[key] = finding.length
+            self.broken[key] = finding.length
         return known
 
     def note_run(self, finding: Finding) -> bool:
@@ -77,7 +77,8 @@ class SessionMemory:
 
         If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
-        broken_length = self.broken.find_and_refresh(finding.run)
+        run = [(finding.detector, place) for place in finding.run]
+        broken_length = self.broken.find_and_refresh(run)
         return broken_length is not None and finding.length > broken_length
 
 

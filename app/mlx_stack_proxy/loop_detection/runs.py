@@ -84,7 +84,7 @@ def newest(history: History, compared: Compared, rules: LoopDetectionSettings) -
     """
     if history.pending.interjected:
         return NOTHING  # the user spoke, and the effect is not known yet
-    turns = history.turns[history.task_start :]
+    turns = history.task
     inputs = [turn.inputs for turn in turns[1:]]
     results = list(map(compared, [*inputs, history.pending] if history.pending.known else inputs))
     first_indexes: dict[tuple[int, int | None], int] = {}

@@ -93,7 +93,7 @@ def name_cycle(
     history: History, rules: LoopDetectionSettings, *, foreseen: bool = False
 ) -> Finding | None:
     """``foreseen``: whether the next reply, if it goes on with the cycle, closes its last lap."""
-    if (section := rules.name_cycle) is None or not history.turns[history.task_start :]:
+    if (section := rules.name_cycle) is None or not history.task:
         return None
     limit = section.hard if foreseen else _limit(history, section.warn, section.hard)
     calls = list(islice(_calls(history, rules), section.max_length * limit))

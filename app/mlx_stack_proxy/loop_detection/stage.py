@@ -294,9 +294,7 @@ class _LoopState(StageState):
             return self._stage.remembered(self._exchange).is_proven(task)
         newest = new_history.turns[-1]
         names = [call.name for call in newest.calls]
-        repeats = sum(
-            [turn.action == newest.action for turn in new_history.turns[new_history.task_start :]]
-        )
+        repeats = sum([turn.action == newest.action for turn in new_history.task])
         return finding.certain and repeats >= detectors.identical_hard(names, self._rules)
 
     def _doubt_about(self, choice: ChoiceReply, new_history: History) -> LoopDetected | None:
@@ -355,11 +353,9 @@ class _LoopState(StageState):
         remembered = self._stage.remembered(self._exchange)
         mark = {"again": True} if remembered.note_break(finding) else {}
         self._note("loop_break", finding, "circuit_break", **mark)
-        if finding is self._model_finding:
-            if not remembered.is_proven(task := loop_model.task_of(self._history)):
-                remembered.model_findings.pop(task, None)
-        else:
-            remembered.broken[finding.run[-1]] = finding.length
+        task = loop_model.task_of(self._history)
+        if finding is self._model_finding and not remembered.is_proven(task):
+            remembered.model_findings.pop(task, None)
 
     def _note(self, kind: str, finding: Finding, action: str, **mark: bool) -> None:
         detail = {

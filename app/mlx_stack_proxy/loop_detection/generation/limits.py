@@ -139,7 +139,11 @@ _ENCODED = re.compile(r"[\w+/=-]{32}\s*\Z")
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
     """Return from how many characters on a repetition with this period is too long."""
-    text = _text_limit(rules, period)
+    laps = rules.min_laps * period
+    phrase = (PHRASE.laps * period + PHRASE.characters) * rules.min_chars // PHRASE_OF
+    text = max(laps, min(rules.min_chars, phrase))
+    if period > LONG_PERIOD:
+        text = LONG.laps * period
     if late and place == "text":
         return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
@@ -150,14 +154,6 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
 def sentence_loop_min_chars(rules: GenerationSettings, *, late: bool) -> int:
     """Return from how many characters on sentences that differ in one word are too long."""
     return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
-
-
-def _text_limit(rules: GenerationSettings, period: int) -> int:
-    if period > LONG_PERIOD:
-        return LONG.laps * period
-    laps = rules.min_laps * period
-    phrase = (PHRASE.laps * period + PHRASE.characters) * rules.min_chars // PHRASE_OF
-    return max(laps, min(rules.min_chars, phrase))
 
 
 def phrase_times(rules: GenerationSettings) -> int:
