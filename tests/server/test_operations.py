@@ -113,3 +113,14 @@ async def test_a_list_of_models_that_is_none_is_an_error(
 async def test_models_answers_head(proxy: RunningProxy) -> None:
     response = await proxy.client.head("/v1/models")
     assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/ready", "/mlx-stack/status"])
+async def test_a_fault_of_ours_on_an_operators_path_is_an_error_as_everywhere(
+    path: str, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.services.upstream, "is_alive", None)
+    monkeypatch.setattr(proxy.services.models, "fetch", None)
+    response = await proxy.client.get(path)
+    checked_error(response, 500, "internal_error")
+    assert response.headers["x-mlx-stack-request-id"]
