@@ -28,7 +28,7 @@ NAMES = {"INVALID_REQUEST": "invalid_request_error"}
 # Statuses and types that are no literals: whose they are is FastAPI's, the verdict's.
 COMPUTED = {
     ("app/mlx_stack_proxy/errors.py", "status"): set(),  # `invalid`, counted where it is called
-    ("app/mlx_stack_proxy/server/operations.py", "error.status_code"): {404, 405},
+    ("app/mlx_stack_proxy/server/edge.py", "error.status_code"): {404, 405},
     ("app/mlx_stack_proxy/server/edge.py", "status"): {400, 426},  # a WebSocket
     ("app/mlx_stack_proxy/driver/driver.py", "error.status"): {503},  # shutting_down()
     (
