@@ -49,7 +49,7 @@ class ChatRenderer:
         self._legacy = legacy_functions
         self._changes = self._continues or legacy_functions  # whether each frame may change
         self._anew = False  # whether the rest is to be written anew
-        self._tape = Tape()
+        self._tape: Tape | None = None  # made with the first frame that is held
         self._more: list[bytes] = []  # further fields of what is held, as JSON
         self._has_role = False  # whether the client has it
         self._done = sse.DONE_FRAME
@@ -68,6 +68,7 @@ class ChatRenderer:
                 if not self._streams:
                     raise MalformedChunk("an event that is nested too deeply") from None
         if self._streams:
+            self._tape = self._tape or Tape()
             self._tape.add(self._frame(delta))
 
     def go_on_from(self, identity: Mapping[str, Any]) -> None:
@@ -91,7 +92,8 @@ class ChatRenderer:
 
     def unpack(self) -> None:
         """Make ready what is held for :meth:`rest`; takes a millisecond for 300 kB."""
-        self._tape.unpack()
+        if self._tape is not None:
+            self._tape.unpack()
 
     def end(self, done_frame: bytes) -> None:
         """Take upstream's own frame of ``[DONE]``."""
@@ -103,7 +105,7 @@ class ChatRenderer:
             frames = [render(self._visible(one)) for one in self._written(reply)]
             held, last = b"".join(frames[:-1]), b"".join(frames[-1:])
         else:
-            held, last = self._tape.take()
+            held, last = self._tape.take() if self._tape is not None else (b"", b"")
         if metadata is not None and last:
             last = render({**orjson.loads(sse.data_of(last) or b"{}"), "mlx_stack": metadata})
         return b"".join([held, last, note, self._done])

@@ -64,7 +64,6 @@ class ReplyWatch:
     def __init__(self, exchange: Exchange, settings: Settings) -> None:
         rules = settings.reliability.loop_detection
         self._exchange = exchange
-        self.remarks = Remarks()
         self._rules = rules
         self._generation = rules.generation if rules.generation.enabled else None
         self._tools = functools.partial(_tools, exchange, settings)
@@ -75,7 +74,6 @@ class ReplyWatch:
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
         self._marked: dict[int, MarkedCalls] = {}
-        self._mark_hold = MarkHold()
         self._calls: dict[int, CallCounter] = {}
         self._arguments: dict[int, Flow] = {}
         self._finished: set[int] = set()
@@ -108,9 +106,14 @@ class ReplyWatch:
             self._finished |= {piece.index for piece in delta.choices if piece.finish_reason}
         return None
 
+    @functools.cached_property
+    def remarks(self) -> Remarks:
+        return Remarks()
+
+    @functools.cached_property
     def text_hold(self) -> MarkHold:
-        """Return what holds text back that may be one call too many."""
-        return self._mark_hold
+        """What holds text back that may be one call too many."""
+        return MarkHold()
 
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
@@ -154,7 +157,7 @@ class ReplyWatch:
         flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
         marked = MarkedCalls(limit, self._rules.exempt_tools, formats=not self._tools())
         self._marked[choice] = marked
-        self._mark_hold.marked = self._mark_hold.marked or marked
+        self.text_hold.marked = self.text_hold.marked or marked
         return flow
 
     def _new_counter(self) -> CallCounter:
