@@ -77,22 +77,18 @@ class _ValidationState(StageState):
         self._exchange = exchange
         self._body = exchange.request.body
         self._tools = cache(partial(tool_set, exchange.request.tools))
-        self._mended: dict[int, Mended] = {}
-
-    @cached_property
-    def _mender(self) -> ChoiceMender:
-        rules, request = self._stage.rules, self._exchange.request
-        return ChoiceMender(
+        self._mender = ChoiceMender(
             tools=self._tools,
-            offered=bool(request.tools),
+            offered=bool(exchange.request.tools),
             choice=read_choice(self._body.get("tool_choice")),
-            options=self._stage.options,
-            cleans=rules.rescue_text_calls,
-            checks_format=rules.response_format,
+            options=stage.options,
+            cleans=stage.rules.rescue_text_calls,
+            checks_format=stage.rules.response_format,
             response_format=self._body.get("response_format"),
             parallel=self._body.get("parallel_tool_calls") is not False,
-            needs_ids=not request.legacy_functions,
+            needs_ids=not exchange.request.legacy_functions,
         )
+        self._mended: dict[int, Mended] = {}
 
     def on_request(self, request: UpstreamRequest) -> None:
         if not is_readable(self._exchange.request.blocks):
