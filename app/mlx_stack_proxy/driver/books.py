@@ -85,23 +85,20 @@ class Books:
 
     async def open(self) -> SessionState | None:
         """Read the session and what is used of its budgets; return None if the store fails."""
-        try:
-            state = await self._load()
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return None
-        self._used_by_scope = dict(state.counts)
-        entry = state.sticky.get(self._exchange.request.model)
-        self.sticky = entry.tier if entry is not None else None
-        return state
-
-    def _load(self) -> Awaitable[SessionState]:
-        exchange, services = self._exchange, self._services
-        limits = self._limits
+        exchange, services, limits = self._exchange, self._services, self._limits
         if limits and self._rules.per_tier:
             for tier in (*exchange.route.tiers, *exchange.route.cheaper):
                 limits += budgets.tier_limits(exchange, tier, self._rules)
-        return services.store.load(exchange.session.hash, services.wall_clock(), limits)
+        session, now = exchange.session.hash, services.wall_clock()
+        try:
+            state = await services.store.load(session, now, limits)
+        except StoreError as error:
+            accounts.store_failed(services, error)
+            return None
+        self._used_by_scope = dict(state.counts)
+        entry = state.sticky.get(exchange.request.model)
+        self.sticky = entry.tier if entry is not None else None
+        return state
 
     @property
     def downgrades(self) -> bool:
@@ -134,7 +131,8 @@ class Books:
             await self._settle()
         tier_limits = budgets.tier_limits(self._exchange, tier, self._rules)
         self._attempt_limits = limits = self._limits + tier_limits
-        self._set_warning(limits)
+        share = budgets.share_used(limits, self._used_by_scope)
+        self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
         if self._policy != "hard_stop":
             return None
         settings = self._services.settings
@@ -186,10 +184,6 @@ class Books:
             return
         used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
-
-    def _set_warning(self, limits: tuple[Limit, ...]) -> None:
-        share = budgets.share_used(limits, self._used_by_scope)
-        self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
     def count(self, status: int | None, reply: Reply) -> Spent | None:
         """Return an attempt's tokens and keep them for its booking; None for a status from 400."""

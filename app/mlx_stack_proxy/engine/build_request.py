@@ -39,9 +39,10 @@ def build(
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
     window, learned = window_of(tier, settings), view.windows.get(exchange.tier, sys.maxsize)
-    most_output = exchange.most_output
+    most_output, direct = exchange.most_output, exchange.tier in exchange.route.direct
     if tier is not None:
-        body["model"] = _model(exchange, tier, settings)
+        cloud = settings.reliability.escalation.cloud_fallback
+        body["model"] = cloud.model if direct and cloud is not None else tier.model
         body.update(tier.params)
     if settings.upstream.stream == "always" or exchange.request.stream:
         body["stream"] = True
@@ -58,7 +59,7 @@ def build(
         for name in ("max_tokens", "max_completion_tokens"):
             if body.get(name) is not None:
                 body[name] = most_output
-    if exchange.tier not in exchange.route.direct:
+    if not direct:
         # If LiteLLM retried or fell back by itself, attempts would multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
@@ -68,12 +69,6 @@ def build(
     if exchange.steps and not exchange.plain:
         _add_corrections(body, exchange, settings, tier)
     return UpstreamRequest(exchange.tier, body, window, learned, most_output)
-
-
-def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
-    cloud = settings.reliability.escalation.cloud_fallback
-    direct = exchange.tier in exchange.route.direct
-    return cloud.model if direct and cloud is not None else tier.model
 
 
 def _add_corrections(

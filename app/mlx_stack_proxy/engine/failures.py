@@ -54,7 +54,9 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
         verdict = verdict if failure.doubt else failure  # a doubt is no failure to report
     match verdict:
         case LoopDetected():
-            return _loop_error(exchange, verdict)
+            found = {"detector": verdict.detector, "repeats": verdict.repeats}
+            extra = {"retry_after": LOOP_RETRY_AFTER, **found, **_attempts(exchange)}
+            return ProxyError(422, "loop_detected", verdict.message, extra=extra)
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
         case Failure(error=ProxyError() as error):
@@ -87,31 +89,18 @@ def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
     return refusal(exchange, step.status, message, text)
 
 
-def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:
-    extra = {
-        "retry_after": LOOP_RETRY_AFTER,
-        "detector": verdict.detector,
-        "repeats": verdict.repeats,
-    }
-    extra |= _attempts(exchange)
-    return ProxyError(422, "loop_detected", verdict.message, extra=extra)
-
-
 def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
     failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
     problem = failures[0]["error"] if failures else "no valid tool call"
     extra: dict[str, Any] = {"failures": failures, "last_response": verdict.response}
+    count = len(exchange.attempts)
+    times = "once" if count == 1 else f"{count} times"
     return ProxyError(
         422,
         "tool_validation_failed",
-        f"the model's tool call is not valid, {_times(exchange)}: {problem}",
+        f"the model's tool call is not valid, tried {times}: {problem}",
         extra={**extra, **_attempts(exchange)},
     )
-
-
-def _times(exchange: Exchange) -> str:
-    count = len(exchange.attempts)
-    return "tried once" if count == 1 else f"tried {count} times"
 
 
 def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
@@ -124,15 +113,11 @@ def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
             extra=_attempts(exchange) if exchange.attempts else None,
             retry_after=verdict.retry_after,
         )
-    if verdict.kind == "unreachable" and _litellm_is_gone(exchange):
+    tried = exchange.attempts
+    to_litellm = any(attempt.tier not in exchange.route.direct for attempt in tried)
+    if verdict.kind == "unreachable" and to_litellm and all(one.unreachable for one in tried):
         return unreachable(verdict.message, _attempts(exchange))
     return _all_failed(exchange, verdict.message, verdict.reason, verdict.retry_after)
-
-
-def _litellm_is_gone(exchange: Exchange) -> bool:
-    """Whether no attempt could connect, and at least one went to LiteLLM."""
-    any_to_litellm = any(attempt.tier not in exchange.route.direct for attempt in exchange.attempts)
-    return any_to_litellm and all(attempt.unreachable for attempt in exchange.attempts)
 
 
 def _all_failed(

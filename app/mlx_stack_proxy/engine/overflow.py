@@ -34,7 +34,14 @@ def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: R
         output = output_limit(sent.body) or 0
         room = _room(failure, request.prompt_tokens, output, failure.window or window)
         return replace(failure, room=room)
-    if _may_be_overflow(failure) and _tokens(request, reply) >= window:
+    blamed = failure.kind == "refused" and failure.fault != "ours"
+    clear = blamed or failure.lacks or failure.final or failure.status is None
+    if clear or failure.reason != "server_error":
+        return failure
+    # The prompt by the server's count, or else by our estimate.
+    counted = reply.usage.prompt_tokens if reply.usage is not None else 0
+    written = reply.written() // BYTES_PER_OUTPUT_TOKEN
+    if max(counted, request.prompt_tokens) + written >= window:
         message = f"the context window is full: {failure.message}"
         return replace(failure, kind="context_overflow", message=message, inferred=True)
     return failure
@@ -65,19 +72,6 @@ def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
 
 def _if_enough(room: int, output: int) -> int:
     return room if min(MIN_ROOM, output // 2) <= room < output else 0
-
-
-def _may_be_overflow(failure: Failure) -> bool:
-    blamed = failure.kind == "refused" and failure.fault != "ours"
-    if blamed or failure.lacks or failure.final or failure.status is None:
-        return False
-    return failure.reason == "server_error"
-
-
-def _tokens(request: Request, reply: Reply) -> int:
-    """Return the tokens of prompt and reply, by the server's count or else by our estimate."""
-    counted = reply.usage.prompt_tokens if reply.usage is not None else 0
-    return max(counted, request.prompt_tokens) + reply.written() // BYTES_PER_OUTPUT_TOKEN
 
 
 def prompts_in(failure: Failure, estimate: int, output: int) -> list[int]:

@@ -105,8 +105,11 @@ def _with_fault(
     """Return the failure with whose fault it is, by its status and its words in lower case."""
     status = failure.status or 0
     place = "images" in needs and OF_IMAGE_PLACE.search(message) is not None
-    lacks = _lacking(message, needs) if status in _ABOUT_ABILITIES and not place else ""
-    final = bool(lacks) or _is_about_model(status, message)
+    about_abilities = status in _ABOUT_ABILITIES and not place
+    lacking = [able for able, said in LACKING.items() if able in needs and said.search(message)]
+    lacks = lacking[0] if lacking and about_abilities else ""
+    unknown_model = status == 404 or (status == 400 and UNKNOWN_MODEL.search(message) is not None)
+    final = bool(lacks) or unknown_model
     about_ours = speaks_after_result and not lacks and _is_about_messages(status, message)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
     own = status in (*_ABOUT_ABILITIES, 404) and (place or SERVERS_OWN.search(message) is not None)
@@ -129,10 +132,6 @@ def _unread_call(text: str) -> InvalidToolCall:
     return InvalidToolCall((CallFailure("", "invalid_json", error),))
 
 
-def _is_about_model(status: int, message: str) -> bool:
-    return status == 404 or (status == 400 and UNKNOWN_MODEL.search(message) is not None)
-
-
 def _with(status: int, message: str) -> str:
     return message if str(status) in message else f"status {status}: {message}"
 
@@ -145,14 +144,6 @@ def _is_about_messages(status: int, message: str) -> bool:
     if UNKNOWN_MODEL.search(message):
         return False
     return status in (400, 404, 422) or (status == 500 and OF_TEMPLATE.search(message) is not None)
-
-
-def _lacking(message: str, needs: frozenset[str]) -> str:
-    """Return the needed ability that the model lacks by an error's words; "" if none."""
-    for ability, pattern in LACKING.items():
-        if ability in needs and pattern.search(message):
-            return ability
-    return ""
 
 
 def completion_in(

@@ -8,13 +8,12 @@ asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final
 
 from ..engine import own_words
 from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
-from ..engine.outcome import Incident, Inquiry, Remarks
+from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import Stage, StageState
 from ..engine.request import MOST_NAME, UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
@@ -113,6 +112,7 @@ class LoopDetection(Stage):
 class _LoopState(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         self._watch = watch
+        self.remarks = watch.remarks
         self._reported = False  # `on_break: report` has noted what would have ended the reply
         self._stage = stage
         self._rules = stage.rules
@@ -140,10 +140,6 @@ class _LoopState(StageState):
 
     def text_hold(self) -> TextHold:
         return self._watch.text_hold
-
-    @cached_property
-    def remarks(self) -> Remarks:
-        return self._watch.remarks
 
     @property
     def _knows_turns(self) -> bool:

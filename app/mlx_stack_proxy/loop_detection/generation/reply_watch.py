@@ -64,6 +64,7 @@ class ReplyWatch:
     def __init__(self, exchange: Exchange, settings: Settings) -> None:
         rules = settings.reliability.loop_detection
         self._exchange = exchange
+        self.remarks = Remarks()
         self._rules = rules
         self._generation = rules.generation if rules.generation.enabled else None
         self._tools = functools.partial(_tools, exchange, settings)
@@ -105,10 +106,6 @@ class ReplyWatch:
         if delta.kinds & FINISH:
             self._finished |= {piece.index for piece in delta.choices if piece.finish_reason}
         return None
-
-    @functools.cached_property
-    def remarks(self) -> Remarks:
-        return Remarks()
 
     @functools.cached_property
     def text_hold(self) -> MarkHold:
