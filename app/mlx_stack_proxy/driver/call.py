@@ -16,12 +16,7 @@ from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.tier_view import needs
-from ..engine.upstream import (
-    CHAT_PATH,
-    Response,
-    Upstream,
-    UpstreamError,
-)
+from ..engine.upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from ..engine.verdicts import Failure, Verdict
 from ..escalation.breaker import TierCall
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH

@@ -16,19 +16,9 @@ from ..engine.deadlines import out_of_patience, time_left
 from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
 from ..engine.pipeline import first_tier
-from ..engine.steps import (
-    DeliverEarlier,
-    Move,
-    Retry,
-    Start,
-    Step,
-)
+from ..engine.steps import DeliverEarlier, Move, Retry, Start, Step
 from ..engine.tier_view import TierView
-from ..engine.verdicts import (
-    Failure,
-    InvalidToolCall,
-    Verdict,
-)
+from ..engine.verdicts import Failure, InvalidToolCall, Verdict
 from ..escalation import ladder
 from ..escalation.breaker import TierCall
 from ..settings import Settings

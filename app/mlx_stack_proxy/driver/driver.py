@@ -21,16 +21,7 @@ from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..engine.spent import Spent
-from ..engine.steps import (
-    Deliver,
-    DeliverEarlier,
-    Fail,
-    LastStep,
-    PassOn,
-    Retry,
-    Step,
-    outcome_of,
-)
+from ..engine.steps import Deliver, DeliverEarlier, Fail, LastStep, PassOn, Retry, Step, outcome_of
 from ..engine.tier_view import TierView
 from ..engine.upstream import Response, UpstreamError
 from ..engine.verdicts import Failure, Verdict, reason_of, rejected

@@ -13,12 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..engine.attempt import Attempt
-from ..engine.deadlines import (
-    Deadlines,
-    opinion_until,
-    out_of_patience,
-    silent_until,
-)
+from ..engine.deadlines import Deadlines, opinion_until, out_of_patience, silent_until
 from ..engine.exchange import Exchange
 from ..engine.upstream import HEALTH_SECONDS
 from ..engine.verdicts import LEFT_OPEN, Failure, Verdict

@@ -16,12 +16,7 @@ from typing import Final
 from ..engine.exchange import Exchange
 from ..engine.steps import Deliver, Step
 from ..engine.tier_view import TierView
-from ..engine.verdicts import (
-    Cut,
-    Failure,
-    InvalidToolCall,
-    LoopDetected,
-)
+from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected
 from ..frozen import frozen
 from ..settings import Settings
 from .situation import Situation

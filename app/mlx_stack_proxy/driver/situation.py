@@ -6,13 +6,7 @@ from ..engine.deadlines import time_left
 from ..engine.exchange import Exchange
 from ..engine.steps import Move, Retry
 from ..engine.tier_view import TierView
-from ..engine.verdicts import (
-    Failure,
-    InvalidToolCall,
-    LoopDetected,
-    Verdict,
-    reason_of,
-)
+from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
 from ..escalation import ladder
 from ..frozen import frozen
 from ..settings import Settings

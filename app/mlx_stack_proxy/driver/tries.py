@@ -12,15 +12,7 @@ from dataclasses import replace
 from ..engine import own_words
 from ..engine.exchange import LASTING
 from ..engine.failures import error_of, refusal
-from ..engine.steps import (
-    Deliver,
-    DeliverEarlier,
-    Fail,
-    Move,
-    PassOn,
-    Retry,
-    Step,
-)
+from ..engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected
 from ..escalation import ladder
 from ..wire import strict_template

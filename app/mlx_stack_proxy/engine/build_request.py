@@ -21,10 +21,7 @@ from .request import UpstreamRequest
 from .spent import fitting
 from .steps import Move, Retry
 from .tier_view import TierView
-from .verdicts import (
-    InvalidToolCall,
-    is_of_reply,
-)
+from .verdicts import InvalidToolCall, is_of_reply
 
 _NOTHING_KNOWN = TierView()
 
@@ -72,10 +69,7 @@ def build(
 
 
 def _add_corrections(
-    body: dict[str, Any],
-    exchange: Exchange,
-    settings: Settings,
-    tier: TierSettings | None,
+    body: dict[str, Any], exchange: Exchange, settings: Settings, tier: TierSettings | None
 ) -> None:
     """Add to ``body`` what the earlier attempts require: correction, hint, other sampling."""
     outcome, step = _newest_lesson(exchange)

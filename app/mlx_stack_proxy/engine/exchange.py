@@ -23,13 +23,7 @@ from .outcome import Committed, Inquiry, Outcome, all_committed
 from .request import Controls, Request, Route
 from .session_id import SessionId
 from .steps import DeliverEarlier, Move, Retry, Start, Step
-from .verdicts import (
-    InvalidToolCall,
-    LoopDetected,
-    Verdict,
-    is_doubt,
-    is_models_fault,
-)
+from .verdicts import InvalidToolCall, LoopDetected, Verdict, is_doubt, is_models_fault
 
 if TYPE_CHECKING:
     from .record import Record

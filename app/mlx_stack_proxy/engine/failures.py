@@ -8,14 +8,7 @@ from ..errors import OVERFLOW, ProxyError, invalid, unreachable
 from .exchange import Exchange
 from .steps import PassOn
 from .upstream_answers import quoted_error
-from .verdicts import (
-    Cut,
-    Failure,
-    InvalidToolCall,
-    LoopDetected,
-    Verdict,
-    reason_of,
-)
+from .verdicts import Cut, Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
 from .wordings import MAX_READ, is_overflow, window_in
 
 LOOP_RETRY_AFTER = 5  # seconds

@@ -83,11 +83,7 @@ def able(tier: str, request: Request, settings: Settings, view: TierView) -> boo
     """Whether a tier has the abilities that a request needs."""
     config = settings.tiers[tier]
     learned = view.lacks.get(tier)
-    if not learned and False not in (
-        config.tools,
-        config.images,
-        config.response_format,
-    ):
+    if not learned and False not in (config.tools, config.images, config.response_format):
         return True  # the usual case, without a look at the request
     lacks = {ability for ability in ABILITIES if getattr(config, ability) is False}
     lacks |= {ability for ability in learned or () if getattr(config, ability) == "auto"}
