@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from ..recent import Recent
 from .headers import RawHeaders
 from .upstream import Upstream, UpstreamError
 
@@ -40,7 +40,7 @@ class ModelList:
         self._upstream = upstream
         self._key = key
         self._clock = clock
-        self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
+        self._answers: Recent[bytes, _Answer] = Recent(MAX_KEYS)
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
         """Return the models' names, old ones while a background task asks anew; None: none known.
@@ -60,8 +60,6 @@ class ModelList:
             key_digest = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
         answer = self._answers.get(key_digest)
         if answer is None:
-            while len(self._answers) >= MAX_KEYS:
-                self._answers.popitem(last=False)
             answer = self._answers[key_digest] = _Answer()
         return answer
 

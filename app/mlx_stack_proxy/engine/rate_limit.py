@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
+
+from ..recent import Recent
 
 SECONDS: Final = 60.0
 MOST: Final = 10_000  # messages remembered; the oldest are forgotten first
@@ -16,8 +17,7 @@ class RateLimit:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By message, when it was last allowed; the oldest first.
-        self._last_allowed: OrderedDict[Hashable, float] = OrderedDict()
+        self._last_allowed: Recent[Hashable, float] = Recent(MOST)  # by message
 
     def allows(self, message: Hashable) -> bool:
         """Whether ``message`` may go out (not in the last minute yet); note that it does."""
@@ -26,7 +26,4 @@ class RateLimit:
         if last is not None and now < last + SECONDS:
             return False
         self._last_allowed[message] = now
-        self._last_allowed.move_to_end(message)
-        if len(self._last_allowed) > MOST:
-            self._last_allowed.popitem(last=False)
         return True

@@ -8,7 +8,6 @@ of the session's name is stored and logged.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -17,6 +16,7 @@ from typing import Any
 import orjson
 
 from ..frozen import frozen
+from ..recent import Recent
 from ..wire.delta import text_of
 from ..wire.dialect import SessionName
 from .headers import KEY_HEADERS
@@ -237,7 +237,7 @@ _VOLATILE = re.compile(
 _MAX_STEADIED = 64_000  # characters of a text; the text after them counts unchanged
 _KNOWN_TEXTS = 512
 # By a text's hash: the digest of the text without its volatile parts.
-_steady: OrderedDict[int, bytes] = OrderedDict()
+_steady: Recent[int, bytes] = Recent(_KNOWN_TEXTS)
 
 
 def _steady_digest(text: str) -> bytes:
@@ -247,8 +247,6 @@ def _steady_digest(text: str) -> bytes:
     if steady_digest is None:  # rare, because an agent sends the same prompt with every turn
         steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
         steady_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        while len(_steady) >= _KNOWN_TEXTS:
-            _steady.popitem(last=False)
         _steady[text_hash] = steady_digest
     return steady_digest
 
