@@ -14,9 +14,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from . import log, stages, state
-from .driver.services import Services, Traces, upstream_key
+from .driver.services import Services, upstream_key
 from .engine.model_list import ModelList
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud, cloud_key
@@ -36,6 +37,9 @@ from .telemetry import accounts
 from .telemetry.failure_capture import FailureCapture
 from .telemetry.journal import Journal
 from .telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from .telemetry.traces import Traces
 
 
 def create_app(settings: Settings) -> ProxyApp:

@@ -6,9 +6,8 @@ import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ..engine.exchange import Exchange
 from ..engine.model_list import ModelList
 from ..engine.pipeline import Stage
 from ..engine.upstream import Upstream
@@ -19,29 +18,12 @@ from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
 from ..settings import Settings
 from ..telemetry.failure_capture import FailureCapture
-from ..telemetry.observers import MakeObserver, Observer
+from ..telemetry.observers import MakeObserver
 from ..telemetry.shared import Shared
-from ..telemetry.token_rates import Writing
 
-
-class Traces(Protocol):
-    """The interface of ``traces.py``, which is imported only if traces are configured."""
-
-    name: str
-
-    def of(self, exchange: Exchange) -> Observer: ...
-
-    async def close(self) -> None: ...
-
-
-class RunningExchange(Protocol):
-    """A chat completion that is on its way (:class:`~.driver.Driver`)."""
-
-    def end(self) -> None:
-        """End the exchange because the process stops, and tell the client."""
-
-    def writing(self) -> Writing | None:
-        """Return tier label, tokens so far and start time of the running call, if any."""
+if TYPE_CHECKING:
+    from ..telemetry.traces import Traces  # imported only if traces are configured
+    from .driver import Driver
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +44,7 @@ class Services(Shared):
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
-    exchanges: set[RunningExchange] = field(default_factory=set)  # those on their way
+    exchanges: set[Driver] = field(default_factory=set)  # those on their way
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
     _in_force: Services | None = None  # the copy since the last change; None: not made yet
 
