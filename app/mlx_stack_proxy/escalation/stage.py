@@ -115,7 +115,7 @@ class _EscalationState(StageState):
                 if _is_empty(choice):
                     ended = not made_up and self._has_ended(choice, reply)
                     return empty("ended" if ended else "empty_response")
-        if made_up and not reply.has_calls:
+        if made_up and not any(choice.tool_calls for choice in reply.choices.values()):
             return Failure("server_error", "the model server died within its reply")
         return self._cut_prompt(reply)
 
