@@ -162,13 +162,6 @@ class Database:
             self._run(sql, record)
         return tokens_before
 
-    def tidy(self, limits: Sequence[Limit], now: float) -> None:
-        """Forget what of some limits is out of date, so that no clock that jumps brings it back."""
-        spending = Spending(self.connection, limits, now, self._ttl)
-        for limit in limits:
-            spending.used(limit)
-        spending.save()
-
     def _save(self, spending: Spending) -> None:
         most = self._sizes.max_sessions + SPARE_ACCOUNTS
         if (new := spending.save()) and (over := self._over("purses", most, new)):

@@ -123,11 +123,6 @@ class Spending:
             max(0.0, account.touched + self._ttl - self._now) if account is not None else self._ttl
         )
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether rows are out of date."""
-        return None in self._accounts.values() or any(h.has_moved for h in self._hours.values())
-
     def save(self) -> int:
         """Write the rows that have changed or are stale; return how many accounts may be new."""
         run, new = self._connection.execute, 0

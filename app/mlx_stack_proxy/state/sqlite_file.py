@@ -44,9 +44,12 @@ class FileUnusable(StoreError):
 def connect(path: str | Path) -> sqlite3.Connection:
     """Return a connection that several threads may use, one after the other.
 
-    It waits for no other program's lock, and until a commit it writes nothing.
+    It waits for no other program's lock. The first statement that changes a row begins a
+    transaction, and until its commit nothing is written.
     """
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=0, isolation_level="IMMEDIATE", check_same_thread=False
+    )
     connection.execute("PRAGMA cache_spill = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -85,6 +88,7 @@ def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
             for row in source.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 marks = ", ".join("?" * len(row))
                 target.execute(f"REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
+    target.commit()
 
 
 def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:

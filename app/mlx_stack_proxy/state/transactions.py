@@ -180,10 +180,6 @@ class Transactions:
             self._fail_waiters([job])
         return job.waiter
 
-    def do_next(self, run: Callable[[Database], Any]) -> None:
-        """Run a job after the one that asks for it."""
-        self._jobs.appendleft(_Job(run, self._loop.create_future()))
-
     def _transact(self) -> None:
         """Run jobs that wait in one transaction, have the thread commit it, and so on."""
         while self._jobs and not self._busy:
@@ -210,8 +206,6 @@ class Transactions:
     def _run_jobs(self, db: Database, jobs: list[_Job]) -> None:
         """Run jobs in a transaction, which stays open, without those whose values no row holds."""
         while jobs:
-            if not all(job.reads for job in jobs):
-                db.connection.execute("BEGIN IMMEDIATE")
             try:
                 for job in jobs:
                     self._reservations.release(job.ticket)
