@@ -111,7 +111,7 @@ def _connect(services: Services) -> None:
     # Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
     optional = [part.name for part in (services.capture, services.traces) if part is not None]
     for name in (*(stage.name for stage in services.stages), *_PARTS, *optional):
-        services.metrics.stage_faults.labels(name).inc(0)
+        services.metrics.count("stage_faults", name, by=0)
     services.memory.on_change = partial(_pressure_changed, services)
 
 
@@ -143,7 +143,7 @@ def _capture(services: Services) -> FailureCapture | None:
         rules.capture_path,
         rules.capture_max_bytes,
         [key for key in keys if key],
-        lambda part: services.metrics.stage_faults.labels(part).inc(),
+        lambda part: services.metrics.count("stage_faults", part),
     )
 
 

@@ -208,7 +208,7 @@ class Driver(Course):
         """Observe the seconds before the exchange's first call, less the waits for others."""
         if self._arrived is not None:
             overhead = self._clock() - self._arrived - self._books.waited
-            self._services.metrics.overhead.observe(overhead)
+            self._services.metrics.observe("overhead_seconds", overhead)
             self._arrived = None
 
     async def _judge(self, attempt: Attempt) -> Verdict | None:
@@ -284,7 +284,7 @@ class Driver(Course):
     def _count_call(self, outcome: Outcome, spent: Spent | None, *, answered: bool) -> None:
         if answered:
             tier = accounts.tier_label(self._exchange)
-            self._services.metrics.first_token.labels(tier).observe(outcome.silent)
+            self._services.metrics.observe("first_token_seconds", outcome.silent, tier)
         accounts.count_attempt(self._services, self._exchange, outcome, spent)
 
     async def _decide(self) -> Step:

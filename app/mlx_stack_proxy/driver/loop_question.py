@@ -95,7 +95,7 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
 
 
 def _count(services: Services, result: str) -> None:
-    services.metrics.judge_questions.labels(result).inc()
+    services.metrics.count("judge_questions", result)
 
 
 class QuestionBooks(Books):

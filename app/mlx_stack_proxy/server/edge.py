@@ -108,7 +108,7 @@ class Edge:
             await self.others(scope, receive, marked)
         except (ProxyError, StoreError, HTTPException) as error:
             if isinstance(error, StoreError):
-                self._services.metrics.store_errors.inc()
+                self._services.metrics.count("store_errors")
             ours = _as_ours(error, request)
             await self._refuse(ours, request, receive, downstream, counted=False)
 
@@ -198,7 +198,7 @@ class Edge:
     def _count(self, error: ProxyError) -> None:
         """Count a refused request; log each kind once a minute."""
         services = self._services
-        services.metrics.refused.labels(str(error.status)).inc()
+        services.metrics.count("refused", str(error.status))
         if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",

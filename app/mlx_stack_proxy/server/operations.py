@@ -53,10 +53,10 @@ def _add_state(app: FastAPI, services: Services) -> None:
     async def prometheus(request: Request) -> Response:
         sessions, budgets = await kept(services)
         if sessions is not None:
-            services.metrics.sessions.set(sessions)
+            services.metrics.set("sessions", sessions)
         for budget in budgets:
-            services.metrics.budget_used.labels(budget["scope"]).set(budget["used"])
-            services.metrics.budget_limit.labels(budget["scope"]).set(budget["limit"])
+            services.metrics.set("budget_used_tokens", budget["used"], budget["scope"])
+            services.metrics.set("budget_limit_tokens", budget["limit"], budget["scope"])
         text = services.metrics.render(agents=admin.is_operator(services, request))
         return Response(text, media_type=metrics.CONTENT_TYPE)
 

@@ -105,7 +105,7 @@ class Passthrough:
                 await books.admit(content)
                 response = await self._ask(request, forwarding, content, books)
                 del content  # free it: a reply may stream for long
-            self._services.metrics.passthrough.labels(str(response.status)).inc()
+            self._services.metrics.count("passthrough", str(response.status))
             await self._relay(request, response, downstream, watch, books)
         except asyncio.CancelledError:
             try:

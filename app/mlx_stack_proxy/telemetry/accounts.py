@@ -59,7 +59,7 @@ def count_end(
         return
     exchange.record = record
     services.records.append(record)
-    services.metrics.requests.labels(record.tier, outcome).inc()
+    services.metrics.count("requests", record.tier, outcome)
     services.metrics.count_agent(record.agent, outcome)
     hour = hour_of(record.time)
     services.journal.count(
@@ -89,10 +89,10 @@ def count_attempt(
     """Count an upstream call that has ended; ``spent``: its tokens, None if it has used none."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.attempts.labels(tier, outcome.reason or "ok").inc()
+    metrics.count("attempts", tier, outcome.reason or "ok")
     if outcome.guided:
         result = "other" if outcome.guided == "asked" else outcome.guided
-        metrics.guided_attempts.labels(tier, result).inc()
+        metrics.count("guided_attempts", tier, result)
     lowered = outcome.remarks.reply_notes.get("Max-Tokens")
     if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
         sent, _, asked = lowered.partition(";asked=")
@@ -102,7 +102,7 @@ def count_attempt(
     if isinstance(exchange.second_opinion_on, LoopDetected):
         answers = [one for one in outcome.remarks.incidents if one.kind == "loop_answer"]
         if not answers:  # else `settle_incidents` counts it
-            metrics.loop_questions.labels("empty").inc()
+            metrics.count("loop_questions", "empty")
     if spent is not None:
         count_tokens(services, tier, spent)
         now = asyncio.get_running_loop().time()
@@ -111,16 +111,15 @@ def count_attempt(
 
 def count_tokens(services: Shared, tier: str, spent: Spent) -> None:
     """Count tokens in the metrics. ``tier``: the label, as ``tier_label`` returns it."""
-    metrics = services.metrics
-    metrics.tokens.labels(tier, "input").inc(spent.prompt)
-    metrics.tokens.labels(tier, "output").inc(spent.output)
+    services.metrics.count("tokens", tier, "input", by=spent.prompt)
+    services.metrics.count("tokens", tier, "output", by=spent.output)
 
 
 def note_step(services: Shared, exchange: Exchange, step: Step) -> None:
     """Record the step that follows an attempt; the exchange has it in its list already."""
     match step:
         case Retry():
-            services.metrics.retries.labels(tier_label(exchange), step.reason).inc()
+            services.metrics.count("retries", tier_label(exchange), step.reason)
         case Move():
             note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
         case Fail():
@@ -129,7 +128,7 @@ def note_step(services: Shared, exchange: Exchange, step: Step) -> None:
 
 def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason: str) -> None:
     """Record that the exchange has moved from ``from_tier`` to its present tier."""
-    services.metrics.escalations.labels(from_tier, exchange.tier, reason).inc()
+    services.metrics.count("escalations", from_tier, exchange.tier, reason)
     detail = {"from": from_tier, "to": exchange.tier, "reason": reason}
     record_event(services, "escalated", detail, exchange)
 
@@ -147,9 +146,8 @@ def settle_incidents(services: Shared, exchange: Exchange) -> None:
     tier = tier_label(exchange)
     for incident in incidents_of(exchange, len(exchange.outcomes) - 1):
         row = INCIDENTS[incident.kind]
-        counter = getattr(services.metrics, row.metric)
         labels = (tier, *incident.labels) if row.by_tier else incident.labels
-        (counter.labels(*labels) if labels else counter).inc(amount_of(incident))
+        services.metrics.count(row.metric, *labels, by=amount_of(incident))
         if not row.event:
             continue
         detail = dict(zip(row.labels, incident.labels, strict=True))
@@ -212,13 +210,13 @@ def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:
 
 def stage_failed(services: Shared, stage: str, error: Exception) -> None:
     """Count and log a bug of ours; the exchange goes on without the part that failed."""
-    services.metrics.stage_faults.labels(stage).inc()
+    services.metrics.count("stage_faults", stage)
     log.fault("stage_fault", error, stage=stage)
 
 
 def store_failed(services: Shared, error: StoreError) -> None:
     """Count a failed call; log it once a minute at most, because every request may fail."""
-    services.metrics.store_errors.inc()
+    services.metrics.count("store_errors")
     if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
@@ -235,7 +233,7 @@ def store_changed(services: Shared, why: str | None) -> None:
 
 def close(services: Shared, record: Record, outcome: str, seconds: float) -> None:
     """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
-    services.metrics.request.labels(record.tier).observe(seconds)
+    services.metrics.observe("request_seconds", seconds, record.tier)
     fields: dict[str, Any] = {}
     called = [attempt for attempt in record.attempts if attempt.called]
     if failed := [f"{one.tier}:{one.reason}:{one.status}" for one in called if one.reason]:

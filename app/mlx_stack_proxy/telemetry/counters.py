@@ -39,7 +39,7 @@ Row = defaultdict[str, float]
 class Account:
     """Where one kind of incident, which stages report, is counted and recorded."""
 
-    metric: str  # the name of the counter's attribute in ``Metrics``
+    metric: str  # the counter's name in ``metrics.py``
     hour: Mapping[str, str]  # the hour's counter by the incident's last label; "": any other label
     event: str = ""  # the kind of the event that is recorded; "": none is
     labels: tuple[str, ...] = ()  # what the incident's labels are called in the event's detail

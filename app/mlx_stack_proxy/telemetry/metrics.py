@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any, Final
 
 import prometheus_client
 import psutil
@@ -29,92 +30,81 @@ OTHER = "other"  # the tier label of models that pass through
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
+# By name, to which `mlx_stack_` is added: a histogram's bounds; the text; the labels.
+_COUNTERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "requests": ("Exchanges ended", "tier", "outcome"),
+    "agent_requests": ("Exchanges ended, by who asked", "agent", "outcome"),
+    "passthrough": ("Requests passed through", "status"),
+    "refused": ("Requests answered with an error before they were an exchange", "status"),
+    "attempts": ("Upstream calls ended", "tier", "result"),
+    "retries": ("Same-tier retries", "tier", "reason"),
+    "escalations": ("Moves to another tier", "from_tier", "to_tier", "reason"),
+    "tool_call_failures": ("Tool calls that could not be delivered", "tier", "kind"),
+    "tool_call_repairs": ("Rules that repaired a delivered tool call", "kind"),
+    "rescued_tool_calls": ("Calls written as text, made real", "format"),
+    "guided_attempts": ("Attempts with a schema for the reply", "tier", "result"),
+    "unchecked_tool_calls": ("Calls and replies taken as they are: checking costs too much",),
+    "loops": ("Loops noticed, by what was done", "detector", "action"),
+    "loop_questions": ("Questions to the next tier about a repetition, by answer", "answer"),
+    "judge_questions": ("Questions to the judge of loops, by what came of them", "result"),
+    "truncations": ("Replies cut short by us", "tier", "kind"),
+    "cut_prompts": ("Prompts cut by their server", "tier"),
+    "tokens_saved": ("Tokens that a cut reply did not cost",),
+    "tokens": ("Tokens counted", "tier", "direction"),
+    "stage_faults": ("Faults in our own stages", "stage"),
+    "store_errors": ("Failed calls of the session store",),
+}
+_GAUGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "sessions": ("Sessions in the store",),
+    "budget_used_tokens": ("Used of a budget", "scope"),
+    "budget_limit_tokens": ("An hourly budget", "scope"),
+}
+_HISTOGRAMS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "overhead_seconds": (
+        _OVERHEAD,
+        "From the whole request to its first upstream call, the tier's queue left out",
+    ),
+    "first_token_seconds": (_SECONDS, "Time to the first byte of an attempt's body", "tier"),
+    "request_seconds": (_SECONDS, "Duration of an exchange", "tier"),
+}
+
 
 class Metrics:
     """One process's metrics, in their own registry."""
 
     def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
         self.registry = CollectorRegistry()
-        self._add_requests()
-        self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
-        self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
-        self.escalations = self._counter(
-            "escalations", "Moves to another tier", "from_tier", "to_tier", "reason"
-        )
-        self.tool_call_failures = self._counter(
-            "tool_call_failures", "Tool calls that could not be delivered", "tier", "kind"
-        )
-        self.tool_call_repairs = self._counter(
-            "tool_call_repairs", "Rules that repaired a delivered tool call", "kind"
-        )
-        self.rescued_tool_calls = self._counter(
-            "rescued_tool_calls", "Calls written as text, made real", "format"
-        )
-        self.guided_attempts = self._counter(
-            "guided_attempts", "Attempts with a schema for the reply", "tier", "result"
-        )
-        self.unchecked_tool_calls = self._counter(
-            "unchecked_tool_calls", "Calls and replies taken as they are: checking costs too much"
-        )
-        self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
-        self.loop_questions = self._counter(
-            "loop_questions", "Questions to the next tier about a repetition, by answer", "answer"
-        )
-        self.judge_questions = self._counter(
-            "judge_questions", "Questions to the judge of loops, by what came of them", "result"
-        )
-        self.truncations = self._counter("truncations", "Replies cut short by us", "tier", "kind")
-        self.cut_prompts = self._counter("cut_prompts", "Prompts cut by their server", "tier")
-        self.tokens_saved = self._counter("tokens_saved", "Tokens that a cut reply did not cost")
-        self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
-        self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
-        self.store_errors = self._counter("store_errors", "Failed calls of the session store")
-        self._add_times()
-        self.sessions = self._gauge("sessions", "Sessions in the store")
-        self.budget_used = self._gauge("budget_used_tokens", "Used of a budget", "scope")
-        self.budget_limit = self._gauge("budget_limit_tokens", "An hourly budget", "scope")
+        self._metrics: dict[str, Any] = {}
+        for make, rows in ((Counter, _COUNTERS), (prometheus_client.Gauge, _GAUGES)):
+            for name, (text, *labels) in rows.items():
+                metric = make(f"mlx_stack_{name}", text, labels, registry=self.registry)
+                self._metrics[name] = metric
+        for name, (bounds, text, *labels) in _HISTOGRAMS.items():
+            self._metrics[name] = Histogram(
+                f"mlx_stack_{name}", text, labels, buckets=bounds, registry=self.registry
+            )
+        self._agents: set[str] = set()
         self.registry.register(_Readings(queues, degraded, pressure))
 
-    def _add_requests(self) -> None:
-        self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
-        self.agent_requests = self._counter(
-            "agent_requests", "Exchanges ended, by who asked", "agent", "outcome"
-        )
-        self._agents: set[str] = set()
-        self.passthrough = self._counter("passthrough", "Requests passed through", "status")
-        self.refused = self._counter(
-            "refused", "Requests answered with an error before they were an exchange", "status"
-        )
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter; ``labels``: the values of all its labels, in their order."""
+        self._of(name, labels).inc(by)
 
-    def _add_times(self) -> None:
-        self.overhead = self._histogram(
-            "overhead_seconds",
-            "From the whole request to its first upstream call, the tier's queue left out",
-            _OVERHEAD,
-        )
-        self.first_token = self._histogram(
-            "first_token_seconds", "Time to the first byte of an attempt's body", _SECONDS, "tier"
-        )
-        self.request = self._histogram(
-            "request_seconds", "Duration of an exchange", _SECONDS, "tier"
-        )
+    def observe(self, name: str, seconds: float, *labels: str) -> None:
+        """Add an observation to a histogram."""
+        self._of(name, labels).observe(seconds)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._of(name, labels).set(value)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> prometheus_client.Gauge:
-        name = f"mlx_stack_{name}"
-        return prometheus_client.Gauge(name, text, labels, registry=self.registry)
-
-    def _histogram(
-        self, name: str, text: str, bounds: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        name = f"mlx_stack_{name}"
-        return Histogram(name, text, labels, buckets=bounds, registry=self.registry)
+    def _of(self, name: str, labels: tuple[str, ...]) -> Any:
+        metric = self._metrics[name]
+        return metric.labels(*labels) if labels else metric
 
     def count_agent(self, agent: str, outcome: str) -> None:
         """Count an ended exchange for its agent; for ``other`` if there are too many agents."""
-        self.agent_requests.labels(bounded(agent, self._agents), outcome).inc()
+        self.count("agent_requests", bounded(agent, self._agents), outcome)
 
     def render(self, *, agents: bool) -> bytes:
         """Return the metrics as Prometheus text.
