@@ -122,7 +122,7 @@ async def test_a_store_that_fails_is_said(
         raise StoreError("no disk")
 
     monkeypatch.setattr(proxy.services.store, "count_sessions", fails)
-    monkeypatch.setattr(type(proxy.services.store), "trouble", "no disk")
+    monkeypatch.setattr(proxy.services.store.health, "sentence", "no disk")
     found = await status(proxy)
     assert (found["sessions"], found["budgets"], found["store"]) == (None, [], "no disk")
     assert found["tiers"]["fast"]["state"] == "ok"
