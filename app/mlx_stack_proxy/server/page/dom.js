@@ -13,6 +13,11 @@ export function h(tag, given, ...children) {
   return element;
 }
 
+/** Make a panel with a heading. `id`: of the heading. */
+export function panel(id, title, ...body) {
+  return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), ...body);
+}
+
 /** Set an element's text, unless it has that text already. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

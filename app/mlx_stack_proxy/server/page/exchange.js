@@ -4,7 +4,7 @@ import { to } from "./address.js";
 import { get } from "./api.js";
 import { count, counted, h, moment, pill, span, when } from "./dom.js";
 import { ending, folded } from "./exchanges.js";
-import { reason, told } from "./words.js";
+import { reason, told, word as words } from "./words.js";
 
 export class ExchangeView {
   constructor(id) {
@@ -104,7 +104,7 @@ function attempt(same, found) {
 function whatWasWrong(verdict) {
   if (!verdict) return null;
   const lines = (verdict.failures ?? []).map((one) => `${one.tool ? one.tool + ": " : ""}${one.error || one.kind}`);
-  if (verdict.detector) lines.push(`${verdict.detector.replaceAll("_", " ")}, ${counted(verdict.repeats, "time")}`);
+  if (verdict.detector) lines.push(`${words(verdict.detector)}, ${counted(verdict.repeats, "time")}`);
   if (verdict.message) lines.push(verdict.message);
   if (verdict.limit) lines.push(`limit ${verdict.limit}`);
   return lines.length ? h("ul", { class: "wrong" }, lines.map((line) => h("li", null, line))) : null;

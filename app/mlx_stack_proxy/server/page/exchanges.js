@@ -4,7 +4,7 @@
 import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
 import { get } from "./api.js";
 import { count, counted, h, pill, when } from "./dom.js";
-import { KINDS, kindName, told } from "./words.js";
+import { KINDS, told, word } from "./words.js";
 
 const PAGE = 100; // events
 const MOST_SESSIONS = 8; // offered as filters
@@ -54,7 +54,7 @@ export class Exchanges {
       name, "aria-label": label, onchange: (event) => { location.hash = changed(name, event.target.value); },
     }, Object.entries(options).map(([value, text]) =>
       h("option", { value, selected: value === (query.get(name) ?? usual) }, text)));
-    const kinds = Object.fromEntries([["", "All kinds"], ...KINDS.map((kind) => [kind, kindName(kind)])]);
+    const kinds = Object.fromEntries([["", "All kinds"], ...KINDS.map((kind) => [kind, word(kind)])]);
     const agent = query.get("agent");
     const clear = ["session", "kind", "agent", "before"].some((name) => query.get(name));
     this.filters.replaceChildren(

@@ -2,12 +2,12 @@
 
 import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { h, panel } from "./dom.js";
 import { row, together } from "./exchanges.js";
 import { PressurePlot, TokensPlot } from "./plots.js";
 import { headline, Report } from "./report.js";
 import { wrong } from "./standing.js";
-import { Tiers } from "./tiers.js";
+import { tierRows } from "./tiers.js";
 import { Timeline } from "./timeline.js";
 
 const LATEST = 6; // exchanges
@@ -19,7 +19,7 @@ export class Overview {
     this.more = h("p");
     this.range = h("nav", { class: "range", "aria-label": "Time shown" });
     this.notices = h("ul", { class: "notices", role: "alert" });
-    this.tiers = new Tiers();
+    this.tiers = h("div", { class: "tiers" });
     this.timeline = new Timeline();
     this.report = new Report();
     this.tokens = new TokensPlot();
@@ -29,13 +29,12 @@ export class Overview {
       h("div", { class: "overview-head" }, h("div", null, this.title, this.more), this.range),
       this.notices,
       this.timeline.element,
-      this.tiers.element,
+      panel("tiers-title", "Tiers", this.tiers),
       h("div", { class: "pair" }, this.report.saidPanel, this.report.advicePanel),
       this.report.agentsPanel,
       h("div", { class: "pair" }, this.tokens.element, this.pressure.element),
       this.report.failuresPanel,
-      h("section", { class: "panel", "aria-labelledby": "latest-title" },
-        h("h2", { id: "latest-title" }, "What happened last"), this.latest,
+      panel("latest-title", "What happened last", this.latest,
         h("p", { class: "more" }, h("a", { href: to("exchanges") }, "All that happened"))));
     this.slowAt = 0;
     this.slowFor = null;
@@ -43,7 +42,7 @@ export class Overview {
 
   async refresh(status) {
     const now = Date.now() / 1000;
-    this.tiers.show(status, now);
+    this.tiers.replaceChildren(...tierRows(status, now));
     this.showNotices(status);
     const { query } = current();
     const asked = query.toString();

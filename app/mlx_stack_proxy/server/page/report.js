@@ -1,8 +1,8 @@
 // The report on the chosen hours: its sentences, its advice, the agents, and what failed.
 
 import { changed, current, to } from "./address.js";
-import { count, h, pill, span, when } from "./dom.js";
-import { reason } from "./words.js";
+import { count, h, panel, pill, span, when } from "./dom.js";
+import { reason, titled } from "./words.js";
 
 /** Return the sentences on the replies, of which the first is the headline. */
 export function headline(report) {
@@ -27,7 +27,7 @@ export class Report {
     const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : { ...one, lines: sentences(one.lines) });
     const said = report.said.map(rest).filter((one) => one.lines.length);
     fill(this.saidPanel, this.said, said.map((one) => h("div", null,
-      h("dt", null, word(one.about)), one.lines.map((line) => h("dd", null, line)))));
+      h("dt", null, titled(one.about)), one.lines.map((line) => h("dd", null, line)))));
     fill(this.advicePanel, this.advice, report.advice.map((one) => h("li", null,
       h("p", null, one.says), one.line ? h("pre", { tabindex: "0" }, one.setting ? `# ${one.setting}\n${one.line}` : one.line) : "")));
     fill(this.failuresPanel, this.failures, [...report.failures].reverse().map(failure));
@@ -56,10 +56,6 @@ function sentences(lines) {
   return lines.filter((line, place) => !command(line) && !command(lines[place + 1]));
 }
 
-function panel(id, title, body) {
-  return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), body);
-}
-
 /** Put elements into a panel, and hide the panel if there are none. */
 function fill(panel, body, elements) {
   panel.hidden = !elements.length;
@@ -83,9 +79,4 @@ function failure(one) {
     h("span", { class: "end" }, pill(`Status ${one.status}`, "bad")),
     h("span", { class: "told" }, reason(one.type)),
     h("span", { class: "where note" }, [one.agent, one.tier, one.session.slice(0, 12)].filter(Boolean).join(" · "))));
-}
-
-function word(text) {
-  const said = String(text).replaceAll("_", " ");
-  return said.charAt(0).toUpperCase() + said.slice(1);
 }

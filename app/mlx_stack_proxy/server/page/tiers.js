@@ -1,21 +1,11 @@
-// The tiers' present state: a row for each tier.
+// The tiers' present state.
 
 import { count, h, pill, span } from "./dom.js";
 
-export class Tiers {
-  constructor() {
-    this.body = h("div", { class: "tiers" });
-    this.element = h(
-      "section", { class: "panel", "aria-labelledby": "tiers-title" },
-      h("h2", { id: "tiers-title" }, "Tiers"), this.body,
-    );
-  }
-
-  /** Show the tiers of a status. `now`: seconds since 1970. */
-  show(status, now) {
-    this.body.replaceChildren(...Object.entries(status.tiers).map(([name, tier]) =>
-      row(name, tier, now, status.day?.by_tier[name]?.requests ?? 0)));
-  }
+/** Return a row for each tier of a status. `now`: seconds since 1970. */
+export function tierRows(status, now) {
+  return Object.entries(status.tiers).map(([name, tier]) =>
+    row(name, tier, now, status.day?.by_tier[name]?.requests ?? 0));
 }
 
 function row(name, tier, now, served) {

@@ -1,9 +1,8 @@
 // The timeline: for each hour, or day, a bar of its replies by how each came to be right, with the starts of
 // the proxy, and outages below. The pointer or the arrow keys choose an hour to put into words.
 
-import { summed } from "./bins.js";
 import { count, h, moment, say, span } from "./dom.js";
-import { axis, colour, named, Plot } from "./plots.js";
+import { axis, colour, named, Plot, summed } from "./plots.js";
 
 const EDGE = 20; // pixels from an end of the axis, where a time would be cut off
 const LEAST = 1 / 45; // of the plot's height, so that a single reply in a busy hour is seen

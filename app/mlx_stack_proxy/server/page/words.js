@@ -21,12 +21,13 @@ const REASONS = {
 };
 
 /** Say in words why an attempt failed or the next tier was asked. */
-export function reason(word) {
-  return REASONS[word] ?? String(word ?? "").replaceAll("_", " ");
+export function reason(name) {
+  return REASONS[name] ?? word(name);
 }
 
 const tool = (detail) => (detail.tool ? `${detail.tool}: ` : "");
-const word = (text) => String(text ?? "").replaceAll("_", " ");
+/** Write a name in words. */
+export const word = (text) => String(text ?? "").replaceAll("_", " ");
 // A loop within a reply has no count.
 const loop = (d) => `${tool(d)}${word(d.detector)}${d.repeats ? `, ${counted(d.repeats, "time")}` : ""}`;
 
@@ -83,8 +84,13 @@ function recovered(detail) {
 
 function plain(event) {
   const said = Object.entries(event.detail ?? {}).map(([name, value]) => `${word(name)} ${shown(value)}`);
-  const name = word(event.kind);
-  return ["", name.charAt(0).toUpperCase() + name.slice(1), said.join(", ")];
+  return ["", titled(event.kind), said.join(", ")];
+}
+
+/** Write a name in words, the first with a capital. */
+export function titled(name) {
+  const said = word(name);
+  return said.charAt(0).toUpperCase() + said.slice(1);
 }
 
 const shown = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
@@ -97,8 +103,3 @@ export function told(event) {
 }
 
 export const KINDS = Object.keys(TOLD);
-
-/** Return the name of a kind of event for the filter. */
-export function kindName(kind) {
-  return word(kind);
-}
