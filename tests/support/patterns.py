@@ -75,7 +75,7 @@ def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
                 continue
             owner = node.func.value
             inline = (
-                isinstance(owner, ast.Name) and owner.id == "re" and node.func.attr != "compile"
+                isinstance(owner, ast.Name) and owner.id == "re" and node.func.attr in _SEARCHES
             )
             if inline and node.args:
                 source = node.args[0]
