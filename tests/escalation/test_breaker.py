@@ -7,8 +7,15 @@ import pytest
 from mlx_stack_proxy.escalation.breaker import MAX_COOLDOWN_SECONDS, Breakers
 from mlx_stack_proxy.settings import DegradeSettings
 from mlx_stack_proxy.state.store import BreakerState
+from tests.escalation.calls import OnTier
 
 RULES = DegradeSettings(failures=3, cooldown_seconds=30)
+
+
+def begun(breakers: Breakers, tier: str, at: float) -> OnTier:
+    call = OnTier(tier)
+    breakers.begin(call, at)
+    return call
 
 
 @pytest.fixture
@@ -18,7 +25,7 @@ def breakers() -> Breakers:
 
 def fails(breakers: Breakers, at: float) -> bool:
     """A call that begins and fails; whether that takes the tier out."""
-    call = breakers.begin("fast", at)
+    call = begun(breakers, "fast", at)
     taken_out = breakers.failed(call, at)
     breakers.end(call)
     return taken_out
@@ -50,10 +57,10 @@ def test_a_success_between_them_starts_the_count_anew(breakers: Breakers) -> Non
 def test_one_probe_at_a_time_while_others_go_past(breakers: Breakers) -> None:
     broken(breakers)
     assert not breakers.passed_over(130.0)
-    probe = breakers.begin("fast", 130.0)
+    probe = begun(breakers, "fast", 130.0)
     assert probe.probe
     assert breakers.passed_over(130.0) == {"fast": 130.0}
-    assert not breakers.begin("fast", 130.0).probe
+    assert not begun(breakers, "fast", 130.0).probe
     breakers.end(probe)  # it came to nothing: its client left
     assert not breakers.passed_over(130.0)
 
@@ -61,20 +68,20 @@ def test_one_probe_at_a_time_while_others_go_past(breakers: Breakers) -> None:
 def test_a_call_during_the_cool_down_is_no_probe(breakers: Breakers) -> None:
     """It is made because no other tier is left, and may take long."""
     broken(breakers)
-    early = breakers.begin("fast", 129.9)
+    early = begun(breakers, "fast", 129.9)
     assert not early.probe
-    assert breakers.begin("fast", 130.0).probe
+    assert begun(breakers, "fast", 130.0).probe
     breakers.end(early)
     assert breakers.passed_over(130.0) == {"fast": 130.0}, "the probe runs on"
 
 
 def test_a_probe_that_succeeds_brings_it_back(breakers: Breakers) -> None:
     broken(breakers)
-    probe = breakers.begin("fast", 130.0)
+    probe = begun(breakers, "fast", 130.0)
     assert breakers.succeeded("fast", 131.0)
     breakers.end(probe)
     assert breakers["fast"] == BreakerState()
-    assert not breakers.begin("fast", 131.0).probe  # whole: no call on it is a probe
+    assert not begun(breakers, "fast", 131.0).probe  # whole: no call on it is a probe
 
 
 def test_the_cool_down_doubles_up_to_ten_minutes(breakers: Breakers) -> None:
@@ -90,21 +97,21 @@ def test_the_cool_down_doubles_up_to_ten_minutes(breakers: Breakers) -> None:
 def test_what_was_known_before_a_restart_counts(breakers: Breakers) -> None:
     breakers.restore({"fast": BreakerState(5, 130.0, 30.0), "standard": BreakerState()})
     assert breakers.passed_over(129.0) == {"fast": 130.0}
-    assert breakers.begin("fast", 130.0).probe
+    assert begun(breakers, "fast", 130.0).probe
     assert list(breakers.health) == ["fast"], "what was well has not failed"
 
 
 def test_a_probe_that_fails_doubles_the_cool_down_once(breakers: Breakers) -> None:
     """Calls that began before the probe was over fail one after the other, and say nothing new."""
     broken(breakers)
-    late = [breakers.begin("fast", at) for at in (100.0, 129.0, 130.0, 131.0)]
+    late = [begun(breakers, "fast", at) for at in (100.0, 129.0, 130.0, 131.0)]
     assert breakers.failed(late[2], 135.0)
     assert [breakers.failed(call, 200.0) for call in late] == [False] * 4
     assert breakers["fast"] == BreakerState(4, 195.0, 60.0)
 
 
 def test_calls_from_before_its_recovery_do_not_take_it_out_again(breakers: Breakers) -> None:
-    slow = [breakers.begin("fast", 99.0) for _ in range(5)]
+    slow = [begun(breakers, "fast", 99.0) for _ in range(5)]
     broken(breakers)
     assert breakers.succeeded("fast", 140.0)
     assert [breakers.failed(call, 150.0) for call in slow] == [False] * 5
@@ -116,7 +123,7 @@ def test_other_rules_are_for_what_comes(breakers: Breakers) -> None:
     broken(breakers)
     breakers.adapt(DegradeSettings(failures=1, cooldown_seconds=5))
     assert breakers.passed_over(100.0) == {"fast": 130.0}
-    call = breakers.begin("standard", 100.0)
+    call = begun(breakers, "standard", 100.0)
     assert breakers.failed(call, 100.0)
     assert breakers.passed_over(100.0)["standard"] == 105.0
 
@@ -145,11 +152,11 @@ def test_but_once_until_it_answers(breakers: Breakers) -> None:
 
 def test_a_probe_of_the_server_that_was_gone_says_nothing_of_the_next(breakers: Breakers) -> None:
     broken(breakers)
-    probe = breakers.begin("fast", 130.0)
+    probe = begun(breakers, "fast", 130.0)
     assert breakers.answers_again("fast", 131.0)
     assert not breakers.failed(probe, 132.0)
     breakers.end(probe)
-    assert breakers.begin("fast", 132.0).probe
+    assert begun(breakers, "fast", 132.0).probe
 
 
 def test_what_was_well_before_a_restart_has_not_failed(breakers: Breakers) -> None:
@@ -201,6 +208,6 @@ def test_failures_of_what_is_tried_for_want_of_another_prolong_nothing(breakers:
 
 
 def test_a_call_on_a_tier_that_is_not_taken_out_is_no_probe(breakers: Breakers) -> None:
-    assert not breakers.begin("fast", 1.0).probe
+    assert not begun(breakers, "fast", 1.0).probe
     fails(breakers, 1.0)
-    assert not breakers.begin("fast", 1.0).probe
+    assert not begun(breakers, "fast", 1.0).probe

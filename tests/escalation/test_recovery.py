@@ -18,6 +18,7 @@ from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Sizes
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.engine.exchanges import client_request
+from tests.escalation.calls import OnTier
 from tests.support.clock import Clock
 from tests.support.waiting import settled, until
 
@@ -51,7 +52,8 @@ class Watch:
 
     def ends(self, verdict: Failure | None) -> None:
         """A call on the tier ends so."""
-        call = self.states.begin("fast")
+        call = OnTier("fast")
+        self.states.begin(call)
         self.states.note(call, Outcome(call.tier, verdict), client_request())
         self.states.end(call)
 

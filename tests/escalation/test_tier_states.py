@@ -22,6 +22,7 @@ from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import BreakerState, Sizes
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.engine.exchanges import client_request
+from tests.escalation.calls import OnTier
 
 SETTINGS = from_mapping(
     {"reliability": {"escalation": {"degrade": {"failures": 2, "cooldown_seconds": 30}}}}
@@ -49,7 +50,8 @@ def ended(*verdicts: Verdict | None, tier: str = "fast") -> tuple[TierStates, Wr
     journal, event = Written(), None
     states = TierStates(SETTINGS, STORE, journal, lambda: NOW)
     for verdict in verdicts:
-        call = states.begin(tier)
+        call = OnTier(tier)
+        states.begin(call)
         event = states.note(call, Outcome(call.tier, verdict), client_request())
         states.end(call)
     return states, journal, event

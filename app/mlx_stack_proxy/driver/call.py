@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ from ..engine.headers import RawHeaders
 from ..engine.tier_view import needs
 from ..engine.upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from ..engine.verdicts import Failure, Verdict
-from ..escalation.breaker import TierCall
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from . import response_headers
 from .answer import Answer
@@ -40,7 +40,12 @@ class UpstreamCall:
     placed: bool = True  # whether the tier gave that place
     began: float | None = None  # None: no call has been made
     first_byte: float | None = None  # when the reply began; None: no byte has come
-    tier_call: TierCall | None = None  # the same call, for the tier's breaker
+    at: float = math.inf  # when it began by the wall clock, and
+    probe: bool = False  # whether it is one, both for the tier's breaker
+
+    @property
+    def tier(self) -> str:
+        return self.attempt.request.tier
 
     async def read(
         self, response: Response, answer: Answer | None = None, limits: Limits | None = None

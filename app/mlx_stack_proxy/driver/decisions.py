@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left
 from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
@@ -20,11 +19,11 @@ from ..engine.steps import DeliverEarlier, Move, Retry, Start, Step
 from ..engine.tier_view import TierView
 from ..engine.verdicts import Failure, InvalidToolCall, Verdict
 from ..escalation import ladder
-from ..escalation.breaker import TierCall
 from ..settings import Settings
 from ..telemetry import accounts
 from ..wire.usage import output_limit
 from .books import Books
+from .call import UpstreamCall
 from .guiding import may_guide
 from .next_step import next_step
 from .services import Services
@@ -99,11 +98,9 @@ def leaves_silent(
     return isinstance(step, (Move, DeliverEarlier))
 
 
-def learn(
-    services: Services, exchange: Exchange, call: TierCall, outcome: Outcome, attempt: Attempt
-) -> None:
+def learn(services: Services, exchange: Exchange, call: UpstreamCall, outcome: Outcome) -> None:
     """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
-    output = output_limit(attempt.request.body) or 0
+    output = output_limit(call.attempt.request.body) or 0
     event = services.tier_states.note(call, outcome, exchange.request, output)
     if isinstance(outcome.verdict, Failure) and not outcome.verdict.answered:
         services.recovery.watch(call.tier)

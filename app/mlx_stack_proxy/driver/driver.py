@@ -10,6 +10,7 @@ too long.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from functools import partial
 
@@ -178,7 +179,7 @@ class Driver(Course):
                 return failure
             if exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
-            call.tier_call = services.tier_states.begin(tier)
+            services.tier_states.begin(call)
             self._whole = False
             try:
                 verdict = await self._send_and_read(call)
@@ -244,8 +245,8 @@ class Driver(Course):
         call = self._running
         status = verdict.status if isinstance(verdict, Failure) else 200
         outcome = self._add_outcome(call, verdict, reason_of(verdict), status)
-        if call.tier_call is not None:
-            decisions.learn(self._services, self._exchange, call.tier_call, outcome, attempt)
+        if call.at < math.inf:
+            decisions.learn(self._services, self._exchange, call, outcome)
         self._end_for_tier(call)
         accounts.settle_incidents(self._services, self._exchange)
 
@@ -296,9 +297,8 @@ class Driver(Course):
 
     def _end_for_tier(self, call: UpstreamCall) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
-        tier_call, call.tier_call = call.tier_call, None
-        if tier_call is not None:
-            self._services.tier_states.end(tier_call)
+        if call.at < math.inf:
+            self._services.tier_states.end(call)
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"

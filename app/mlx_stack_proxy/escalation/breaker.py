@@ -9,10 +9,11 @@ longer than it was set for counts as over.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from ..frozen import frozen
 from ..settings import DegradeSettings
 from ..state.store import ROUNDING, BreakerState
 
@@ -22,13 +23,14 @@ MAX_COOLDOWN_SECONDS = 600.0
 HEALTHY = BreakerState()
 
 
-@frozen
-class TierCall:
-    """An upstream call on a tier."""
+class TierCall(Protocol):
+    """What a breaker knows of an upstream call."""
 
-    tier: str
-    at: float  # when it began
+    at: float  # when it began on its tier; infinity: it has not, or is over
     probe: bool  # the tier is degraded, and this call decides whether it comes back
+
+    @property
+    def tier(self) -> str: ...
 
 
 class Breakers:
@@ -82,22 +84,23 @@ class Breakers:
         self.health[tier] = replace(health, degraded_until=now)
         return True
 
-    def begin(self, tier: str, now: float) -> TierCall:
-        """Note that a call on the tier begins, and make it the probe if one is due.
+    def begin(self, call: TierCall, now: float) -> None:
+        """Note that a call begins, and make it the probe of its tier if one is due.
 
         The caller must :meth:`end` the call, after :meth:`failed` or :meth:`succeeded`.
         """
+        tier = call.tier
         health = self.health.get(tier)
         is_due = health is not None and health.degraded and now >= health.until(now)
-        probe = is_due and tier not in self._probing
-        if probe:
+        call.at, call.probe = now, is_due and tier not in self._probing
+        if call.probe:
             self._probing.add(tier)
-        return TierCall(tier, now, probe)
 
     def end(self, call: TierCall) -> None:
         """Note that the call is over, however it ended: after a probe, another may follow."""
         if call.probe:
             self._probing.discard(call.tier)
+        call.at = math.inf
 
     def failed(self, call: TierCall, now: float) -> bool:
         """Count a server error or a timeout; return whether it degrades the tier (again).

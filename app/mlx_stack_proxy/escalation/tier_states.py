@@ -78,9 +78,9 @@ class TierStates:
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
 
-    def begin(self, tier: str) -> TierCall:
-        """Note that a call on the tier begins; :meth:`end` it after :meth:`note`."""
-        return self._breakers.begin(tier, self._clock())
+    def begin(self, call: TierCall) -> None:
+        """Note that a call on its tier begins; :meth:`end` it after :meth:`note`."""
+        self._breakers.begin(call, self._clock())
 
     def end(self, call: TierCall) -> None:
         self._breakers.end(call)
