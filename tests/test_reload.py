@@ -1,4 +1,4 @@
-"""When settings are read anew, what of them is taken, and what is said."""
+"""When settings are read again, what of them is taken, and what is said."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ TIERS = "tiers: {fast: , standard: }"
 PORT = f"server: {{port: 9}}\n{TIERS}"
 CHANGED, REFUSED, UNCHANGED = "settings_changed", "settings_refused", "settings_unchanged"
 RESTART = "settings_need_restart"
-EMPTIED = "gives no setting at all; if it is meant to, restart"
+EMPTIED = "gives no setting at all; if that is intended, restart"
 FAST: Any = ["tiers.standard", "reliability.escalation.chain"]
 ASK = "ASK "  # somebody asks, as with SIGHUP, and hears of it also where nothing has changed
 
@@ -208,7 +208,7 @@ async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said
     os.mkfifo(file)
     assert not await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_refused"]
-    assert said[0]["problems"] == ["is no regular file"]
+    assert said[0]["problems"] == ["is not a regular file"]
 
 
 async def test_a_file_system_that_hangs_ends_no_reloading(

@@ -69,7 +69,7 @@ def configure(
         logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
-    global _bound  # noqa: PLW0603  # to find and bind a logger anew costs as much as its line
+    global _bound  # noqa: PLW0603  # to find and bind a logger again costs as much as its line
     _bound = structlog.get_logger().bind()
     if libraries:
         _configure_libraries(console, stream, level, shared, plain)

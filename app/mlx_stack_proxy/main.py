@@ -176,7 +176,7 @@ def _cloud(settings: Settings) -> Cloud | None:
         log.get().warning(
             "cloud_without_key",
             variable=fallback.api_key_env,
-            effect="no direct calls; tiers in the cloud that LiteLLM lists are asked through it",
+            effect="no direct calls; cloud tiers that LiteLLM lists are called through it",
         )
     cap = fallback.max_tokens_per_hour
     log.get().info(

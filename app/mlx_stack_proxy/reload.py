@@ -87,11 +87,11 @@ class SettingsOrigin:
         pipe or the like: its reader waits until somebody writes.
         """
         if self.path is not None and self.path.exists() and not self.path.is_file():
-            raise SettingsError(["is no regular file"], str(self.path))
+            raise SettingsError(["is not a regular file"], str(self.path))
         sources = self._sources()
         new = self._whole(sources)
         if sources.path is not None and not sources.file and new != old:
-            problem = "gives no setting at all; if it is meant to, restart"
+            problem = "gives no setting at all; if that is intended, restart"
             raise SettingsError([problem], str(sources.path))
         return new
 

@@ -81,7 +81,7 @@ _ALLOWED_HOST: Final = r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$"
 FORMS: Final = {
     _BASE_URL: "must be a URL such as http://127.0.0.1:4000",
     _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
-    _PASSTHROUGH_PATH: "must be a method and a path, as `GET /v1/files` or `GET /v1/files/{id}`",
+    _PASSTHROUGH_PATH: "must be a method and a path: `GET /v1/files` or `GET /v1/files/{id}`",
     _ALLOWED_HOST: "must be a name such as llm.example.com or *.example.com, without a port",
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }

@@ -310,9 +310,7 @@ class CloudFallbackSettings:
     @model_validator(mode="after")
     def _has_an_address(self) -> CloudFallbackSettings:
         if self.base_url is None and self.provider.lower() not in PROVIDERS:
-            raise ValueError(
-                f"provider {self.provider!r} needs its base_url, to which the key goes"
-            )
+            raise ValueError(f"provider {self.provider!r} needs its base_url: the key goes there")
         return self
 
     @property
@@ -383,7 +381,7 @@ class StateSettings:
     @model_validator(mode="after")
     def _redis_has_an_address(self) -> StateSettings:
         if self.backend == "redis" and self.redis_url is None:
-            raise ValueError("backend `redis` needs a redis_url, as redis://127.0.0.1:6379/0")
+            raise ValueError("backend `redis` needs a redis_url, such as redis://127.0.0.1:6379/0")
         return self
 
 

@@ -135,7 +135,7 @@ def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE
     try:
         return file if file.exists() else None
     except OSError as error:
-        problem = f"can't be looked for in the working folder: {error.strerror}"
+        problem = f"can't be found in the working folder: {error.strerror}"
         raise SettingsError([problem], DEFAULT_FILE) from None
 
 
@@ -288,8 +288,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             _Environment({key: value})()  # one by one, because its errors don't name the variable
         except (ValueError, BaseSettingsError) as error:
             problems.append(
-                f"environment variable {key}: a list or a mapping is written as JSON, "
-                f"and this is none: {error.__cause__ or error}"
+                f"environment variable {key}: a list or a mapping must be JSON: "
+                f"{error.__cause__ or error}"
             )
     if problems:
         raise SettingsError(problems, "environment")

@@ -109,6 +109,6 @@ def test_an_unreadable_working_folder_is_a_sentence(
 ) -> None:
     assert cli.main(command) == code
     said = capsys.readouterr().err.splitlines()
-    sentence = "config.yaml: can't be looked for in the working folder: Permission denied"
+    sentence = "config.yaml: can't be found in the working folder: Permission denied"
     assert said[0] == sentence + more
     assert code == 1 or len(said) == 1

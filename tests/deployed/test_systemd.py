@@ -79,7 +79,7 @@ def test_what_does_not_start_is_said_with_its_own_words(booted: Machine, user: s
         code, said = booted.service("install", user=user)
         assert code == 1, said
         assert "it serves" not in said
-        assert "port 4100 (for the proxy) is taken by" in said, "of the journal"
+        assert "port 4100 (for the proxy) is in use by" in said, "of the journal"
     finally:
         booted.run("systemctl", "stop", "in-the-way")
         booted.service("uninstall", user=user)

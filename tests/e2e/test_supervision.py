@@ -24,7 +24,8 @@ def test_a_second_up_says_which_port_is_taken(stack: RunningStack) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert (
-        f"port {stack.port} (for the proxy) is taken by another `mlx-stack-proxy up`" in done.stderr
+        f"port {stack.port} (for the proxy) is in use by another `mlx-stack-proxy up`"
+        in done.stderr
     )
 
 

@@ -132,7 +132,7 @@ ERRORS: dict[str, tuple[Exception, tuple[str, bool]]] = {
     ),
     "no TLS": (
         caused(aiohttp.ClientConnectorSSLError(KEY, OSError(1, "ssl")), ssl.SSLError("ssl")),
-        ("it does not speak TLS as it should", True),
+        ("its TLS handshake fails", True),
     ),
     "no connection in time": (
         caused(aiohttp.ConnectionTimeoutError(), TimeoutError()),

@@ -19,7 +19,7 @@ def test_settings_that_cannot_hold_are_said_and_it_does_not_start(
 ) -> None:
     refused = all_three["refused"]
     assert refused.process.wait(START_SECONDS) != 0
-    said = "server.api_keys: can't be set inside LiteLLM: LiteLLM lets clients in, by its own keys"
+    said = "server.api_keys: can't be set inside LiteLLM: LiteLLM checks clients by its own keys"
     assert said in refused.log.read_text()
 
 

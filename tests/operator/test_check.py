@@ -44,7 +44,7 @@ async def test_keys_that_mean_nothing_any_more(typed: Typed, litellm: ScriptedSe
     config(typed, litellm.url, more)
     code, lines = await checked(typed, litellm.url)
     key = "reliability.loop_detection.compare"
-    assert (code, lines[1]) == (0, f"note  {key}: has no effect any more; take it out")
+    assert (code, lines[1]) == (0, f"note  {key}: has no effect any more; remove it")
     assert "similarity" not in "".join(lines), "that one works again"
 
 
@@ -71,7 +71,7 @@ async def test_nobody_there(typed: Typed, nobody: str) -> None:
         [
             "ok    configuration: no file, the defaults",
             "FAIL  LiteLLM at URL: the connection was refused",
-            "→     start it, or say in upstream.base_url where it is",
+            "→     start it, or set upstream.base_url to its address",
         ],
     )
 
@@ -114,7 +114,7 @@ async def test_a_litellm_that_fails_needs_no_other_key(
     _, lines = await checked(typed, litellm.url)
     assert lines[2:] == [
         "FAIL  LiteLLM at URL: answered status 500 when asked for its models",
-        "→     read LiteLLM's log; is that LiteLLM, and is it well?",
+        "→     read LiteLLM's log",
     ]
 
 
@@ -126,7 +126,7 @@ async def test_a_health_url_where_nobody_listens(
     assert (code, lines[-2:]) == (
         1,
         [
-            "FAIL  tier fast: nobody listens at its health_url, URL/health",
+            "FAIL  tier fast: nothing listens at its health_url, URL/health",
             "→     start its model server, or correct tiers.fast.health_url",
         ],
     )
@@ -298,7 +298,7 @@ async def test_each_tier_of_this_machine_is_asked(typed: Typed, litellm: Scripte
     assert code == 0
     kinds = [re.sub(r"[0-9.]+ s\b", "N s", line) for line in lines[4:]]
     assert kinds == [
-        "note  tier fast: not on this machine, and not asked; --cloud does",
+        "note  tier fast: not on this machine, not called; --cloud calls it",
         "ok    tier standard: answers (N s)",
         "ok    tier standard: streams (N s)",
         "ok    tier standard: calls tools",
@@ -376,7 +376,7 @@ async def test_a_direct_way_without_a_key(
     for words in ((), ("--cloud",)):
         code, lines = await checked(typed, litellm.url, *words)
         assert code == 1
-        assert f"FAIL  tier {tier}: $CLOUD_KEY is not set, so it is never asked" in lines
+        assert f"FAIL  tier {tier}: $CLOUD_KEY is not set, so it is never called" in lines
     assert "→     export CLOUD_KEY=… with openrouter's key" in lines
 
 
@@ -387,7 +387,7 @@ async def test_a_cloud_that_litellm_serves_needs_no_key_of_ours(typed: Typed) ->
         code, lines = await checked(typed, litellm.url)
     assert (code, lines[-1]) == (
         0,
-        "note  cloud_fallback: $CLOUD_KEY is not set; the cloud is asked through LiteLLM alone",
+        "note  cloud_fallback: $CLOUD_KEY is not set; the cloud is called only through LiteLLM",
     )
 
 
@@ -405,5 +405,5 @@ async def test_a_template_that_shows_doubled_braces(doubled: bool, typed: Typed)
         litellm.always(Reply.json(completion({"content": "1"}, "length")))
         config(typed, litellm.url, "tiers: {fast: }")
         _, lines = await checked(typed, litellm.url, "--cloud")
-    warned = "note  tier fast: its chat template shows a call in doubled braces" in lines
+    warned = "note  tier fast: its chat template shows calls in doubled braces" in lines
     assert warned is doubled

@@ -94,7 +94,7 @@ def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     respx_mock.get("http://proxy/mlx-stack/report").respond(json=REPORT)
     assert cli.main(ASKED) == 0
     out = capsys.readouterr().out
-    assert "✗ announces a tool call, and has none" in out
+    assert "✗ announces a tool call but has none" in out
     assert "✓ call found in the text" in out
     assert "✓ standard took over from fast: loop" in out
     assert "retried 2 times" in out
@@ -131,7 +131,7 @@ def test_each_question_is_a_session_of_its_own(respx_mock: respx.MockRouter) -> 
 def test_nobody_there_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     assert cli.main(["demo", "--url", nobody, "--direct", nobody]) == 1
-    assert f"nobody answers at {nobody}" in capsys.readouterr().err
+    assert f"nothing answers at {nobody}" in capsys.readouterr().err
     assert cli.main(["demo", "--url", nobody]) == 1
     assert "--direct http://127.0.0.1:4000" in capsys.readouterr().err
 

@@ -82,11 +82,11 @@ async def test_a_tier_that_can_do_all(litellm: ScriptedServer) -> None:
         (text_stream("It rains."), ("note", "asked for a tool call, it answered with text")),
         (
             called('{"town": 1}', "get_time"),
-            ("note", "asked for a tool call, it sent none that can be used: "),
+            ("note", "asked for a tool call, it sent no usable one: "),
         ),
         (
             Reply.sse(data({"error": {"message": "out of memory"}}), DONE),
-            ("note", "asked for a tool call, it sent none that can be used: "),
+            ("note", "asked for a tool call, it sent no usable one: "),
         ),
         (litellm_error(400, "no tools here"), ("FAIL", "a streamed completion: status 400: ")),
     ],
@@ -136,7 +136,7 @@ async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedSe
         (
             Reply.sse(stream_bytes(text_chunks("1"), usage=False)),
             "note",
-            "but doesn't tell its usage: budgets go by the text's length",
+            "but reports no usage: budgets count the text's length",
         ),
         (
             Reply.sse(data({"error": {"message": "boom"}}), DONE),

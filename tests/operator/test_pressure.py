@@ -68,8 +68,8 @@ def test_the_configuration_s_thresholds_count_even_where_the_proxy_ignores_them(
 @pytest.mark.parametrize(
     ("machine", "words", "why"),
     [
-        (None, [], "nothing on this machine tells its memory pressure\n"),
-        (None, ["--serve"], "nothing on this machine tells its memory pressure\n"),
+        (None, [], "this machine reports no memory pressure\n"),
+        (None, ["--serve"], "this machine reports no memory pressure\n"),
         (Machine(OSError("it broke")), [], "OSError: it broke\n"),
     ],
 )

@@ -49,7 +49,7 @@ async def test_a_body_that_stays_away_is_given_up(
         assert b"\r\nconnection: close" in answer
         assert b"\r\nx-request-id: " in answer
         error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-        assert error["message"] == "the request body did not come in time"
+        assert error["message"] == "the request body did not arrive in time"
     assert proxy.services.life.running == 0
     metrics = (await proxy.client.get("/metrics")).text
     assert f'mlx_stack_refused_total{{status="408"}} {len(BODIES)}.0' in metrics

@@ -97,7 +97,7 @@ async def test_a_proxy_whose_source_is_not_there_serves_on(
 
 async def test_as_a_process_of_its_own(tmp_path: Path) -> None:
     if readers.this_machine() is None:
-        pytest.skip("nothing on this machine tells its memory pressure")
+        pytest.skip("this machine reports no memory pressure")
     url = f"http://127.0.0.1:{(port := free_port())}/"
     command = ["-m", "mlx_stack_proxy", "pressure", "--serve", "--port", str(port)]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=tmp_path)

@@ -139,8 +139,11 @@ async def test_agents(capsys: pytest.CaptureFixture[str], start_proxy: StartProx
 @pytest.mark.parametrize(
     ("waits", "first"),
     [
-        ((["tiers: a", "x"], []), "configuration refused, the old one stays: tiers: a, and 1 more"),
-        (([], ["server.port"]), "restart due for: server.port"),
+        (
+            (["tiers: a", "x"], []),
+            "configuration refused, the old one is in force: tiers: a, and 1 more",
+        ),
+        (([], ["server.port"]), "restart needed for: server.port"),
     ],
 )
 async def test_what_waits_in_the_configuration_is_said_first(

@@ -40,7 +40,7 @@ class Books:
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
         self._cloud_tokens = 0  # what the attempt has used in the cloud
-        # The tokens used of each budget, as this exchange last heard of them.
+        # The tokens used of each budget, as this exchange last read them.
         self._used_by_scope: dict[str, int] = {}
         self._attempt_limits = self._limits  # `_limits` and those of the attempt's tier
         # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.

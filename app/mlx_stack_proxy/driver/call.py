@@ -52,7 +52,7 @@ class UpstreamCall:
     ) -> Verdict | None:
         """Read the reply into the attempt; return what ended it early, None: its end.
 
-        What may go out at once goes to ``answer``; ``limits`` hear of all that comes. Raises
+        What may go out at once goes to ``answer``; ``limits`` get all that comes. Raises
         ``UpstreamError``.
         """
         if response.status >= 300:

@@ -72,8 +72,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "bad call": Row((retry_corrected, next_tier), deliver_last_if_configured),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
-    # The next tier first, because this tier's limit stays the same. At last the client gets the cut
-    # reply, whose finish_reason `length` tells the truth.
+    # The next tier first, because this tier's limit stays the same. In the end the client gets the
+    # cut reply, whose finish_reason `length` is true.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_once, next_tier), error),

@@ -275,7 +275,7 @@ def deliver_agreed(situation: Situation) -> Deliver | None:
     return Deliver() if same and other_tier and situation.may_add else None
 
 
-# What the client gets at last
+# What the client gets in the end
 
 
 def deliver(situation: Situation) -> Deliver:

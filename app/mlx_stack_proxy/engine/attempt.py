@@ -219,7 +219,7 @@ class Attempt:
             reply.cut = True
             for index in self._begun_choices():
                 reply.choice(index)
-            for index, choice in reply.choices.items():  # each that was cut is written anew
+            for index, choice in reply.choices.items():  # each that was cut is rewritten
                 choice.finish_reason = choice.finish_reason or cut.finish_reason
                 reply.mended.add(index)
         if reply.usage is None:

@@ -1,6 +1,6 @@
 """Tells the model, in a retry after a bad tool call, what was wrong.
 
-The messages of each retry are made anew from the client's own; no client ever sees a correction.
+The messages of each retry are rebuilt from the client's own; no client ever sees a correction.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
 
 
 def _doubt(body: Mapping[str, Any], failures: tuple[CallFailure, ...]) -> str:
-    """Return the question whether the model meant its reply, in words that nobody would answer."""
+    """Return the question whether the model meant its reply, in words that invite no answer."""
     errors = _errors(failures)
     if failures[0].kind == "unknown_tool":
         return "\n".join(

@@ -43,7 +43,7 @@ class ModelList:
         self._answers: Recent[bytes, _Answer] = Recent(MAX_KEYS)
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
-        """Return the models' names, old ones while a background task asks anew; None: none known.
+        """Return the models' names, old ones while a background task asks again; None: none known.
 
         ``authorization``: the client's header.
         """

@@ -14,7 +14,7 @@ from .verdicts import Failure, Verdict
 Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
 # Statuses with which servers refuse a request for what it asks of them.
 _REFUSING = frozenset({400, 415, 422, 500, 501})
-# The kinds of events that are stored; docs/observability.md says when each comes and what it tells.
+# The kinds of events that are stored; docs/observability.md says when each comes and what it holds.
 EVENT_KINDS = (
     "loop_warning",
     "loop_break",

@@ -1,4 +1,4 @@
-"""Tells what did not fit into a tier's context window: the prompt, or prompt and output together.
+"""Finds what did not fit into a tier's context window: the prompt, or prompt and output together.
 
 Many servers refuse a request whose prompt and ``max_tokens`` together exceed the window, although
 the prompt alone fits. The numbers in their errors say so, along with our estimate.

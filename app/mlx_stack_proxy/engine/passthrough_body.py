@@ -1,6 +1,6 @@
 """Reads a body that passes through, as LiteLLM reads it, and takes out what steers LiteLLM.
 
-JSON with half characters, which parsers read differently, is written anew.
+JSON with half characters, which parsers read differently, is rewritten.
 """
 
 from __future__ import annotations

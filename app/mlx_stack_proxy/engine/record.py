@@ -25,7 +25,7 @@ from .wordings import error_class
 OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
 # The ways in which a reply came to be right after attempts that failed.
 RECOVERED: Final = ("retried_right", "escalated_right")
-# A reply that was delivered as it is because nobody had a better one.
+# A reply that was delivered as it is because no tier had a better one.
 BROKEN: Final = "went_out_broken"
 # What became of a delivered reply: all ways in which it came to be right, or `BROKEN`.
 WAYS: Final = ("right_at_once", "repaired", "found_in_text", "confirmed", *RECOVERED, BROKEN)

@@ -1,4 +1,4 @@
-"""Tells to which session a request belongs (docs/budgets.md has the order of the sources).
+"""Finds to which session a request belongs (docs/budgets.md has the order of the sources).
 
 A client may name its session in a header or a field of the body. If it doesn't, the session is
 derived from the beginning of the conversation, without the times, paths and ids in it. Only a hash

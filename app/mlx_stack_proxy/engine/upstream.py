@@ -218,7 +218,7 @@ class Upstream:
             self.reach.answered()
         if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
             await response.aclose()
-            raise UpstreamError("an answer in a transfer coding that nobody asked for")
+            raise UpstreamError("an answer in a transfer coding that was not requested")
         return response
 
     async def fetch(
@@ -291,7 +291,7 @@ def _is_written(upload: aiohttp.UploadTracker) -> bool:
 _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
     (aiohttp.ClientConnectorDNSError, "its name can't be resolved"),
     (aiohttp.ClientConnectorCertificateError, "its certificate is not trusted"),
-    (aiohttp.ClientSSLError, "it does not speak TLS as it should"),
+    (aiohttp.ClientSSLError, "its TLS handshake fails"),
 )
 
 

@@ -43,7 +43,7 @@ FailureKind = (
         "tier_rejected",  # the same, but another tier may take the request
     ]
 )
-# Who is to blame for a failure. "model": it wrote a bad reply. "limit": a limit cut its reply.
+# Whose fault a failure is. "model": it wrote a bad reply. "limit": a limit cut its reply.
 # "nobody": it says nothing about the tier's server. "server": for a refusal, the limits of the
 # server's own template or grammar; another server may take the request.
 Fault = Literal["model", "limit", "server", "client", "ours", "client_or_ours", "nobody"]

@@ -14,7 +14,7 @@ from ..engine.request import Request
 from ..engine.verdicts import Failure
 from ..state.store import ROUNDING
 
-# Another model may be put behind a tier while we run, and an error may have meant something else.
+# A tier may get another model while we run, and an error may have meant something else.
 # One call in ten minutes that fails at once is a small price for finding out.
 FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501

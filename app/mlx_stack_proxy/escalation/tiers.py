@@ -89,8 +89,8 @@ def route(
     if passes or (listed is not None and is_listed(model, listed)):
         if not cloud_allowed(cloud, settings):
             raise NoSuchTier(
-                f"model {model[:64]!r} is no tier, so nothing says that it stays on this machine, "
-                "which was asked for; name a tier",
+                f"model {model[:64]!r} is not a tier, so the proxy can't keep the request on this "
+                "machine; name a tier",
                 "model",
             )
         return Route((), model)
@@ -113,9 +113,7 @@ def _forward(
     later = chain[chain.index(start) + 1 :] if start in chain else ()
     allowed = cloud_allowed(cloud, settings)
     if not allowed and not settings.tiers[start].local and param == "X-MLX-Stack-Tier":
-        raise NoSuchTier(
-            f"tier {start!r} is not on this machine, and only local ones may be", param
-        )
+        raise NoSuchTier(f"tier {start!r} is not on this machine, as this request requires", param)
     consents = may_enter_cloud(cloud, settings)
     start_tiers = [start] if allowed or settings.tiers[start].local else []
     tiers = start_tiers + [name for name in later if settings.tiers[name].local or consents]
@@ -129,9 +127,9 @@ def _forward(
     callable_directly = consents and fallback is not None and cloud_key(fallback) is not None
     direct = unlisted_cloud if callable_directly else set()
     if start == CLOUD_TIER and start not in direct and fallback is not None:
-        raise NoSuchTier(f"tier {start!r} is closed: ${fallback.api_key_env} is not set", param)
+        raise NoSuchTier(f"tier {start!r} can't be used: ${fallback.api_key_env} is not set", param)
     if not (listed_tiers or tiers):
-        raise NoSuchTier("no tier of this machine is left for this request", param)
+        raise NoSuchTier("no tier on this machine can take this request", param)
     reachable = [tier for tier in tiers if tier in listed_tiers or tier in direct]
     # If LiteLLM lists none of them, ask for the first all the same: its error says it best.
     reachable = reachable or tiers[:1]

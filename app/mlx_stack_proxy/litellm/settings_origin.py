@@ -17,10 +17,10 @@ from ..settings_source import DEFAULT_FILE, SettingsError, Sources, find_file
 
 # Keys that must keep their default, and why.
 _REFUSED = {
-    ("server", "api_keys"): "LiteLLM lets clients in, by its own keys",
+    ("server", "api_keys"): "LiteLLM checks clients by its own keys",
     ("server", "workers"): "LiteLLM's --num_workers says how many processes there are",
     ("server", "passthrough_paths"): "LiteLLM itself answers on its other paths",
-    ("server", "shutdown_grace_seconds"): "LiteLLM says how long its end may take",
+    ("server", "shutdown_grace_seconds"): "LiteLLM decides how long its shutdown may take",
     ("upstream", "base_url"): "calls stay in this LiteLLM; they can't go to another",
     ("upstream", "max_connections"): "there are no connections to LiteLLM",
 }
@@ -29,7 +29,7 @@ _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 
 @frozen
 class OriginInside(SettingsOrigin):
-    """Where the layer's settings are read, at the start and anew."""
+    """Where the layer's settings are read, at the start and later."""
 
     processes: int = 1  # how many processes LiteLLM runs
 

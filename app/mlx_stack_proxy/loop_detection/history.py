@@ -126,7 +126,7 @@ class HistoryReader:
         self._sessions: RecentSessions[_Session] = RecentSessions(max_sessions)
 
     def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
-        """Return the history that a request's messages tell. ``session``: the session's hash.
+        """Return the history in a request's messages. ``session``: the session's hash.
 
         ``failed``: the ids of calls whose results are errors.
         """
@@ -204,7 +204,7 @@ class _Reading:
         return turns + inputs + copied + sum(map(len, texts))
 
     def history(self, seen: Seen) -> History:
-        """Return the history that all messages tell."""
+        """Return the history in all messages."""
         reading = copy.copy(self)
         if self._output is None:
             reading._continue_from(seen.before_text(self._opening))

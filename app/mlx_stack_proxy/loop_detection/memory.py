@@ -89,9 +89,9 @@ class LoopMemory:
         self._sessions: RecentSessions[SessionMemory] = RecentSessions(limit)
 
     def get(self, session: str, began: SessionStart | None = None) -> SessionMemory:
-        """Return a session's memory. ``began``: the store's answer on the session's begin.
+        """Return a session's memory. ``began``: when the store has the session begin.
 
-        If the session began anew in the store, another process has forgotten it. Then this process
+        If the session started over in the store, another process has forgotten it, so this process
         forgets it, too.
         """
         memory = self._sessions.get(session)

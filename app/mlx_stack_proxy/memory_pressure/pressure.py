@@ -34,7 +34,7 @@ LEVELS = {level.word: level for level in Level}
 
 @frozen
 class Reading:
-    """The figures of one look at the memory; a figure that the source doesn't tell is None."""
+    """The figures of one look at the memory; a figure that the source lacks is None."""
 
     level: Level | None = None  # in the words of the OS, or of another `pressure --serve`
     some: float | None = None  # percent of the last 10 s in which some tasks waited for memory
@@ -43,7 +43,7 @@ class Reading:
     swap: Mapping[str, int] = field(default_factory=dict)  # bytes by counter; only growth counts
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the reading for JSON, without the figures that the source doesn't tell."""
+        """Return the reading for JSON, without the figures that the source lacks."""
         level = None if self.level is None else self.level.word
         figures = {name: getattr(self, name) for name in ("some", "full", "limit_used")}
         fields = {"level": level, **figures, "swap": dict(self.swap) or None}

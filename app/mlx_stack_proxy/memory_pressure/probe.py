@@ -27,8 +27,8 @@ OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
 class MemoryProbe:
     """Keeps the machine's memory pressure up to date, for all exchanges.
 
-    ``reader``: None if this machine tells nothing; the level then stays normal. ``clock``: seconds
-    on a clock that never goes back.
+    ``reader``: None if this machine reports nothing; the level then stays normal. ``clock``:
+    seconds on a clock that never goes back.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MemoryProbe:
         try:
             reading, why = await self._read(self._reader)
             self._take(reading, why)
-        except Exception as error:  # e.g. figures so odd that nobody thought of them
+        except Exception as error:  # e.g. figures of an unforeseen form
             log.fault("memory_pressure_fault", error)
         old, self.pressure = self.pressure, self._gauge.pressure
         if old.level is not self.pressure.level:

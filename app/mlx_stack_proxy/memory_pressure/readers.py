@@ -116,7 +116,7 @@ class MacMemory:
     def read(self) -> Reading:
         level, swap = self._value(LEVEL_NAME), self._value(SWAP_NAME)
         if level is None and swap is None:
-            raise OSError("sysctl tells neither a level nor the swap")
+            raise OSError("sysctl reports neither a pressure level nor swap usage")
         return Reading(
             level=None if level is None else level_of(int.from_bytes(level[:4], sys.byteorder)),
             # struct xsw_usage: total, available, used (bytes); page size, whether it is encrypted

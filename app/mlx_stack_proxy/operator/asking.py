@@ -75,7 +75,7 @@ class LiteLLM:
         try:
             status, body = await self._get("/v1/models", self._headers)
         except (UpstreamError, TimeoutError) as error:
-            next_step = "start it, or say in upstream.base_url where it is"
+            next_step = "start it, or set upstream.base_url to its address"
             raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
         if status == 200 and names_in(body) is not None:
             # LiteLLM with the reliability layer inside lists our names, too, and has its own paths.
@@ -94,7 +94,7 @@ class LiteLLM:
         why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
         why += f" when asked for its models{'' if key else ' without a key'}"
         if key and status not in _REFUSED:
-            return NoModels(why, "read LiteLLM's log; is that LiteLLM, and is it well?")
+            return NoModels(why, "read LiteLLM's log")
         if variable is None:
             next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
             return NoModels(f"{why} (upstream.api_key_env names no variable)", next_step)

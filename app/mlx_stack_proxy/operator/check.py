@@ -88,7 +88,7 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
     settings, sources = loaded
     _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
     for key in sources.retired():
-        _say(("note", f"{key}: has no effect any more; take it out"))
+        _say(("note", f"{key}: has no effect any more; remove it"))
     return asyncio.run(_run(settings, probe=probe, cloud=cloud))
 
 
@@ -207,20 +207,20 @@ class _Check:
             else:
                 yield (
                     "FAIL",
-                    f"tier {name}: ${fallback.api_key_env} is not set, so it is never asked",
+                    f"tier {name}: ${fallback.api_key_env} is not set, so it is never called",
                 )
                 yield NEXT, f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
         if not self._direct and not self._has_key:
-            only = "the cloud is asked through LiteLLM alone"
+            only = "the cloud is called only through LiteLLM"
             yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
 
     async def _health(self) -> AsyncIterator[Line]:
-        """Yield a failure for each tier at whose ``health_url`` nobody listens."""
+        """Yield a failure for each tier at whose ``health_url`` nothing listens."""
         health = self.litellm.upstream.health
         for name, tier in self._settings.tiers.items():
             if tier.health_url and await health(tier.health_url, ASK_SECONDS) == "gone":
                 url = _without_credentials(tier.health_url)
-                yield "FAIL", f"tier {name}: nobody listens at its health_url, {url}"
+                yield "FAIL", f"tier {name}: nothing listens at its health_url, {url}"
                 yield NEXT, f"start its model server, or correct tiers.{name}.health_url"
 
     def _listed(self) -> list[str]:
@@ -238,7 +238,7 @@ class _Check:
                 if name not in listed and name not in self._direct:
                     continue
                 if not (settings.tiers[name].local or self._cloud):
-                    yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+                    yield "note", f"tier {name}: not on this machine, not called; --cloud calls it"
                     continue
                 if name in self._direct and not self._has_key:
                     continue  # a line has said so
@@ -261,8 +261,8 @@ class _Check:
             bases = [one.api_base or "" for one in (group.deployments if group else ())]
             here = [base for base in bases if is_loopback(host_of(base))]
             if any([DOUBLED.search(await chat_template(base)) for base in here]):
-                yield "note", f"tier {name}: its chat template shows a call in doubled braces"
-                yield NEXT, "give its server a template that shows calls in single ones"
+                yield "note", f"tier {name}: its chat template shows calls in doubled braces"
+                yield NEXT, "give its server a template with single braces"
 
     async def _state(self) -> AsyncIterator[Line]:
         if problem := await _store_problem(self._settings.state):
@@ -311,7 +311,7 @@ def _file_problem(path: Path) -> str:
     path = path.expanduser().absolute()
     there = next(one for one in (path, *path.parents) if one.exists())
     if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
-        return f"{path} can't be written: {there} allows no writing"
+        return f"{path} can't be written: {there} is not writable"
     if not path.is_file():
         return f"{path} is a folder" if there == path else ""
     with path.open("rb") as file:

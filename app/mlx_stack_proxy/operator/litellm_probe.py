@@ -108,7 +108,7 @@ class Probe:
             return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
         message = f"streams ({time.monotonic() - began:.1f} s)"
         if b'"total_tokens"' not in answer:  # in the reply's text the quotes are escaped
-            return "note", f"{message}, but doesn't tell its usage: budgets go by the text's length"
+            return "note", f"{message}, but reports no usage: budgets count the text's length"
         return "ok", message
 
     async def _guided(self, name: str, tokens: int) -> tuple[Mark, str]:
@@ -182,4 +182,4 @@ def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
         return "note", "asked for a tool call, it answered with text"
     errors = "; ".join(failure["error"] for failure in outcome.failures)
     errors = errors or outcome.reason or outcome.error
-    return "note", f"asked for a tool call, it sent none that can be used: {errors[:200]}"
+    return "note", f"asked for a tool call, it sent no usable one: {errors[:200]}"

@@ -29,7 +29,7 @@ from ..settings import MemoryPressureSettings
 from ..settings_source import load
 from . import CommandError
 
-SWAP_SECONDS = 1.0  # between two readings, whose difference tells how fast the swap grows
+SWAP_SECONDS = 1.0  # between two readings, whose difference shows how fast the swap grows
 
 
 def add_pressure(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     The level is not damped: the proxy that reads it does the damping itself.
     """
     if probe.source is None:
-        return 503, {"error": "nothing on this machine tells its memory pressure"}
+        return 503, {"error": "this machine reports no memory pressure"}
     if probe.reading is None or probe.trouble is not None:
         return 503, {"error": probe.trouble or "not read yet", "source": probe.source}
     level, cause = probe.raw

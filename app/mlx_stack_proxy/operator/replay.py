@@ -250,7 +250,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
     failed = _failure(reply)
     if failed is not None and failed.may_be_ours:
-        return failed  # it depends on our request, which the reply's bytes don't tell
+        return failed  # it depends on our request, which the reply's bytes don't show
     if (stream := _raw(reply, "stream")) is not None:
         attempt.feed(stream)
         if not attempt.over and failed is None:
@@ -283,12 +283,12 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
         try:
             return base64.b64decode(encoded, validate=True)
         except ValueError:
-            raise BadRecord(f"has a `{name}_base64` that is no base64") from None
+            raise BadRecord(f"has a `{name}_base64` that is not base64") from None
     return None
 
 
 def _failure(reply: dict[str, Any]) -> Failure | None:
-    """Return the recorded failure that the reply's bytes don't tell: a timeout, reset or status."""
+    """Return the recorded failure that the reply's bytes don't show: a timeout, reset or status."""
     recorded = reply.get("failed")
     if recorded is None:
         return None
@@ -318,7 +318,7 @@ def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
         return ""
     recorded, replayed = record["verdict"] or {}, as_data(verdict) or {}
     if not isinstance(recorded, dict):
-        raise BadRecord("has a `verdict` that is no object")
+        raise BadRecord("has a `verdict` that is not an object")
     if all(recorded.get(name) == replayed.get(name) for name in ("reason", "detector", "failures")):
         return ""
     return str(recorded.get("detector") or recorded.get("reason") or DELIVERED)

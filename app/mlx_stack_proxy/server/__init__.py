@@ -1,1 +1,1 @@
-"""The HTTP edge: checks each request, and hands it to whoever answers its path."""
+"""The HTTP edge: checks each request, and passes it to the handler of its path."""

@@ -64,7 +64,7 @@ class Access:
         foreign = origin is not None and _authority(origin) != host
         cross_site = request.headers.get("sec-fetch-site") == "cross-site"
         if foreign or (cross_site and not _is_visit(request)):
-            raise invalid("requests from web pages are not answered", "origin", status=403)
+            raise invalid("requests from web pages are refused", "origin", status=403)
 
     def _is_allowed(self, host: str) -> bool:
         """Whether ``server.allowed_hosts`` has a host; ``*.example.com`` stands for all below."""
@@ -97,8 +97,7 @@ class Access:
             raise ProxyError(
                 401,
                 INVALID_REQUEST,
-                "this API key is not known; send one of server.api_keys as "
-                "`Authorization: Bearer …`",
+                "unknown API key; send one of server.api_keys as `Authorization: Bearer …`",
                 code="invalid_api_key",
             )
         return key

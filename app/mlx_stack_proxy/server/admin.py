@@ -63,7 +63,7 @@ class Admin:
             return
         if self._services.settings.server.admin_key is None:
             sentence = (
-                "/mlx-stack/ answers to this machine alone; "
+                "/mlx-stack/ answers only this machine; "
                 "set server.admin_key to use it from elsewhere"
             )
             raise ProxyError(403, INVALID_REQUEST, sentence)
@@ -91,7 +91,7 @@ class Admin:
         matches = [state for state in states if state.turns or state.used]
         if len(matches) > 1:
             candidates = ", ".join(state.session[:12] for state in matches[:8])
-            sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of these"
+            sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of them"
             raise ProxyError(409, INVALID_REQUEST, sentence)
         if not matches:
             raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")

@@ -187,7 +187,7 @@ class ChatCompletions:
             )
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise invalid(
-                "compressed request bodies are not read; send it as it is",
+                "compressed request bodies are not accepted; send it uncompressed",
                 "content-encoding",
                 status=415,
             )

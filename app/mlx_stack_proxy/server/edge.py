@@ -1,4 +1,4 @@
-"""The edge of the app: checks each request, then hands it to whoever answers its path.
+"""The edge of the app: checks each request, then passes it to the handler of its path.
 
 ``Edge`` stands before all routes of the FastAPI app (``app.py``). It hands the paths that models
 answer to their handlers, past the router, and all others to FastAPI. An error that any of them
@@ -137,7 +137,7 @@ class Edge:
             await self._refuse(shutting_down(), request, receive, downstream)
         except Exception as error:  # our bug: the log gets the traceback, the client a sentence
             log.fault("internal_error", error)
-            sentence = "an error inside the proxy; its log says more"
+            sentence = "an error inside the proxy; its log has details"
             fault = ProxyError(500, "internal_error", sentence)
             await self._refuse(fault, request, receive, downstream, counted=False)
         finally:
@@ -223,10 +223,10 @@ def _as_ours(error: ProxyError | StoreError | HTTPException, request: Incoming) 
     if isinstance(error, ProxyError):
         return error
     if isinstance(error, StoreError):
-        sentence = f"the session store fails: {error}"
+        sentence = f"the session store is failing: {error}"
         return ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
     endpoint = f"{request.method} {request.path[:128]}"
-    sentence = f"{endpoint}: there is nothing here; chat completions are at /v1/chat/completions"
+    sentence = f"{endpoint}: no such path; chat completions are at /v1/chat/completions"
     return invalid(sentence, status=error.status_code)
 
 

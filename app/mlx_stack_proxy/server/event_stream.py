@@ -41,7 +41,7 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
     """
     life = services.life
     if life.followers >= MAX_FOLLOWERS or life.stopping:
-        sentence = f"{life.followers} clients follow the events; no more can"
+        sentence = f"{life.followers} clients follow the events, which is the limit"
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
     life.followers += 1  # before the first wait: others ask meanwhile
     try:

@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._look_later()
         elif not self.transport.is_closing():
             if self._in_head:
-                self._answer(invalid("no whole request came in time", status=408))
+                self._answer(invalid("the request was not complete in time", status=408))
             elif self.cycle.response_started:  # an answer that didn't wait for the body
                 self.transport.close()
             else:

@@ -22,7 +22,7 @@ from ..settings import ServerSettings
 
 SILENT_SECONDS = 30.0  # without a byte of a head or body
 WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
-LATE_BODY = "the request body did not come in time"
+LATE_BODY = "the request body did not arrive in time"
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -76,7 +76,7 @@ class HeldBody:
         """
         if (length := request.headers.get("content-length")) is not None:
             if not length.isascii() or not length.isdigit():
-                raise invalid("header content-length is no number", "content-length")
+                raise invalid("header content-length is not a number", "content-length")
             if len(length) > 18 or int(length) > self._all.largest:
                 raise _too_large(self._all.largest)
         parts = bytearray()

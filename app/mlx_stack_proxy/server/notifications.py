@@ -1,4 +1,4 @@
-"""Tells an operator of events by a POST to a webhook (docs/observability.md#notifications).
+"""Reports events to an operator by a POST to a webhook (docs/observability.md#notifications).
 
 The body is JSON with ``text``, which Slack and most webhooks show; the headers have ntfy read the
 same body, and other webhooks ignore them. The first event of a kind is sent at once. Further ones

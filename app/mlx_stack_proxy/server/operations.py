@@ -126,7 +126,7 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
     if status != 200:
         return Response(body, status, media_type="application/json")
     if names_in(body) is None:
-        raise ProxyError(502, "all_tiers_failed", "LiteLLM's answer is no list of models")
+        raise ProxyError(502, "all_tiers_failed", "LiteLLM's answer is not a list of models")
     listed = orjson.loads(body)
     own_names = [AUTO, *services.settings.tiers]
     if (dialect := spoken_by(request.headers)) is not None:

@@ -146,13 +146,13 @@ class Passthrough:
             if request.path == "/v1/responses/compact":
                 raise invalid("no input is compacted here: ask for a summary in a message", "path")
             endpoint = f"{request.method} {request.path[:128]}"
-            sentence = f"{endpoint} is not passed through here; the operator may add it to"
+            sentence = f"{endpoint} is not passed through; the operator may add it to"
             raise invalid(f"{sentence} server.passthrough_paths", "path", status=404)
         asks_model = request.method in _CHANGING or _has_body(request)
         local_only = local_only and asks_model
         serves = passthrough_paths.serves_models(request.method, request.path)
         if local_only and not serves:
-            raise _may_leave("nothing says which model this path asks")
+            raise _may_leave("this path doesn't say which model it calls")
         judged = our_key or local_only
         target = request.target
         if judged:
@@ -261,7 +261,7 @@ async def _write(
 
 
 def _may_leave(why: str) -> ProxyError:
-    sentence = f"{why}, so nothing says that the request stays on this machine, which was asked for"
+    sentence = f"{why}, so the proxy can't keep the request on this machine, as required"
     return invalid(f"{sentence} (escalation.cloud, X-MLX-Stack-Cloud)", "model", status=403)
 
 
@@ -273,4 +273,4 @@ def _has_body(request: Incoming) -> bool:
 def _unavailable(error: UpstreamError) -> ProxyError:
     if error.unreachable:
         return unreachable(error)
-    return ProxyError(502, "all_tiers_failed", f"LiteLLM gave no answer: {error}")
+    return ProxyError(502, "all_tiers_failed", f"LiteLLM did not answer: {error}")

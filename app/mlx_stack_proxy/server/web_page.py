@@ -118,6 +118,6 @@ async def _key_in(request: Request) -> str:
     async for part in request.stream():
         body += part
         if len(body) > MOST_FORM_BYTES:
-            raise ProxyError(413, INVALID_REQUEST, "the form is larger than a key")
+            raise ProxyError(413, INVALID_REQUEST, "the form is too large for a key")
     fields = parse_qs(body.decode("utf-8", "replace"))
     return fields.get("key", [""])[0]

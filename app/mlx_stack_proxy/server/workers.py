@@ -34,7 +34,7 @@ RESTART_SECONDS = 1.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 # Serves in a worker's process, and returns its exit code. Its arguments: the settings, the
-# listening socket, a function to call when ready, and where the settings are read anew. It has to
+# listening socket, a function to call when ready, and where the settings are read again. It has to
 # be a module's function, because the worker's process imports it by name.
 Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], int]
 
@@ -44,7 +44,7 @@ def check_servable(settings: Settings) -> None:
     own, upstream = urlsplit(local_url(settings)), urlsplit(settings.upstream.base_url)
     hosts = {own.hostname, upstream.hostname}
     if own.port == upstream.port and (len(hosts) == 1 or hosts == {"127.0.0.1", "localhost"}):
-        problem = "is this proxy's own address; it has to be LiteLLM's"
+        problem = "is this proxy's own address; give LiteLLM's"
         raise SettingsError(
             [f"upstream.base_url: {settings.upstream.base_url} {problem}"], "settings"
         )
@@ -52,7 +52,7 @@ def check_servable(settings: Settings) -> None:
     if count > 1 and backend != "redis":
         raise SettingsError(
             [
-                f"server.workers: {count} processes need a state that they share; state.backend "
+                f"server.workers: {count} processes need a shared state; state.backend "
                 f"`{backend}` is one process's alone: use `redis`, or one worker"
             ],
             "settings",
@@ -118,7 +118,7 @@ class Workers:
             target=_run, args=(self._work, inputs, self._log_to, self._to_parent)
         )
         # The worker inherits that SIGHUP is ignored, until it can handle one. A signal missed in
-        # that time loses nothing, because the worker reads the settings file anew once it serves.
+        # that time loses nothing, because the worker reads the settings file again once it serves.
         hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         process.start()
         signal.signal(signal.SIGHUP, hangup)

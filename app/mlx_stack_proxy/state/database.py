@@ -166,7 +166,7 @@ class Database:
         most = self._sizes.max_sessions + SPARE_ACCOUNTS
         if (new := spending.save()) and (over := self._over("purses", most, new)):
             key, older_half = self._busiest_key("purses")
-            # So no client begins a used-up budget anew by naming many sessions: it would have to
+            # So no client resets a used-up budget by naming many sessions: it would have to
             # spend as much in each of them.
             self._run(_FORGET_ACCOUNTS, (key, older_half, over))
 

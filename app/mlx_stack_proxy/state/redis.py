@@ -1,13 +1,13 @@
 """The store that many proxies share, in Redis or Valkey.
 
-Each operation that reads and changes is one Lua script, which the server runs alone: so two
-replicas' changes at the same time are neither lost nor counted twice. All keys carry one hash tag,
-for a budget spans sessions and must lie on one node of a cluster. The callers pass times in, so the
+Each operation that reads and changes is one Lua script, which the server runs alone, so changes of
+two replicas at the same time are neither lost nor counted twice. All keys carry one hash tag,
+because a budget spans sessions and must lie on one node of a cluster. Callers pass times in, so the
 replicas' clocks must agree to within a minute. Every key expires.
 
-A write that fails is pending until a task adds it once the server is back. Each write has a name
-that the server remembers for ten minutes; a second write of the same name adds nothing. So a write
-whose answer was lost is sent again and counts once.
+A write that fails is pending until a task adds it once the server is back. The server remembers
+each write's name for ten minutes and ignores a second write of that name, so a write whose answer
+was lost is sent again and counts once.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class RollingHour:
     def __init__(self, buckets: Iterable[tuple[int, int]] = ()) -> None:
         """``buckets``: (minute since the epoch, tokens), oldest first."""
         self._minutes = dict(buckets)
-        self.has_moved = False  # whether :meth:`total` has forgotten a minute, or dated it anew
+        self.has_moved = False  # whether :meth:`total` has forgotten a minute, or re-dated it
 
     def buckets(self) -> list[tuple[int, int]]:
         """Return the buckets as the constructor takes them."""

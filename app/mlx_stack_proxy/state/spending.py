@@ -65,7 +65,7 @@ class Spending:
         ttl: float,
         session: str = "",
     ) -> None:
-        """``ttl``: seconds after its last use at which a session or an account begins anew."""
+        """``ttl``: seconds after its last use at which a session or an account starts over."""
         self._connection, self._now, self._ttl = connection, now, ttl
         self._changed: set[str] = set()  # names of accounts, scopes of hours
         self.row: tuple[Any, ...] | None = None  # the session's; None: it is new
@@ -114,7 +114,7 @@ class Spending:
         return before
 
     def resets_in(self, limit: Limit, tokens: int) -> float:
-        """Return the seconds until ``tokens`` fit, if nobody spends from the scope meanwhile."""
+        """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
         if limit.rolling:
             hour = self._hours.get(limit.scope) or RollingHour()
             return hour.room_in(tokens, limit.most or 0, self._now)

@@ -156,7 +156,7 @@ class StateFile:
         if version not in schema.READABLE:
             raise FileUnusable(
                 f"{self.path} has schema version {version}, "
-                f"this proxy reads version {schema.VERSION} alone",
+                f"this proxy reads only version {schema.VERSION}",
                 f"schema-{version}",
             )
         connection.execute("PRAGMA journal_mode = WAL").fetchall()

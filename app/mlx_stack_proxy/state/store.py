@@ -15,7 +15,7 @@ from ..frozen import frozen
 from .hourly import Counts, Deltas, HourKey
 from .trouble import Trouble
 
-# The largest token count: JSON, Lua and SQL all hold it exactly. Backends cap at it, for a larger
+# The largest token count: JSON, Lua and SQL all hold it exactly. Backends cap at it: a larger
 # number can only be a mistake, and must not break the counts that it is added to.
 MOST_TOKENS = 2**53 - 1
 ROUNDING = 1.0  # seconds; a clock that is put back by less ends no cool-down
@@ -143,7 +143,7 @@ class ReservationRefused:
     limit: Limit  # the first budget that has no room
     used: int  # tokens settled in this budget's scope
     waits_for_others: bool  # whether it would fit if running exchanges gave back their reservations
-    resets_in: float  # estimated seconds until it fits, if nobody spends from the scope meanwhile
+    resets_in: float  # estimated seconds until it fits, if no one spends from the scope meanwhile
 
 
 @frozen

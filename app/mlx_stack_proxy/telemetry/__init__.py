@@ -1,1 +1,1 @@
-"""What the proxy tells of its exchanges: metrics, events, the log, traces, captured failures."""
+"""What the proxy reports of its exchanges: metrics, events, the log, traces, captured failures."""

@@ -38,7 +38,7 @@ class Tier:
 
     name: str
     sums: Sums  # by counter
-    following: tuple[str, ...]  # the tiers behind it in the chain
+    following: tuple[str, ...]  # the tiers after it in the chain
 
     def __getitem__(self, counter: str) -> float:
         return self.sums.get(counter, 0)
@@ -73,7 +73,7 @@ def calls_as_text(tier: Tier, settings: Settings) -> Advice | None:
     if tier["repairs:doubled_braces"] / found > OFTEN:
         says += "; its template shows doubled braces"
     setting = f"tiers.{tier.name}.guided"
-    return Advice(f"{says}: have it write within a schema.", setting, "guided: always")
+    return Advice(f"{says}: guide it with a schema.", setting, "guided: always")
 
 
 def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
@@ -121,7 +121,7 @@ def window_too_small(tier: Tier, settings: Settings) -> Advice | None:
     window = settings.tiers[tier.name].context_window
     return Advice(
         f"{over:,.0f} of {calls:,.0f} prompts were too long for {tier.name}: give its server a "
-        f"larger window, or say how small it is (it stands here as {window:,}).",
+        f"larger window, or configure its real size (now {window:,}).",
         f"tiers.{tier.name}.context_window",
         f"context_window: {window // 2}",
     )

@@ -1,7 +1,7 @@
 """Build the report of some hours as one JSON object (docs/http.md), from counters and events.
 
-All functions are pure. The object's ``said`` tells its figures in sentences, which ``report_words``
-makes; its ``advice`` comes from ``advice``.
+All functions are pure. The object's ``said`` has its figures in sentences (``report_words``), its
+``advice`` comes from ``advice``.
 """
 
 from __future__ import annotations

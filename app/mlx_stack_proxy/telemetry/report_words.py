@@ -1,4 +1,4 @@
-"""Tell the report in sentences, in parts by what they are about: the rows of ``PARTS``.
+"""Put the report into sentences, in parts by what they are about: the rows of ``PARTS``.
 
 A part is a function that makes lines of the report's JSON; a part without lines is left out.
 """
@@ -57,9 +57,9 @@ def said(report: Report) -> list[dict[str, Any]]:
 def _store(report: Report) -> list[str]:
     if report.get("store", "ok") == "ok":
         return []
-    lines = [f"The store fails now: {report['store']}."]
+    lines = [f"The store is failing: {report['store']}."]
     if report["remembered"]:
-        lines.append("What follows is only what this process has in memory.")
+        lines.append("The figures are only those in this process's memory.")
     return lines
 
 
@@ -112,8 +112,8 @@ def _put_right(totals: Counts) -> list[str]:
         lines.append(f"{some(as_text, 'call')} went out as text.")
     if guided := totals.get("guided", 0):
         in_vain = totals.get("guided_in_vain", 0)
-        clause = f"; {some(in_vain, 'reply', 'replies')} did not follow it" if in_vain else ""
-        lines.append(f"Written in a schema of ours: {some(guided, 'reply', 'replies')}{clause}.")
+        clause = f"; {some(in_vain, 'reply', 'replies')} did not obey it" if in_vain else ""
+        lines.append(f"Guided by a schema: {some(guided, 'reply', 'replies')}{clause}.")
     if causes := _causes(totals, "failed", _WRONG):
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
@@ -175,7 +175,7 @@ def _failed(report: Report) -> list[str]:
     if clients := totals.get("client_left"):
         lines.append(f"{some(clients, 'client')} left before the reply was whole.")
     if refused := totals.get("client_errors"):
-        lines.append(f"{some(refused, 'request')} LiteLLM refused as the client's own mistake.")
+        lines.append(f"LiteLLM refused {some(refused, 'request')} as the client's mistake.")
     errors = labels(totals, "errors")
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())

@@ -1,4 +1,4 @@
-"""Tell one exchange in a paragraph: what was asked, what each attempt did, and what to do now.
+"""Explain one exchange in a paragraph: what was asked, what each attempt did, and what to do now.
 
 ``why()`` is a pure function of a record's data (``engine/record.py``), so it works as long as the
 store keeps the record.
@@ -35,9 +35,9 @@ _DID: Final = {
 }
 _GOT: Final = {
     "right_at_once": "The client got the reply as the model wrote it",
-    "repaired": "The client got the reply with its tool call mended",
+    "repaired": "The client got the reply with its tool call repaired",
     "found_in_text": "The client got the tool call that the model had written as text",
-    "confirmed": "The client got the reply, after a second one had shown that it may go out",
+    "confirmed": "The client got the reply after a second one had confirmed it",
     "retried_right": "The client got a right reply, because the same tier was asked again",
     "escalated_right": "The client got a right reply from another tier",
     "went_out_broken": "The client got a reply that is probably broken: no tier had a better one",
@@ -48,18 +48,18 @@ _CAPTURED: Final = "See what the model wrote: open this request on the page at /
 _DO: Final = {
     "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait until it has room",
     "memory_pressure": "See what takes the memory: `mlx-stack-proxy pressure`",
-    "tier_busy": "Ask less at once, or raise the tier's `max_concurrency`, if its server can",
+    "tier_busy": "Send fewer requests at once, or raise the tier's `max_concurrency`",
     "tier_degraded": "See why its server failed: `mlx-stack-proxy events --kind tier_degraded`",
     "unreachable": "Start LiteLLM, then run `mlx-stack-proxy check`",
-    "stopping": "Ask again: the proxy was about to stop",
+    "stopping": "Send it again: the proxy was stopping",
     "error": "This is a fault of the proxy: its log has a line `fault` with the place",
     "loop_detected": "Give the agent a clearer task, or a stronger tier",
     "tool_validation_failed": f"{_CAPTURE}, or begin with a stronger tier",
-    "client_left": "Let the client wait longer than this took, or ask a faster tier",
-    "client_error": "Mend the client's request: no tier was at fault",
+    "client_left": "Raise the client's timeout, or use a faster tier",
+    "client_error": "Fix the client's request: no tier was at fault",
     "timeout": "Give the tier more time (its `first_token_timeout`), or a smaller model",
     "context_overflow": "Shorten the prompt, or add a tier with a larger window",
-    "server_error": "Look into the log of the model's server at that time",
+    "server_error": "Check the model server's log at that time",
     "empty_response": f"{_CAPTURE}, or begin with a stronger tier",
     "output_truncated": "Raise `token_budget.max_output_tokens`, or have the model think less",
 }
@@ -163,9 +163,7 @@ def _to_do(event: Data, record: Data) -> str:
     if any("out of memory" in attempt.get("wrong", "") for attempt in record.get("attempts", [])):
         return "Give the model's server more memory, a smaller model, or a smaller window"
     if record.get("budget") == "session":
-        return (
-            f"Begin the session anew: `mlx-stack-proxy sessions {event['session'][:12]} --delete`"
-        )
+        return f"Reset the session: `mlx-stack-proxy sessions {event['session'][:12]} --delete`"
     for word in (record.get("refused_for"), outcome, *reversed(reasons)):
         if word in _DO:
             return _DO[word]

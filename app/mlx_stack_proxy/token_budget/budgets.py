@@ -207,11 +207,11 @@ def refusal(
     message = f"the token budget of this {scope} is used up: {used} of {limit.most}"
     if scope == "session":
         session = limit.scope.split(":")[1][:12]
-        message += f"; `mlx-stack-proxy sessions {session} --delete` begins it anew"
+        message += f"; `mlx-stack-proxy sessions {session} --delete` resets it"
     if waited:
         message = (
-            f"requests that are running may need what is left of this {scope}'s token budget "
-            f"({used} of {limit.most} are used); they were waited for"
+            f"running requests may need the rest of this {scope}'s token budget "
+            f"({used} of {limit.most} are used), and waiting for them did not help"
         )
     extra = {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds}
     error = ProxyError(429, "budget_exceeded", message, extra=extra, retry_after=seconds)

@@ -273,7 +273,7 @@ class _Check:
             self.rules.append("empty_arguments")
             return "{}"
         if not self.options.validate_json or not self.schema.required:
-            raise Unreadable("invalid_json", "are empty; send {} for none")
+            raise Unreadable("invalid_json", "are empty; send {} if there are none")
         self._explain({}, "")
         return None
 

@@ -48,7 +48,7 @@ class Valid:
     tool: str
     arguments: dict[str, Any]
     schema: CompiledSchema
-    said: Conversation  # tells whether a value was said before
+    said: Conversation  # tells whether a value occurred before
     ids: Ids  # finds ids that were copied with a slip
     most: int = MAX_LEAVES  # single values of the call that are examined
 
@@ -112,7 +112,7 @@ def _leaked(call: Valid) -> Iterator[str]:
 
 
 def _miscopied(call: Valid) -> Iterator[str]:
-    """Doubt an id that nobody said and that is one slip away from an id in the conversation."""
+    """Doubt an id that occurs nowhere and is one slip away from an id in the conversation."""
     slip = call.ids.miscopied(
         (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema, call.most)
     )

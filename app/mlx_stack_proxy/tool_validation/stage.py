@@ -38,7 +38,7 @@ from .unread import unread_beside, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
-# What nobody means to write: if the second reply has it too, the next tier is asked.
+# What no model means to write: if the second reply has it too, the next tier is asked.
 SLIPS = (MISCOPIED, "leaked_markup", "unframed_text")
 UNOFFERED = "unknown_tool"
 # For these doubts the next tier is asked: the same tier would most likely repeat its slip.

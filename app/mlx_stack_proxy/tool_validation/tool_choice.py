@@ -30,7 +30,7 @@ CLAIMED: Final = CallFailure(
 LOST: Final = CallFailure(
     "",
     "lost_call",
-    "a function was to be called, but the call could not be read; its arguments must be one valid "
+    "a function had to be called, but the call could not be read; its arguments must be one valid "
     "JSON object",
 )
 

@@ -1,6 +1,6 @@
 """Writes a reply for a client of chat completions: as chunks, or as one ``chat.completion``.
 
-A frame that nobody changed goes out as the bytes that came. What was changed is written anew, from
+A frame that nobody changed goes out as the bytes that came. What was changed is rewritten, from
 the reply: for each choice the rest of its text, its calls, each whole, and its finish.
 """
 
@@ -48,7 +48,7 @@ class ChatRenderer:
         self._include_usage = include_usage
         self._legacy = legacy_functions
         self._changes = self._continues or legacy_functions  # whether each frame may change
-        self._anew = False  # whether the rest is to be written anew
+        self._anew = False  # whether the rest must be rewritten
         self._tape: Tape | None = None  # made with the first frame that is held
         self._more: list[bytes] = []  # further fields of what is held, as JSON
         self._has_role = False  # whether the client has it

@@ -150,7 +150,7 @@ class ChunkReader:
             raise MalformedChunk(f"an event that is not JSON: {error}") from None
         raw = frame.raw if strict else b""
         if not isinstance(payload, dict):
-            raise MalformedChunk("an event that is no JSON object")
+            raise MalformedChunk("an event that is not a JSON object")
         formed = self.formed(payload)
         if formed is None:
             return None

@@ -44,7 +44,7 @@ def fields_of(content_type: str, body: bytes) -> list[Field]:
     """Return the fields of a form, in order. Raises :class:`BadForm`."""
     match = _TYPE.fullmatch(content_type.strip())
     if match is None:
-        raise BadForm("its content type names no boundary, or more than that")
+        raise BadForm("its content type must name a boundary and nothing else")
     delimiter = b"--" + match["boundary"].encode()
     if not body.startswith(delimiter + b"\r\n"):
         raise BadForm("it does not begin with its boundary")
@@ -68,13 +68,13 @@ def _field(body: bytes, index: int, end: int, start: int) -> Field:
         raise BadForm("something follows a boundary")
     blank = body.find(b"\r\n\r\n", index, end + 2)
     if blank == -1:
-        raise BadForm("a part has no end of its headers")
+        raise BadForm("a part's headers do not end")
     name, is_file = _named(body[index + 2 : blank])
     content = body[blank + 4 : end]
     try:
         value = None if is_file else content.decode()
     except UnicodeDecodeError:
-        raise BadForm("a field is no UTF-8") from None
+        raise BadForm("a field is not UTF-8") from None
     return Field(name, value, start, end + 2)
 
 
@@ -84,10 +84,10 @@ def _named(head: bytes) -> tuple[str, bool]:
     for line in head.split(b"\r\n"):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise BadForm("a part has a header that is none")
+            raise BadForm("a part has a malformed header")
         if match[1].lower() == b"content-disposition":
             dispositions.append(match[2])
     disposition = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
     if disposition is None:
-        raise BadForm("a part has no plain name")
+        raise BadForm("a part has no usable name")
     return disposition[1].decode(), disposition[2] is not None

@@ -42,7 +42,7 @@ LENIENCIES: Final = {
     "invalid_escape": "a backslash that escapes nothing",
     "comments": "a comment",
     "missing_closer": "a closing bracket is missing",
-    "extra_closer": "a closing bracket too many",
+    "extra_closer": "one closing bracket too many",
     "odd_space": "a space that JSON lacks",
 }
 # Spaces that JSON lacks: the byte order mark, and those of word processors and Chinese texts.

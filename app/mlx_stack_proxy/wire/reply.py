@@ -88,7 +88,7 @@ class Reply:
     usage: Usage | None = None
     usage_fields: Counts | dict[str, Any] | None = None  # as the client gets it
     error: UpstreamErrorEvent | None = None
-    mended: set[int] = field(default_factory=set)  # choices that must be written anew
+    mended: set[int] = field(default_factory=set)  # choices that must be rewritten
     finished: bool = False  # every choice seen so far has its finish_reason
     overfull: bool = False  # a choice has more than MAX_CALLS calls
     cut: bool = False  # we ended the call, so its usage never came
@@ -196,14 +196,14 @@ class Reply:
         return kinds
 
     def finish_all(self) -> None:
-        """Finish the choices that lack a finish_reason, as their contents say; write them anew."""
+        """Finish the choices that lack a finish_reason, as their contents say; rewrite them."""
         for index in list(self._unfinished):
             choice = self.choices[index]
             self._finish(index, choice, "tool_calls" if choice.tool_calls else "stop")
             self.mended.add(index)
 
     def _finish(self, index: int, choice: ChoiceReply, reason: str) -> None:
-        """Take in a finish. A choice that finishes twice is written anew, with one finish.
+        """Take in a finish. A choice that finishes twice is rewritten, with one finish.
 
         The first reason stays if nothing came in between: some servers send `tool_calls`, then
         `stop`.

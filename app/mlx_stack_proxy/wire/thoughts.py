@@ -41,14 +41,14 @@ def after_thoughts(text: str) -> str:
     Return "" if the reasoning has no end. If the prompt opened the reasoning, only its end is in
     the text; this is assumed of no text that begins with JSON or a fence.
     """
-    start = _behind_space(text, 0)
-    index, missing = _behind_marked(text, start)
+    start = _after_space(text, 0)
+    index, missing = _after_marked(text, start)
     if missing:
         return ""
     if index == start and not text.startswith(("{", "[", "`"), index):
         end, closer = max((text.rfind(mark), mark) for mark in REASONING_ENDS)
         if end >= 0 and _ANSWER.match(text, end + len(closer)):
-            index = _behind_space(text, end + len(closer))
+            index = _after_space(text, end + len(closer))
     return text[index:] if index > start else text
 
 
@@ -62,7 +62,7 @@ def joint(text: str) -> str:
 
     That is a new paragraph; if all that was sent is reasoning without its end, also that end.
     """
-    _, missing = _behind_marked(text, _behind_space(text, 0))
+    _, missing = _after_marked(text, _after_space(text, 0))
     return f"\n{missing}\n\n" if missing else "\n\n"
 
 
@@ -73,17 +73,17 @@ def inside_thoughts(text: str) -> str:
     return text.removesuffix(end) if are_all(text) else ""
 
 
-def _behind_marked(text: str, index: int) -> tuple[int, str]:
+def _after_marked(text: str, index: int) -> tuple[int, str]:
     """Return the index after the reasoning at ``index``, and the end that it lacks, if any."""
     while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
         closer = REASONING[opener]
         end = text.find(closer, index + len(opener))
         if end < 0:
             return len(text), closer
-        index = _behind_space(text, end + len(closer))
+        index = _after_space(text, end + len(closer))
     return index, ""
 
 
-def _behind_space(text: str, index: int) -> int:
+def _after_space(text: str, index: int) -> int:
     match = _SPACE.match(text, index)
     return match.end() if match else index

@@ -71,7 +71,7 @@ def window_of(tier: TierSettings | None, settings: Settings) -> int:
 
 
 class UsageCheck:
-    """Tells whether a reply's usages can be true.
+    """Checks whether a reply's usages can be true.
 
     After a usage that is too high it refuses all others. A usage that counts nothing of what the
     model has written is refused alone: a later one may count it.

@@ -193,7 +193,7 @@ async def test_litellm_that_refuses_to_tell(init: Init, litellm: ScriptedServer)
     assert ran.code == 1
     assert "answered status 401 when asked for its models without a key" in ran.said
     assert "To do: export LITELLM_MASTER_KEY=…" in ran.said
-    assert "No model was found to make a tier of." in ran.said
+    assert "No model was found for a tier." in ran.said
     assert "No model of this machine" not in ran.said
 
 

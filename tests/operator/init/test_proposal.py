@@ -123,7 +123,7 @@ def test_one_of_the_cloud_is_a_tier_the_others_are_said() -> None:
         here("fast"), cloud("gpt", "openai/gpt-4o"), cloud("claude"), cloud("o3", "x/y")
     )
     assert names(found) == {"fast": "fast", "premium": "gpt"}
-    assert "Also in the cloud, and no tier: claude, o3. Clients may name them." in found.remarks
+    assert "Also in the cloud, not a tier: claude, o3. Clients may name them." in found.remarks
 
 
 def test_what_is_no_tier_is_said() -> None:

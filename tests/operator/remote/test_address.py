@@ -94,7 +94,7 @@ async def test_an_answer_that_is_no_object(
 ) -> None:
     upstream.routes[STATUS] = Reply.json(answer)
     ran = await typed.beside("status", "--url", upstream.url)
-    assert ran.code == 1 and "its answer is no JSON object" in ran.said
+    assert ran.code == 1 and "its answer is not a JSON object" in ran.said
 
 
 SERVER = "server: {port: %d, admin_key: secret-1}\n"

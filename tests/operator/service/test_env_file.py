@@ -59,7 +59,7 @@ def test_a_file_that_others_may_read_is_refused(mode: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("line", ["no equals secret", "1A=secret", "A B=secret", "=secret"])
 def test_a_line_that_makes_no_sense_is_named_and_not_quoted(line: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="line 2 is no NAME=value") as raised:
+    with pytest.raises(SettingsError, match="line 2 is not NAME=value") as raised:
         env_file.read(written(tmp_path, f"A=b\n{line}\n"))
     assert "secret" not in str(raised.value)
 

@@ -36,9 +36,7 @@ HINT = (
     "Do not write the same text again and again. Take the next step, or answer; say each thing "
     "only once."
 )
-STOPPED: Final = (
-    f"[Stopped: the answer went round in a circle ({DETECTOR}). Try a different approach.]"
-)
+STOPPED: Final = f"[Stopped: the answer repeated itself ({DETECTOR}). Try a different approach.]"
 
 
 @frozen

@@ -168,7 +168,7 @@ def _ask(remote: Remote) -> tuple[Settings, dict[str, Any]]:
         return from_mapping({"tiers": tiers, "reliability": reliability}), needs_key
     except (KeyError, TypeError, AttributeError, SettingsError):
         sentence = f"what answers at {remote.url} is no proxy of this version ({__version__})"
-        raise NoAnswer(f"{sentence}: is it to be restarted?") from None
+        raise NoAnswer(f"{sentence}: restart it?") from None
 
 
 def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optional: bool) -> str:

@@ -181,7 +181,7 @@ def _ask(
         else:
             written, wrong = judged(json.loads(content), tools)
     except httpx.ConnectError as error:
-        message = f"nobody answers at {server.url}: {error}; start the stack with `make run`"
+        message = f"nothing answers at {server.url}: {error}; start the stack with `make run`"
         raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
@@ -200,9 +200,9 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     if choice.get("finish_reason") == "length":
         return text, f"loops until its limit of {MAX_TOKENS} tokens"
     if not calls and not text:
-        return "(nothing)", "announces a tool call, and has none"
+        return "(nothing)", "announces a tool call but has none"
     if not calls:
-        return text, "text, where a call is needed"
+        return text, "text where a call is needed"
     offered = tool_set(tools)
     made = [(item["function"]["name"], item["function"]["arguments"]) for item in calls]
     checks = [check_call(*call, offered, _AS_IT_CAME) for call in made]

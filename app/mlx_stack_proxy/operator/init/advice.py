@@ -14,10 +14,7 @@ _FALLBACKS = (
     "context_window_fallbacks",
     "content_policy_fallbacks",
 )
-_MULTIPLY = (
-    "{}: attempts multiply with the proxy's own, which knows what was wrong with the last one. "
-    "Set to 0."
-)
+_MULTIPLY = "{}: attempts multiply with the proxy's own. Set it to 0."
 _UNSET = (  # 2 is the default of LiteLLM's router
     "router_settings.num_retries is not set, which means 2: attempts multiply with the proxy's "
     "own. Set to 0."
@@ -27,7 +24,7 @@ _USELESS = (
     "Delete it; the proxy's tiers do what was meant."
 )
 _MOVES = (
-    "{}: moves a request to another model behind the proxy's back, which then blames the wrong "
+    "{}: moves a request to another model unnoticed, so the proxy blames the wrong "
     "tier. Delete it; the proxy's tiers do that."
 )
 _COOLDOWNS = (

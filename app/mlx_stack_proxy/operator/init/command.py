@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the file, or show it. Raises ``CommandError`` if there is nothing to write."""
     output = Path(DEFAULT_FILE)
     if output.exists() and not (args.force or args.dry_run):
-        message = f"{output} is there already; --force writes over it, --dry-run only shows."
+        message = f"{output} exists; --force overwrites it, --dry-run only prints."
         raise CommandError(message)
     settings = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
     base_url = settings.upstream.base_url
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     _report(inventory, proposal)
     if not proposal.tiers:
         raise CommandError(
-            "No model was found to make a tier of. LiteLLM has to run and to list its models, or "
+            "No model was found for a tier. LiteLLM has to run and to list its models, or "
             "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
             "own."
         )

@@ -62,7 +62,7 @@ class ModelGroup:
 
     name: str
     deployments: tuple[Deployment, ...] = ()
-    window: int | None = None  # tokens; None: no source tells
+    window: int | None = None  # tokens; None: unknown
     mode: str | None = None  # LiteLLM's word for what the model does, such as `chat`
     reasoning: bool = False
     health_url: str = ""  # of the group's server, if that has answered

@@ -26,11 +26,11 @@ _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
 _SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _ON_PLACES = {
     "network": "on another machine of your network, which counts as local here. `local: false` "
-    "where it is not to be.",
-    "cloud": "in the cloud. Requests go there only where a client names it, or with your consent: "
-    "`cloud_fallback`, in the file behind a `#`.",
-    "unknown": "nothing tells where it runs. `local: true` where that is this machine, "
-    "`local: false` where it is not.",
+    "if it is not.",
+    "cloud": "in the cloud. Requests go there only if a client names it, or with your consent: "
+    "`cloud_fallback`, commented out in the file.",
+    "unknown": "it is unknown where it runs. `local: true` if on this machine, else "
+    "`local: false`.",
 }
 
 
@@ -140,7 +140,7 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
         by_tier[_CLOUD] = clouds.pop(0)
     if clouds:
         names_there = ", ".join(group.name for group in clouds)
-        remarks.append(f"Also in the cloud, and no tier: {names_there}. Clients may name them.")
+        remarks.append(f"Also in the cloud, not a tier: {names_there}. Clients may name them.")
     first = [(name, by_tier[name]) for name in (_FAST, _STANDARD) if name in by_tier]
     last = [(name, by_tier[name]) for name in (_LONG, _CLOUD) if name in by_tier]
     return [*first, *own_tiers.items(), *last]

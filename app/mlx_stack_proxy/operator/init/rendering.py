@@ -60,9 +60,9 @@ def text_of(
     command = "init" if inside is None else "init --inside"
     parts = [
         _prose(
-            f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. What isn't here "
-            "has its default: `mlx-stack-proxy check --settings` shows all that is in force, and "
-            "`mlx-stack-proxy config schema` explains it to an editor."
+            f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. Every "
+            "other key has its default: `mlx-stack-proxy check --settings` shows all values, and "
+            "editors read `mlx-stack-proxy config schema`."
         )
     ]
     if inside is not None:

@@ -38,7 +38,7 @@ exec "$@" 3<&-
 
 
 class Lifeline:
-    """The pipe that tells the guards, by its end, that ``up`` is gone. All children share one."""
+    """The pipe whose end shows the guards that ``up`` is gone. All children share one."""
 
     def __init__(self) -> None:
         # Neither end is inheritable, so that no child holds the write end open by accident.

@@ -25,12 +25,12 @@ def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
         if not 0 < port < 65536:
             raise CommandError(f"{option}: {port} is no port number")
         if port in purposes:
-            raise CommandError(f"port {port} is meant for both {purposes[port]} and {purpose}")
+            raise CommandError(f"port {port} is given for both {purposes[port]} and {purpose}")
         purposes[port] = purpose
         if not is_free(port):
             raise CommandError(
-                f"port {port} (for {purpose}) is taken by {_owner(port)}; "
-                f"end that, or choose another with {option}"
+                f"port {port} (for {purpose}) is in use by {_owner(port)}; "
+                f"stop that, or choose another with {option}"
             )
 
 

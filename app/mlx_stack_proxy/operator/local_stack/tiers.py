@@ -46,7 +46,7 @@ class LocalTier:
 
 
 def demo_model(name: str) -> Path | None:
-    """Return the folder of the demo model that the project ships for a tier, if it is there."""
+    """Return the folder of the demo model that the project ships for a tier, if it exists."""
     folder = deploy_path(f"local/models/{name}").resolve()
     return folder if (folder / "config.json").is_file() else None
 

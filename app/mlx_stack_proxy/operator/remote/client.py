@@ -135,7 +135,7 @@ class Remote:
             except (ValueError, RecursionError) as error:
                 raise self._no_answer(error) from None
             if not isinstance(parsed, dict):
-                raise self._no_answer(ValueError("its answer is no JSON object"))
+                raise self._no_answer(ValueError("its answer is not a JSON object"))
             return parsed
 
     @contextlib.contextmanager
@@ -192,8 +192,8 @@ def on_configuration(configuration: Any) -> tuple[str, bool]:
     if configuration["refused"]:
         further = len(configuration["refused"]) - 1
         problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
-        return f"configuration refused, the old one stays: {problem}", True
-    return f"restart due for: {', '.join(configuration['restart_due'])}", False
+        return f"configuration refused, the old one is in force: {problem}", True
+    return f"restart needed for: {', '.join(configuration['restart_due'])}", False
 
 
 def warned(answer: Json) -> Json:

@@ -21,7 +21,7 @@ PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepali
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
 MAX_EVENT = 4 * 1024 * 1024  # bytes
 PAGE = 1000  # the most events in one answer
-_LEFT_OUT = ("pattern",)  # details that aren't shown: a digest tells a reader nothing
+_LEFT_OUT = ("pattern",)  # details that aren't shown: a digest means nothing to a reader
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
 
 
@@ -87,7 +87,7 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         headers = {"Accept": "text/event-stream"}
         if last_number is not None:
             headers["Last-Event-ID"] = str(last_number)
-        why = "it has ended the stream"
+        why = "it ended the stream"
         try:
             with remote.open("events", query, headers=headers, patience=PATIENCE) as stream:
                 if lost:

@@ -29,17 +29,17 @@ def read(path: Path) -> dict[str, str]:
         with path.open(encoding="utf-8") as file:
             text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError([f"can't be read: {why}"], str(path)) from None
     if mode & 0o077:
-        sentence = f"others may read it (mode {mode:04o}), and it holds keys: chmod 600 {path}"
+        sentence = f"other users may read it (mode {mode:04o}), and it holds keys: chmod 600 {path}"
         raise SettingsError([sentence], str(path))
     variables: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if line and line[0] not in "#;":
             name, equals, value = line.partition("=")
             if not equals or not _NAME.fullmatch(name.strip()):
-                raise SettingsError([f"line {number} is no NAME=value"], str(path))
+                raise SettingsError([f"line {number} is not NAME=value"], str(path))
             variables[name.strip()] = _value(value.strip())
     return variables
 
@@ -69,7 +69,7 @@ def text_of(variables: Mapping[str, str | None], hide: bool = False) -> str:
         if value is None:
             lines.append(f"#{name}=")
         elif re.search(r"[\n\r\0]", value):
-            raise SettingsError(["its value has a line end, which no such file holds"], name)
+            raise SettingsError(["its value has a line end, which such a file can't hold"], name)
         else:
             quoted = re.sub(r'(["\\$`])', r"\\\1", value)
             lines.append(f"{name}=" + ("(as it is now, not shown)" if hide else f'"{quoted}"'))

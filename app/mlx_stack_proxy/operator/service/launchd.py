@@ -1,7 +1,7 @@
 """The proxy as a launchd user agent (macOS).
 
 launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
-gone. So each change stops the service, waits until launchd no longer has it, loads it anew, and
+gone. So each change stops the service, waits until launchd no longer has it, loads it again, and
 waits until the proxy answers at its health URL, since launchd can't tell that the proxy serves.
 """
 
@@ -65,8 +65,12 @@ class Launchd:
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
     def _start(self, machine: Machine, health_url: str) -> None:
-        if not machine.until(f"nobody answers at {health_url}", lambda: not answers(health_url), 0):
-            raise CommandError(f"{health_url} answers, though the service is stopped: who is it?")
+        if not machine.until(
+            f"nothing answers at {health_url}", lambda: not answers(health_url), 0
+        ):
+            raise CommandError(
+                f"{health_url} answers, though the service is stopped: another process?"
+            )
         machine.run("launchctl", "enable", self._target)
         machine.run("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
         if not machine.until(f"{health_url} answers", lambda: answers(health_url), START_SECONDS):

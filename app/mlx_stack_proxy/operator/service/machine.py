@@ -23,7 +23,7 @@ class Machine:
         self._dry = dry
 
     def folder(self, path: Path, mode: int = 0o700) -> None:
-        if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it isn't there"):
+        if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it does not exist"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
     def write(self, path: Path, content: str, mode: int = 0o644, shown: str | None = None) -> None:
@@ -33,7 +33,7 @@ class Machine:
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder if it is empty: other files in it are not ours."""
-        if self._printed(f"# remove {path}, if it is there"):
+        if self._printed(f"# remove {path}, if it exists"):
             return
         if not path.is_dir():
             path.unlink(missing_ok=True)

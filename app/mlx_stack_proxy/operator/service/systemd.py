@@ -61,7 +61,7 @@ class Systemd:
         if self.sandboxed:
             return []
         return [
-            "this kernel lets no user make namespaces: without ProtectSystem and the rest of "
+            "this kernel lets users make no namespaces: without ProtectSystem and the rest of "
             "deploy/systemd/user/sandbox.conf (docs/install.md)"
         ]
 
@@ -96,7 +96,7 @@ class Systemd:
         """
         if not machine.succeeds(*self._systemctl, "restart", UNIT):
             self.logs(20, follow=False)
-            raise CommandError("the service does not start; above is what it wrote last")
+            raise CommandError("the service does not start; its last output is above")
 
     def uninstall(self, machine: Machine) -> None:
         machine.succeeds(*self._systemctl, "disable", "--now", UNIT)

@@ -1,4 +1,4 @@
-// The address says, behind the `#`, what the page shows, so that a link can be sent:
+// The address says, after the `#`, what the page shows, so that a link can be sent:
 // `#/exchanges?kind=loop_break&since=12h`. No server gets that part, and it holds no key.
 
 /** Return `{view, id, query}` of the present address. */

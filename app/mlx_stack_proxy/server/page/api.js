@@ -1,4 +1,4 @@
-// Asks the JSON endpoints beside the page.
+// Asks the JSON endpoints next to the page.
 
 /** An answer with an error status. */
 export class Refused extends Error {

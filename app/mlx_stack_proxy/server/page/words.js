@@ -35,7 +35,7 @@ const TOLD = {
   loop_warning(d) {
     if (d.truncated) return ["warn", "Reply cut short", word(d.truncated)];
     if (d.action === "second_opinion") return ["warn", "Second opinion", loop(d)];
-    return ["warn", "Loop: model told", loop(d)];
+    return ["warn", "Loop: model warned", loop(d)];
   },
   loop_break: (d) => ["bad", "Loop broken", loop(d)],
   tool_call_invalid: (d) => [

@@ -57,7 +57,7 @@ local function add_events(events)
       'XADD', key, 'MAXLEN', '~', change.most_events, id, 'time', event[1], 'body', event[2])
   end
   expire(key, change.keep_events + DAY)
-  -- The numbers go on even when all events are gone, so that a reader who goes on behind the last
+  -- The numbers go on even when all events are gone, so that a reader who continues after the last
   -- one that it has seen misses none.
   expire(counter, change.keep_events + 30 * DAY)
 end

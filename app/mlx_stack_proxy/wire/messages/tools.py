@@ -1,7 +1,7 @@
 """Sorts a request's tools into those that the model can be offered and those that it can't.
 
 A tool with a schema is the client's own, and is offered. A tool without one has a type defined by
-Anthropic. The client runs some of these tools, but sends no schema, for Anthropic's models were
+Anthropic. The client runs some of these tools, but sends no schema, because Anthropic's models were
 trained on it; Anthropic's servers run the others. The tiers' models know neither kind. A tool that
 is loaded later (``defer_loading``) is offered once a result has named it.
 """

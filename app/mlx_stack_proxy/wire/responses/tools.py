@@ -1,10 +1,10 @@
 """Turns a request's tools into functions, and calls of the functions into calls of the tools.
 
-A function stays a function. A namespace's functions get its name as a prefix (``ns__name``), for
-chat completions have no namespaces. A custom tool takes raw text: it becomes a function with that
-text as its one parameter, and with its grammar in the description. If the grammar says with which
-words a text begins and ends (as a patch's does), the parameter's schema has them as ``x-frame``,
-and a call without them is doubted. The grammar itself is not enforced.
+A function stays a function. A namespace's functions get its name as a prefix (``ns__name``),
+because chat completions have no namespaces. A custom tool takes raw text: it becomes a function
+with that text as its one parameter, and with its grammar in the description. If the grammar says
+with which words a text begins and ends (as a patch's does), the parameter's schema has them as
+``x-frame``, and a call without them is doubted. The grammar itself is not enforced.
 
 Tools that a server would run (search, code, images) or that have no schema are left out. A request
 that has no other tools, or forces one of these, is refused, because the client could not tell the
@@ -105,7 +105,7 @@ def tools_of(body: Mapping[str, Any]) -> Tools:
         if (parallel := body.get("parallel_tool_calls")) is not None:
             fields["parallel_tool_calls"] = parallel
     elif choice not in (None, "auto", "none"):
-        raise invalid("`tool_choice` wants a tool, and none is offered", "tool_choice")
+        raise invalid("`tool_choice` requires a tool, but none is offered", "tool_choice")
     return Tools(fields, Shapes(shapes), left_out)
 
 
@@ -219,8 +219,8 @@ def _named(reference: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozens
 
 def _not_run(kinds: str, param: str) -> Exception:
     return invalid(
-        f"tools of the type {kinds} are not run here, and the request wants nothing else; "
-        "offer functions, or switch these tools off",
+        f"tools of the type {kinds} do not run here, and the request requires one; "
+        "offer functions, or remove these tools",
         param,
     )
 
