@@ -232,7 +232,7 @@ async def test_a_refusal_where_no_variable_is_named(typed: Typed, litellm: Scrip
     ("text", "starts"),
     [
         ("sever: 1\nstream: {mode: life}", ["FAIL  config.yaml: sever", "FAIL  config.yaml: str"]),
-        ("server: {workers: 2}", ["FAIL  settings: server.workers: 2 processes need a state"]),
+        ("server: {workers: 2}", ["FAIL  settings: server.workers: 2 processes need a shared"]),
     ],
 )
 @pytest.mark.parametrize("how", ["--no-probe", "--settings"])

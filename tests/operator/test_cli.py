@@ -130,7 +130,7 @@ def test_a_second_serve_says_who_has_the_port(served: list[Settings], typed: Typ
     assert (ran.code, served) == (1, [])
     assert ran.err == (
         f"port {port} (for the proxy) is in use by another "
-        f"`mlx-stack-proxy serve` (process {first.pid}); end that, or choose another with --port "
+        f"`mlx-stack-proxy serve` (process {first.pid}); stop that, or choose another with --port "
         "or server.port\n"
     )
 

@@ -63,7 +63,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
         ({"outcome": "client_left"}, "The client left before its reply was whole"),
         ({"outcome": "ok", "way": "retried_right"}, "Nothing needs to be done."),
         ({"outcome": "ok", "way": "went_out_broken"}, "probably broken"),
-        ({"outcome": "client_error", "status": 400}, "Mend the client's request"),
+        ({"outcome": "client_error", "status": 400}, "Fix the client's request"),
         (
             {"outcome": "ok", "way": "right_at_once", "passed_over": "fast",
              "escalation_reason": "memory_pressure"},

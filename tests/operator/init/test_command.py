@@ -170,7 +170,7 @@ async def test_litellms_list_says_which_models_there_are(init: Init) -> None:
     }
     assert settings.tiers["fast"].context_window == 9_000
     assert "not listed by LiteLLM: gone." in ran.said
-    assert "Tier standard: nothing tells where it runs." in ran.said
+    assert "Tier standard: it is unknown where it runs." in ran.said
 
 
 async def test_a_key_in_litellms_file_is_used_and_not_copied(

@@ -149,7 +149,7 @@ NOWHERE = [ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium")]
         (
             NOWHERE,
             {"fast": True, "standard": False, "premium": False},
-            "Tiers fast, standard, premium: nothing tells where it runs.",
+            "Tiers fast, standard, premium: it is unknown where it runs.",
         ),
         ([here("fast", port=1), here("premium", port=2)], {"fast": True, "premium": True}, ""),
         ([BOTH_SIDES], {"standard": False}, "No model of this machine was found"),

@@ -189,7 +189,7 @@ def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optiona
         return variable
     if said["key_needed"]:
         whose = "LiteLLM's key" if said["key"] == "litellm" else "one of server.api_keys"
-        raise CommandError(f"the proxy asks for a key: export {variable}=… first, with {whose}")
+        raise CommandError(f"the proxy requires a key: first export {variable}=…, with {whose}")
     return ""
 
 
