@@ -52,8 +52,8 @@ def test_a_call_that_could_not_be_delivered() -> None:
     [
         (
             {"outcome": "budget_exceeded", "refused_for": "budget_exceeded", "budget": "session"},
-            "(budget_exceeded: a used-up token budget of the session), after 1 min. Begin the "
-            "session anew: `mlx-stack-proxy sessions abababababab --delete`.",
+            "(budget_exceeded: a used-up token budget of the session), after 1 min. Reset the "
+            "session: `mlx-stack-proxy sessions abababababab --delete`.",
         ),
         (
             {"outcome": "upstream_unavailable", "refused_for": "unreachable", "status": 503},
