@@ -1,12 +1,14 @@
 """``make fuzz``: each target for five minutes, or ``ARGS="--minutes 1 --only sse"``.
 
-A target is tried with ever new examples until its time is over, or until one fails: then Hypothesis
-prints the smallest it finds. The exit code is 1 where any failed.
+Targets are the property tests of MODULES. Each is tried with ever new examples until its time is
+over, or until one fails: then Hypothesis prints the smallest it finds. The exit code is 1 where any
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import subprocess
 import sys
@@ -15,15 +17,28 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from hypothesis import is_hypothesis_test, settings
+
 from benchmarks.fuzz.mutations import EXAMPLES
 
-MODULES = ("sse", "dialects", "tool_calls", "config")
+MODULES = (
+    *("benchmarks.fuzz.test_sse", "benchmarks.fuzz.test_dialects", "benchmarks.fuzz.test_config"),
+    *("benchmarks.fuzz.test_tool_calls", "tests.wire.test_sse", "tests.engine.test_attempt"),
+    *("tests.tool_validation.test_check_fuzz", "tests.tool_validation.test_text_streams"),
+    *("tests.tool_validation.test_schema_agreement", "tests.loop_detection.test_properties"),
+    "tests.tool_validation.test_tool_validation_fuzz",
+)
 AT_ONCE = 100  # examples between two looks at the clock
 
 
 def targets(module: str) -> dict[str, Callable[[], None]]:
-    found = vars(import_module(f"benchmarks.fuzz.test_{module}"))
-    return {name: each for name, each in found.items() if name.startswith("test_")}
+    """The property tests that want nothing but their examples."""
+    found = vars(import_module(module))
+    return {
+        name: each
+        for name, each in found.items()
+        if is_hypothesis_test(each) and not inspect.signature(each).parameters
+    }
 
 
 def fuzz(module: str, name: str, seconds: float) -> int:
@@ -49,10 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="targets whose name holds this")
     parser.add_argument("--one", nargs=2, metavar=("MODULE", "TARGET"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    # Hypothesis' settings are made when a module is imported.
+    settings.register_profile("fuzz", max_examples=AT_ONCE, deadline=None, database=None)
+    settings.load_profile("fuzz")
     if args.one:
         return fuzz(*args.one, seconds=args.minutes * 60)
     failed = 0
-    # Hypothesis' settings are made when a module is imported.
     environment = {**os.environ, EXAMPLES: str(AT_ONCE)}
     for module in MODULES:
         for name in targets(module):

@@ -30,28 +30,12 @@ SCRAPS = [
     b'"finish_reason": "stop"',
 ]  # fmt: skip
 
-# A frame, whole or not
-
 
 def frames(pieces: list[bytes]) -> list[tuple[bytes, bytes | None]]:
     reader = FrameReader()
     found = [frame for piece in pieces for frame in reader.feed(piece)]
     last = reader.finish()
     return [(frame.raw, frame.data) for frame in (*found, *([last] if last else ()))]
-
-
-RAW = st.lists(st.sampled_from(SCRAPS) | st.binary(max_size=8), max_size=30).map(b"".join)
-
-
-@few
-@given(RAW, st.data())
-def test_frames(whole: bytes, data: st.DataObject) -> None:
-    found = frames([whole])
-    assert frames(cut(whole, data.draw(cuts(len(whole))))) == found
-    kept = b"".join(raw for raw, _ in found).replace(b"\r", b"\n").split(b"\n")
-    came = whole.removeprefix(b"\xef\xbb\xbf").replace(b"\r", b"\n").split(b"\n")
-    # An end of nothing but blanks is no event.
-    assert [line for line in kept if line.strip()] == [line for line in came if line.strip()]
 
 
 # A stream of a server that is confused, or worse
