@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Self
+from typing import Any
 
-import aiohttp
 from aiohttp import web
+
+from benchmarks.passing import Passing
 
 from . import broken
 
 Json = dict[str, Any]
-_HOP = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 LONGEST_STALL = 300.0
 LOST = "litellm.InternalServerError: InternalServerError: OpenAIException - Connection error."
 
@@ -57,36 +57,18 @@ class Faults:
         return "stall" if drawn < self.errors + self.stalls else ""
 
 
-class Relay:
+class Relay(Passing):
     """``down``: models that answer as LiteLLM does for a server that is gone."""
 
     def __init__(self, upstream: str, faults: Faults | None = None) -> None:
+        super().__init__(upstream)
         self.attempts: list[Attempt] = []
         self.down: set[str] = set()
-        self._upstream = upstream
         self._faults = faults
         self._task = 0
         self._calls = 0
         self._open = 0
         self._idle = asyncio.Event()
-
-    async def __aenter__(self) -> Self:
-        # LiteLLM's replies have no limit here: agents and the proxy have theirs.
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10), auto_decompress=False
-        )
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
 
     def begin(self, task: int) -> None:
         """The calls from now on belong to this task."""
@@ -98,10 +80,9 @@ class Relay:
             self._idle.clear()
             await self._idle.wait()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
+    async def answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
         if not request.path.endswith("/chat/completions"):
-            return await self._pass(request, body, bytearray())
+            return await self.pass_on(request, body, bytearray())
         asked = json.loads(body)
         attempt = Attempt(str(asked.get("model")), 0)
         attempts, begun, came = self.attempts, time.monotonic(), bytearray()
@@ -110,7 +91,7 @@ class Relay:
         try:
             if self._choose(attempt):
                 return await _fault(attempt)
-            response = await self._pass(request, body, came)
+            response = await self.pass_on(request, body, came)
             attempt.status = response.status
             return response
         except (asyncio.CancelledError, OSError):
@@ -129,23 +110,6 @@ class Relay:
         if attempt.model in self.down:
             attempt.fault = "down"
         return bool(attempt.fault)
-
-    async def _pass(self, request: web.Request, body: bytes, came: bytearray) -> web.StreamResponse:
-        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _HOP]
-        headers.append(("Accept-Encoding", "identity"))
-        url = self._upstream + request.raw_path
-        async with self._session.request(
-            request.method, url, data=body or None, headers=headers
-        ) as upstream:
-            kept = [(k, v) for k, v in upstream.headers.items() if k.lower() not in _HOP]
-            response = web.StreamResponse(status=upstream.status)
-            response.headers.extend(kept)
-            await response.prepare(request)
-            async for piece in upstream.content.iter_any():
-                came += piece
-                await response.write(piece)
-            await response.write_eof()
-        return response
 
 
 async def _fault(attempt: Attempt) -> web.Response:

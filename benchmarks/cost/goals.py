@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import fit, growth, recorded
+from . import growth, recorded
 from .contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
-from .fit import Fit
 from .samples import Samples, Spread
 
 UPSTREAM = "upstream"  # asked without anything in between
-LINEAR = 1.15  # the exponent that still counts as linear: fits of noisy points vary by a tenth
-FLAT = 1.10  # the cost at the most sessions, in costs at FLAT_FROM
+LINEAR = 1.3  # what still counts as linear: about that of an exponent of 1.15
+FLAT = 1.10  # the cost at the most sessions, in costs at the fewest
 
 
 @dataclass(frozen=True)
@@ -107,39 +106,40 @@ def _others(samples: Samples) -> list[Goal]:
     ]
 
 
-def curve(samples: Samples, server: str, axis: growth.Axis) -> dict[int, Spread]:
-    """The cost at each x that was measured."""
-    found = {x: samples.spread(server, growth.figure(axis.name, x)) for x in axis.xs}
-    return {x: spread for x, spread in found.items() if spread}
-
-
-def exponents(samples: Samples, server: str, axis: growth.Axis) -> list[Fit]:
-    """The fit to each point's least value first, then to each round's own points.
+def curve(samples: Samples, axis: growth.Axis) -> dict[int, float]:
+    """The least CPU seconds of all rounds at each x that was measured.
 
     What else a machine does only ever adds to a time: the least is what says how it grows.
     """
-    points = curve(samples, server, axis)
-    if len(points) < 3:
-        return []
-    xs = list(points)
-    fits = [fit.power(xs, [points[x].low for x in xs])]
-    rounds = [samples.by_round(server, growth.figure(axis.name, x)) for x in xs]
-    for turn in rounds[0]:
-        if all(turn in values for values in rounds):
-            fits.append(fit.power(xs, [values[turn] for values in rounds]))
-    return fits
+    found = {x: samples.spread(PROXY, growth.figure(axis.name, x)) for x in axis.xs}
+    return {x: spread.low for x, spread in found.items() if spread}
+
+
+def steepening(points: dict[int, float]) -> float | None:
+    """The slope of the upper half of a curve, in slopes of its lower half: 1 where it is linear.
+
+    The part of a cost that is always there falls out. None without a lower half that grows.
+    """
+    xs = sorted(points)
+    if len(xs) < 3:
+        return None
+    first, middle, last = xs[0], xs[len(xs) // 2], xs[-1]
+    lower = (points[middle] - points[first]) / (middle - first)
+    upper = (points[last] - points[middle]) / (last - middle)
+    return upper / lower if lower > 0 else None
 
 
 def _growing(samples: Samples) -> list[Goal]:
     goals = []
     for axis in growth.AXES:
-        if axis.new:
-            fits = exponents(samples, PROXY, axis)
-            values = (fits[0].exponent,) if fits else ()
-            goals.append(Goal(f"{axis.label}: exponent", LINEAR, "", values))
-    most = growth.figure(growth.SESSIONS, max(growth.AXES[-1].xs))
-    few = growth.figure(growth.SESSIONS, growth.FLAT_FROM)
-    at_most, at_few = samples.spread(PROXY, most), samples.spread(PROXY, few)
-    flat = (at_most.low / at_few.low,) if at_most and at_few else ()
-    text = f"100,000 sessions: CPU beside {growth.FLAT_FROM:,}"
-    return [*goals, Goal(text, FLAT, "×", flat)]
+        points = curve(samples, axis)
+        if axis.name != growth.SESSIONS:
+            found = steepening(points)
+            values = () if found is None else (found,)
+            text = f"{axis.label}, all new: slope above the middle beside below it"
+            goals.append(Goal(text, LINEAR, "×", values))
+        elif len(points) == len(axis.xs):
+            few, most = points[min(points)], points[max(points)]
+            text = f"{max(points):,} sessions: CPU beside {min(points):,}"
+            goals.append(Goal(text, FLAT, "×", (most / few,)))
+    return goals

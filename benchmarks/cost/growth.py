@@ -17,7 +17,6 @@ from tests.support.storing import commit
 
 from . import bodies, contestants, load, measure
 from .bodies import Batch, MakeBatch
-from .contestants import PROXY
 from .measure import Round
 
 SECONDS = 0.3  # of CPU, at scale 1, for a point
@@ -32,27 +31,20 @@ FILL_AT_ONCE = 1_000
 
 @dataclass(frozen=True)
 class Axis:
-    """`new`: whether x counts what the proxy sees for the first time, so that linear is right."""
+    """What grows, in sizes of one ratio, of which the proxy sees all for the first time."""
 
     name: str
     label: str
     xs: tuple[int, ...]
-    relay: bool
-    new: bool
 
 
-SEEN, UNSEEN, STREAM, SESSIONS = "seen", "unseen", "stream", "sessions"
-TOOLS, NEW_TOOLS = "tools", "new-tools"
-TOOL_COUNTS = (1, 5, 10, 20, 40, 80, 160)
+UNSEEN, NEW_TOOLS, STREAM, SESSIONS = "unseen", "new-tools", "stream", "sessions"
 AXES = (
-    Axis(UNSEEN, "messages of history, all new", (25, 50, 100, 200, 400, 800), False, True),
-    Axis(SEEN, "messages of history, all but 2 seen", (25, 50, 100, 200, 400, 800), True, False),
-    Axis(NEW_TOOLS, "tools offered, all new", TOOL_COUNTS, False, True),
-    Axis(TOOLS, "tools offered, as before", TOOL_COUNTS, True, False),
-    Axis(STREAM, "pieces of a stream", (10, 40, 160, 640, 2560), True, True),
-    Axis(SESSIONS, "sessions in the store", (100, 1_000, 10_000, 100_000), False, False),
+    Axis(UNSEEN, "messages of history", (25, 50, 100, 200, 400, 800)),
+    Axis(NEW_TOOLS, "tools offered", (5, 10, 20, 40, 80, 160)),
+    Axis(STREAM, "pieces of a stream", (10, 40, 160, 640, 2560)),
+    Axis(SESSIONS, "sessions in the store", (1_000, 10_000, 100_000)),
 )
-FLAT_FROM = 1_000  # sessions: below that, the fixed cost of starting is not yet spread
 
 # The settings that are not the defaults, beside max_connections and max_concurrency.
 TIERS = {name: {**tier, "context_window": WINDOW} for name, tier in contestants.TIERS.items()}
@@ -71,12 +63,10 @@ def figure(axis: str, x: int) -> str:
 
 
 def batches(axis: str, x: int) -> MakeBatch:
-    if axis == SEEN:
-        return bodies.seen(x, bodies.MESSAGE_BYTES)
     if axis == UNSEEN:
         return bodies.unseen(x, bodies.MESSAGE_BYTES)
-    if axis in (TOOLS, NEW_TOOLS):
-        return bodies.offering(x, new=axis == NEW_TOOLS)
+    if axis == NEW_TOOLS:
+        return bodies.offering(x, new=True)
     return bodies.plain(x, 1, True)
 
 
@@ -93,10 +83,9 @@ class Growth:
     async def open(self, say: Callable[[str], None]) -> None:
         self.folder.mkdir()
         if any(axis.name != SESSIONS for axis in self.axes):
-            self._started(contestants.relay(self.upstream.port, self.folder))
-            self._started(contestants.proxy(self.upstream.port, self.folder, tiers=TIERS))
-            for server in self.running:
-                await measure.warm_up(server, 0.5)
+            server = contestants.proxy(self.upstream.port, self.folder, tiers=TIERS)
+            self.proxy = self._started(server)
+            await measure.warm_up(server, 0.5)
         for axis in self.axes:
             for x in axis.xs if axis.name == SESSIONS else ():
                 began = time.monotonic()
@@ -123,10 +112,8 @@ class Growth:
                     cpu = await of_sessions(self.of_sessions[x], x, of.turn, of.scale)
                     of.add(self.of_sessions[x], figure(axis.name, x), cpu)
                     continue
-                for server in self.running[:2]:
-                    if server.name == PROXY or axis.relay:
-                        cpu = await of_point(server, axis.name, x, of.scale)
-                        of.add(server, figure(axis.name, x), cpu)
+                cpu = await of_point(self.proxy, axis.name, x, of.scale)
+                of.add(self.proxy, figure(axis.name, x), cpu)
 
     def close(self) -> None:
         for server in self.running:

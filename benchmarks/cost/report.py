@@ -9,16 +9,12 @@ from benchmarks import machine
 from . import goals, growth
 from .bodies import LONG, SHORT
 from .contestants import HTTPX, PROXY, STREAM_LIMIT
-from .fit import Fit
 from .goals import UPSTREAM
 from .measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
 from .samples import Samples, Spread
 
 MARKER = "cost"  # in the documents
 NOTHING = "–"
-WHOLE = "the whole cost, from first to last"
-TOKEN_SECONDS = 0.01  # a 1B model on a Mac: 100 tokens/s
-REPLY_TOKENS = 100
 
 
 def number(value: float) -> str:
@@ -142,32 +138,12 @@ def process_table(samples: Samples, names: Sequence[str], open_streams: dict[str
 
 
 def growth_table(samples: Samples) -> str:
-    rows = [["CPU a request (ms)", "x", PROXY, HTTPX]]
-    fits = [["how it grows, by the least values", "what grows, fitted exponent", WHOLE]]
+    rows = [["CPU a request (ms)", "x", PROXY]]
     for axis in growth.AXES:
-        mine, relay = goals.curve(samples, PROXY, axis), goals.curve(samples, HTTPX, axis)
-        for x, found in mine.items():
-            rows.append([axis.label, f"{x:,}", spread(found, 1e3), spread(relay.get(x), 1e3)])
-        for name in (PROXY, HTTPX):
-            fitted = goals.exponents(samples, name, axis)
-            if fitted:
-                points = goals.curve(samples, name, axis)
-                fits.append([f"{axis.label}, {name}", _exponent(fitted), _grown(points)])
-    return grid(fits) + "\n\n" + grid(rows) if len(fits) > 1 else ""
-
-
-def _exponent(fitted: list[Fit]) -> str:
-    if fitted[0].factor == 0:
-        return "flat"
-    rounds = [each.exponent for each in fitted[1:]]
-    text = number(fitted[0].exponent)
-    return f"{text} ({number(min(rounds))}–{number(max(rounds))})" if len(rounds) > 1 else text
-
-
-def _grown(points: dict[int, Spread]) -> str:
-    first, last = min(points), max(points)
-    times = points[last].low / points[first].low
-    return f"{number(times)} × at {last / first:,.0f} × the size"
+        for x in axis.xs:
+            found = samples.spread(PROXY, growth.figure(axis.name, x))
+            rows.append([axis.label, f"{x:,}", spread(found, 1e3)])
+    return grid([rows[0], *(row for row in rows[1:] if row[2] != NOTHING)])
 
 
 def goals_table(samples: Samples) -> str:
@@ -176,23 +152,6 @@ def goals_table(samples: Samples) -> str:
         limit = f"{'<' if goal.strict else '≤'} {number(goal.limit)} {goal.unit}".strip()
         rows.append([goal.text, f"{spread(goal.spread)} {goal.unit}".strip(), limit, goal.verdict])
     return grid(rows) if len(rows) > 1 else ""
-
-
-def relation(samples: Samples) -> str:
-    """What that is beside a model's own time."""
-    request, chunk = samples.spread(PROXY, "cpu.stream"), samples.spread(PROXY, "cpu.chunk")
-    if request is None or chunk is None:
-        return ""
-    whole = request.middle + (REPLY_TOKENS - SHORT) * chunk.middle
-    model = REPLY_TOKENS * TOKEN_SECONDS
-    return (
-        f"A model of 1B parameters on a Mac makes {1 / TOKEN_SECONDS:.0f} tokens/s:"
-        f" {TOKEN_SECONDS * 1e3:.0f} ms each. Of these a chunk's {number(chunk.middle * 1e6)} µs"
-        f" are {number(100 * chunk.middle / TOKEN_SECONDS)} %; a streamed reply of {REPLY_TOKENS}"
-        f" tokens takes the model {model:.0f} s and this proxy {number(whole * 1e3)} ms of CPU"
-        f" ({number(100 * whole / model)} %), while it waits. One core carries the tokens of"
-        f" {model / whole:.0f} such models."
-    )
 
 
 def whole(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) -> str:
@@ -208,8 +167,6 @@ def whole(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) 
         first_text_table(samples, first),
         "### Memory and start",
         process_table(samples, names, open_streams),
-        "### Beside a model's own time",
-        relation(samples),
         "### Growth",
         growth_table(samples),
     ]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from statistics import median
 
 import uvloop
 
+from benchmarks import machine
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, Sticky, Store
@@ -141,10 +141,8 @@ def memory_of(server: RedisServer) -> int:
 
 async def main(most: int) -> None:
     sizes = Sizes(2 * most, 86_400.0, 1e6, 10_000)
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, "
-        f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"
-    )
+    print(machine.heading(machine.about()))
+    print(f"{ROUNDS} rounds of {EXCHANGES} exchanges a row")
     await bench("memory", SqliteStore(None, sizes), most)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"

@@ -30,7 +30,7 @@ from mlx_stack_proxy.operator.remote.report import screen
 from tests.support.ports import free_port
 
 from . import account, compare
-from .agents import Agent, GoesRound, WithAnthropic, WithOpenAI
+from .agents import Agent, all_agents
 
 MOST_SECONDS = 600.0
 AWAY_SECONDS = 90.0  # what may take so long to come back, on a busy machine
@@ -113,7 +113,7 @@ async def working(agents: list[Agent]) -> AsyncIterator[None]:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for agent in agents:
-            group.create_task(agent.work(agent.one, stop))  # type: ignore[attr-defined]
+            group.create_task(agent.work(stop))
         try:
             yield
         finally:
@@ -154,8 +154,8 @@ async def _run(phase: float, folder: Path) -> int:
         proxy = Proxy(folder, backend)
         await proxy.start()
         try:
-            agents = [WithOpenAI(proxy.url), WithAnthropic(proxy.url), GoesRound(proxy.url)]
-            away = await night(proxy, backend, list(agents), phase)
+            agents = all_agents(proxy.url)
+            away = await night(proxy, backend, agents, phase)
             report = await proxy.report()
         finally:
             await proxy.end(signal.SIGTERM)

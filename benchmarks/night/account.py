@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-PREFIX = "x-mlx-stack-"
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -29,11 +27,6 @@ class Seen:
     def is_exchange(self) -> bool:
         """Whether it was let in; a proxy that stops refuses before."""
         return "attempts" in self.said
-
-
-def headers_of(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    ours = ((name.lower(), value) for name, value in headers)
-    return {name.removeprefix(PREFIX): value for name, value in ours if name.startswith(PREFIX)}
 
 
 def counts(seen: Iterable[Seen]) -> Counter[str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks import pages
 from benchmarks.intervals import wilson
 
 Json = dict[str, Any]
@@ -37,36 +38,30 @@ def short(rows: Rows, titles: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+_SINGLE = ("", "n", "valid", "right", "wrong calls", "calls as text", "no call where none was due",
+           "errors", "attempts", "guided", "seconds")  # fmt: skip
+_TASKS = ("", "n", "done", "ended on a call as text", "on an error", "by a limit", "seconds")
+
+
 def _single(rows: Rows, titles: Mapping[str, str]) -> str:
     lines = []
-    for way, found in rows.items():
-        if not found:
-            continue
+    for way, found in [one for one in rows.items() if one[1]]:
         n, verdicts = len(found), Counter(row["verdict"] for row in found.values())
         prose = [row for row in found.values() if row["category"].endswith("irrelevance")]
         kept = sum(not row["tool_calls"] and row["verdict"] == "right" for row in prose)
         attempts = sum(row.get("attempts", 1) for row in found.values()) / n
         guided = sum("guided" in row.get("repairs", "").split(",") for row in found.values())
-        lines.append(
-            f"| {titles[way]} | {n} | {_share(sum(verdicts[v] for v in _VALID), n)} "
-            f"| {_share(verdicts['right'], n)} | {sum(verdicts[v] for v in _WRONG)} "
-            f"| {verdicts['text_call']} | {kept} of {len(prose)} | {verdicts['error']} "
-            f"| {attempts:.2f} | {guided} | {_median(found)} |"
-        )
-    if not lines:
-        return ""
-    head = (
-        "| | n | valid | right | wrong calls | calls as text | no call where none was due | errors "
-        "| attempts | guided | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|"
-    )
-    return "\n".join([head, *lines])
+        shares = [_share(sum(verdicts[v] for v in _VALID), n), _share(verdicts["right"], n)]
+        counts = (sum(verdicts[v] for v in _WRONG), verdicts["text_call"])
+        ends = (f"{kept} of {len(prose)}", verdicts["error"], f"{attempts:.2f}", guided)
+        cells = (titles[way], n, *shares, *counts, *ends, _median(found))
+        lines.append([str(cell) for cell in cells])
+    return pages.table(_SINGLE, lines) if lines else ""
 
 
 def _tasks(rows: Rows, titles: Mapping[str, str]) -> str:
     lines = []
-    for way, found in rows.items():
-        if not found:
-            continue
+    for way, found in [one for one in rows.items() if one[1]]:
         n, done = len(found), sum(row["done"] for row in found.values())
         text = sum(
             row["end"] == "text_call" or row.get("text_call", False) for row in found.values()
@@ -74,17 +69,9 @@ def _tasks(rows: Rows, titles: Mapping[str, str]) -> str:
         errors = Counter(_status(row) for row in found.values() if row["end"].startswith("error"))
         said = ", ".join(f"{count} × {status}" for status, count in errors.items()) or "0"
         limits = sum(row["end"] in ("limit", "time") for row in found.values())
-        lines.append(
-            f"| {titles[way]} | {n} | {_share(done, n)} | {text} | {said} | {limits} "
-            f"| {_median(found)} |"
-        )
-    if not lines:
-        return ""
-    head = (
-        "| | n | done | ended on a call as text | on an error | by a limit | seconds |\n"
-        "|---|---|---|---|---|---|---|"
-    )
-    return "\n".join([head, *lines])
+        cells = (titles[way], n, _share(done, n), text, said, limits, _median(found))
+        lines.append([str(cell) for cell in cells])
+    return pages.table(_TASKS, lines) if lines else ""
 
 
 def _status(row: Json) -> str:

@@ -13,14 +13,13 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import platform
 import random
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import machine, pages
 from benchmarks.soak import flat, process
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario
 from benchmarks.soak.process import Proxy, by_label, metric
@@ -77,12 +76,12 @@ async def page_open(proxy: Proxy, folder: Path) -> AsyncIterator[None]:
 
 def report(found: Found) -> bool:
     """Print what was found; whether all is well."""
-    rows = [["", *EXPECTED, "wrong", "longest (s)"]]
+    rows = []
     for name, ended in sorted(found.ended.items()):
         counts = (str(ended[word]) for word in (*EXPECTED, "wrong"))
         rows.append([name, *counts, f"{found.longest[name]:.1f}"])
     total = sum(ended.total() for ended in found.ended.values())
-    print(f"\n{flat.in_columns(rows)}\n")
+    print(f"\n{pages.table(['', *EXPECTED, 'wrong', 'longest (s)'], rows)}\n")
     print(
         f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages, "
         f"{found.demotions} times a Redis without writes; {found.cpu_seconds:,.0f} s of CPU"
@@ -112,21 +111,13 @@ def report(found: Found) -> bool:
     return is_flat and not found.wrong and all(row.holds for row in found.rows)
 
 
+COUNTED = ("retries", "escalations", "tool_call_repairs", "rescued_tool_calls", "loops",
+           "truncations", "refused", "store_errors")  # fmt: skip
+
+
 def counted(told: str) -> str:
     """What the proxy did in all, and how its exchanges ended."""
-    sums = {
-        what: metric(told, f"mlx_stack_{name}_total")
-        for what, name in (
-            ("retries", "retries"),
-            ("escalations", "escalations"),
-            ("repairs", "tool_call_repairs"),
-            ("rescued calls", "rescued_tool_calls"),
-            ("loops", "loops"),
-            ("truncations", "truncations"),
-            ("refusals", "refused"),
-            ("store errors", "store_errors"),
-        )
-    }
+    sums = {name.replace("_", " "): metric(told, f"mlx_stack_{name}_total") for name in COUNTED}
     outcomes = by_label(told, "mlx_stack_requests_total", "outcome")
     return ", ".join(f"{value:,.0f} {what}" for what, value in {**sums, **outcomes}.items())
 
@@ -154,12 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = random.randrange(2**32) if args.seed is None else args.seed
     open_files.raise_limit()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # of clients that have left
-    print(
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.platform()}, "
-        f"Python {platform.python_version()}, state in {'Redis' if args.redis else 'SQLite'}, "
-        f"seed {seed}",
-        flush=True,
-    )
+    state = "Redis" if args.redis else "SQLite"
+    print(machine.heading({**machine.about(), "state": state, "seed": seed}), flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
         with redis_in(folder, args.redis) as store:

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks import pages
+
 TOLERANCE = 0.05
 WARM_UP = 0.25  # of the run
 LEAST = 9  # samples after the warm-up: three in each third
@@ -70,25 +72,10 @@ def course(samples: Samples, warm_up: float, limit: float | None = None) -> Cour
 
 
 def table(courses: Mapping[str, Course]) -> str:
-    rows = [["", "first third", "last third", "change", "trend an hour", "highest", ""]]
+    head = ["", "first third", "last third", "change", "trend an hour", "highest", ""]
+    rows = []
     for name, found in courses.items():
-        rows.append(
-            [
-                name,
-                *(f"{value:,.1f}" for value in (found.first, found.last)),
-                f"{found.grown:+.1%}",
-                *(f"{value:,.1f}" for value in (found.an_hour, found.highest)),
-                found.verdict,
-            ]
-        )
-    return in_columns(rows)
-
-
-def in_columns(rows: list[list[str]]) -> str:
-    """Rows as lines, in columns of one width each."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+        values = (found.first, found.last, found.an_hour, found.highest)
+        first, last, an_hour, highest = (f"{value:,.1f}" for value in values)
+        rows.append([name, first, last, f"{found.grown:+.1%}", an_hour, highest, found.verdict])
+    return pages.table(head, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from benchmarks.night.account import Seen, counts, headers_of
+from benchmarks.night.account import Seen, counts
 from benchmarks.night.compare import rows
 
 AT_ONCE = Seen("a", 200, {"attempts": "1"}, True, (10, 5))
@@ -31,11 +31,6 @@ def test_what_responses_prove() -> None:
         tokens_in=17,
         tokens_out=7,
     )
-
-
-def test_only_our_headers_count() -> None:
-    given = [("X-MLX-Stack-Attempts", "2"), ("Content-Type", "text/plain")]
-    assert headers_of(given) == {"attempts": "2"}
 
 
 def told() -> dict[str, Any]:

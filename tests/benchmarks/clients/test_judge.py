@@ -29,7 +29,7 @@ GOOD = '{"command": "ls"}'
 def seen(reply: bytes, path: str = CHAT, status: int = 200, left: bool = False) -> Seen:
     stream = {"content-type": "text/event-stream"}
     body = {"tools": [TOOLS[path]]}
-    return Seen("POST", path, {}, body, status, stream, bytearray(reply), left)
+    return Seen("POST", path, body, status, stream, bytearray(reply), left)
 
 
 def chat(*chunks: Json, end: bytes = DONE) -> bytes:

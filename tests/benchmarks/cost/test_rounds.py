@@ -65,9 +65,9 @@ def test_rounds_get_smaller_where_the_time_is_short(
 
 
 def test_parts_of_names_choose_the_servers(capsys: pytest.CaptureFixture[str]) -> None:
-    options = command.arguments(["--only", "proxy,httpx", "--kinds", "plain,growth.tools"])
+    options = command.arguments(["--only", "proxy,httpx", "--kinds", "plain,growth.stream"])
     assert [one.name for one in options.contestants] == [HTTPX, PROXY]
-    assert command.wanted_kinds(options) == (frozenset({"plain"}), frozenset({"tools"}))
+    assert command.wanted_kinds(options) == (frozenset({"plain"}), frozenset({"stream"}))
     with pytest.raises(SystemExit):
         command.arguments(["--kinds", "plian"])
     assert "plian" in capsys.readouterr().err

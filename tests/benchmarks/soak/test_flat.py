@@ -66,7 +66,6 @@ def test_the_table_says_it() -> None:
         "memory (MB)": course(series(*STEADY), WARM_UP),
         "tasks": course(series(*range(30)), WARM_UP),
     }
-    head, memory, tasks = table(courses).splitlines()
-    assert head.split()[:2] == ["first", "third"]
-    assert memory.split() == ["memory", "(MB)", "100.0", "100.0", "+0.0%", "0.0", "100.0", "flat"]
-    assert tasks.endswith("NOT FLAT")
+    _head, _line, memory, tasks = table(courses).splitlines()
+    assert memory == "| memory (MB) | 100.0 | 100.0 | +0.0% | 0.0 | 100.0 | flat |"
+    assert tasks.endswith("| NOT FLAT |")

@@ -23,6 +23,6 @@ async def test_a_leak_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert all(ended["good"] for ended in found.ended.values())
     assert not report(found)
     said = capsys.readouterr().out
-    (files,) = (line for line in said.splitlines() if line.startswith("open files "))
-    assert files.endswith("NOT FLAT")
+    (files,) = (line for line in said.splitlines() if line.startswith("| open files "))
+    assert files.endswith("| NOT FLAT |")
     assert "NOT FLAT: something grew by more than 5%." in said
