@@ -9,6 +9,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
+from benchmarks import pages
 from benchmarks.intervals import Difference, difference, wilson
 
 from .columns import COLUMNS, GROUPS, MORE_SEEDS, SEED, Part
@@ -74,8 +75,6 @@ def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
         present = [part for part in some if rows.get(part)]
         if present:
             found += [f"### {title}", "", _table(present, _common(present, rows)), ""]
-    if pooled := _pooled(rows):
-        found += ["### All seeds together", "", pooled, ""]
     found += _goals(rows)
     return "\n".join(found)
 
@@ -107,11 +106,11 @@ def _tables(parts: Sequence[Part]) -> Iterable[tuple[str, list[Part]]]:
 
 def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
     done = {part: figures(rows[part].values()) for part in parts}
-    titles = [COLUMNS[part.column].title for part in parts]
-    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(parts)}"]
+    head = ["", *(COLUMNS[part.column].title for part in parts)]
+    lines: list[list[str]] = []
 
     def line(name: str, say: Callable[[Figures], str]) -> None:
-        lines.append(f"| {name} | {' | '.join(say(done[part]) for part in parts)} |")
+        lines.append([name, *(say(done[part]) for part in parts)])
 
     line("tasks", lambda one: str(one.tasks))
     line("**right**", lambda one: f"**{one.right}** ({one.right / one.tasks:.1%})")
@@ -119,12 +118,10 @@ def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
     for against in "ba":
         said = [_against(part, against, rows) for part in parts]
         if any(said):
-            lines.append(f"| more than {COLUMNS[against].title} | {' | '.join(said)} |")
+            lines.append([f"more than {COLUMNS[against].title}", *said])
     for calls in range(1, 7):
-        lines.append(
-            f"| right of those with {calls} "
-            f"| {' | '.join(_of(done[part].by_calls, calls) for part in parts)} |"
-        )
+        of_so_many = (_of(done[part].by_calls, calls) for part in parts)
+        lines.append([f"right of those with {calls}", *of_so_many])
     line("not right because of", lambda one: _counts(one.ends))
     line("replies (turns) a task", lambda one: f"{one.replies / one.tasks:.1f}")
     line("**broken replies that reached the agent**", lambda one: f"**{one.flaws.total()}**")
@@ -136,39 +133,7 @@ def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
     line("seconds in all", lambda one: f"{one.seconds:,.0f}")
     if any(one.faults for one in done.values()):
         line("faults thrown in", lambda one: _counts(one.faults))
-    return "\n".join(lines)
-
-
-def _pooled(rows: dict[Part, dict[int, Json]]) -> str:
-    """One line a seed and one for all, with what the proxy adds."""
-    seeds = [
-        seed for seed in (SEED, *MORE_SEEDS) if all(rows.get(Part(key, seed)) for key in COLUMNS)
-    ]
-    if len(seeds) < 2:
-        return ""
-    titles = " | ".join(column.title for column in COLUMNS.values())
-    lines = [
-        f"| seed | {titles} | more than standard alone |",
-        "|---|---|---|---|---|",
-    ]
-    all_of: dict[str, list[bool]] = {key: [] for key in COLUMNS}
-    for seed in seeds:
-        some = [rows[Part(key, seed)] for key in COLUMNS]
-        common = sorted(set.intersection(*(set(one) for one in some)))
-        marks = {
-            key: [one[task]["right"] for task in common]
-            for key, one in zip(COLUMNS, some, strict=True)
-        }
-        for key in COLUMNS:
-            all_of[key] += marks[key]
-        lines.append(_seed_line(str(seed), marks))
-    lines.append(_seed_line("all", all_of))
-    return "\n".join(lines)
-
-
-def _seed_line(name: str, marks: dict[str, list[bool]]) -> str:
-    said = [f"{sum(one)} of {len(one)} ({sum(one) / len(one):.1%})" for one in marks.values()]
-    return f"| {name} | {' | '.join(said)} | {_words(difference(marks['c'], marks['b']))} |"
+    return pages.table(head, lines)
 
 
 def _against(part: Part, other: str, rows: dict[Part, dict[int, Json]]) -> str:
@@ -228,23 +193,31 @@ def _goals(rows: dict[Part, dict[int, Json]]) -> list[str]:
     several = [found[name] for name in seeds if name in found]
     if len(several) > 1:
         found["all seeds"] = [list(chain(*columns)) for columns in zip(*several, strict=True)]
-    if not found:
-        return []
-    lines = [
-        "| | as many right as standard alone | half of the replies by fast "
-        "| no broken reply reaches the agent | 90 % fewer tokens burnt in loops than fast alone |",
-        "|---|---|---|---|---|",
+    lines = [[name, *_judged(columns)] for name, columns in found.items()]
+    return ["### Goals", "", pages.table(_GOALS, lines)] if lines else []
+
+
+_GOALS = (
+    *("", "tasks", "right alone", "as many right as standard alone", "more than standard alone"),
+    *("half of the replies by fast", "no broken reply reaches the agent"),
+    "90 % fewer tokens burnt in loops than fast alone",
+)
+
+
+def _judged(columns: Sequence[Sequence[Json]]) -> list[str]:
+    a, b, c = (figures(column) for column in columns)
+    share = c.by_fast / c.replies if c.replies else 0.0
+    saved = 1 - c.loop_tokens / a.loop_tokens if a.loop_tokens else 0.0
+    _, strong, proxied = ([row["right"] for row in column] for column in columns)
+
+    def said(value: str, is_met: bool) -> str:
+        return f"{value}: {'met' if is_met else '**not met**'}"
+
+    return [
+        *(str(c.tasks), f"{a.right} ({a.right / a.tasks:.1%})"),
+        said(f"{c.right} to {b.right}", c.right >= b.right),
+        _words(difference(proxied, strong)),
+        said(f"{share:.1%}", share >= GOAL_SHARE),
+        said(f"{c.flaws.total()}", not c.flaws.total()),
+        said(f"{saved:.1%}", saved >= GOAL_SAVED),
     ]
-    for name, columns in found.items():
-        a, b, c = (figures(column) for column in columns)
-        share = c.by_fast / c.replies if c.replies else 0.0
-        saved = 1 - c.loop_tokens / a.loop_tokens if a.loop_tokens else 0.0
-        judged = (
-            (f"{c.right} to {b.right}", c.right >= b.right),
-            (f"{share:.1%}", share >= GOAL_SHARE),
-            (f"{c.flaws.total()}", not c.flaws.total()),
-            (f"{saved:.1%}", saved >= GOAL_SAVED),
-        )
-        said = (f"{value}: {'met' if is_met else '**not met**'}" for value, is_met in judged)
-        lines.append(f"| {name}, {c.tasks} tasks | {' | '.join(said)} |")
-    return ["### Goals", "", *lines]

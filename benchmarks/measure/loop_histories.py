@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
-from mlx_stack_proxy.engine.session_id import SessionId
-from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
-from mlx_stack_proxy.wire.call import Call
-from mlx_stack_proxy.wire.reply import Reply
+from mlx_stack_proxy.settings import Settings
+from tests.loop_detection.asking import NAMED
+from tests.loop_detection.histories import settings as settings_of
+from tests.loop_detection.played import Played
 
 Json = dict[str, Any]
-SESSION = SessionId("x-mlx-stack-session", "0" * 32, "0" * 32)
 TASK: Json = {"role": "user", "content": "Do the task."}
 
 
@@ -35,14 +31,18 @@ class Step:
     last_item: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
-    """At which item a loop was first warned of and first broken; which detectors; how it ended."""
+    """At which item a loop was first warned of and first broken; which detectors; how it ended.
 
-    warned: int | None = None
-    broken: int | None = None
-    detectors: list[str] = field(default_factory=list)
-    at_end: bool = False
+    A doubt breaks nothing: the next tier is asked, and where it makes the same call, as a recorded
+    agent does, the reply goes out.
+    """
+
+    warned: int | None
+    broken: int | None
+    detectors: list[str]
+    at_end: bool
 
     @property
     def first(self) -> int | None:
@@ -64,68 +64,30 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
         rules |= {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
     laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
-    loops = {**rules, **(changes or {})}
-    return Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})  # type: ignore[arg-type]
+    return settings_of(**{**rules, **(changes or {})})
 
 
 def run(
     items: list[Json], kind: str, params: Json | None = None, changes: Json | None = None
 ) -> Report:
     """What the stage says of a line's items, the request after the last one included."""
+    messages: list[Json] = []
+    ends = [-1]  # the item at which each reply ends; before the first is none
+    for step in _sequence(items) if kind == "tool_sequence" else _history(items):
+        messages += [*step.before, step.message]
+        ends.append(step.last_item)
+    messages += _trailing(items, kind)
     stage = LoopDetection(settings(params, changes))
-    report = Report()
-    transcript: list[Json] = []
-    last = -1
-    steps = list(_sequence(items) if kind == "tool_sequence" else _history(items))
-    for step in steps:
-        transcript += step.before
-        if hinted := _asked(stage, transcript):
-            report.detectors.append(hinted)
-            report.warned = last if report.warned is None else report.warned
-        if broken := _judged(stage, transcript, step.message):
-            report.detectors.append(broken)
-            report.broken = step.last_item if report.broken is None else report.broken
-        report.at_end = bool(broken)
-        transcript.append(step.message)
-        last = step.last_item
-    transcript += _trailing(items, kind)
-    if hinted := _asked(stage, transcript):
-        report.detectors.append(hinted)
-        report.warned = last if report.warned is None else report.warned
-        report.at_end = True
-    return report
-
-
-def _exchange(transcript: list[Json]) -> Exchange:
-    request = Request({"messages": list(transcript)}, "m", stream=True, include_usage=True)
-    return Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
-
-
-def _asked(stage: LoopDetection, transcript: list[Json]) -> str:
-    """The detector of the hint that the request gets."""
-    exchange = _exchange(transcript)
-    request = UpstreamRequest("fast", dict(exchange.request.body))
-    state = stage.open(exchange)
-    state.on_request(request)
-    hinted = state.remarks.notes.get("Loop", "").rpartition("=")[2]
-    assert bool(hinted) == (request.body["messages"] != transcript)
-    return hinted
-
-
-def _judged(stage: LoopDetection, transcript: list[Json], message: Json) -> str:
-    """The detector that breaks a reply. A doubt breaks none: the next tier is asked, and where it
-    makes the same call, as a recorded agent does, the reply goes out.
-    """
-    reply = Reply()
-    choice = reply.choice(0)
-    choice.text = message.get("content") or ""
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        choice.tool_calls.append(Call(function["name"], function["arguments"], call["id"]))
-    verdict = stage.open(_exchange(transcript)).judge(reply)
-    if not isinstance(verdict, LoopDetected) or verdict.doubt:
-        return ""
-    return verdict.detector
+    played = Played(messages, stage, NAMED)
+    said = sorted([*played.hints, *played.broken], key=lambda one: one[0])
+    # The request after the last reply is one more; it may still get a hint.
+    return Report(
+        ends[played.hints[0][0] - 1] if played.hints else None,
+        ends[played.broken[0][0]] if played.broken else None,
+        [detector for _, detector in said],
+        any(number == len(ends) for number, _ in played.hints)
+        or any(number == len(ends) - 1 for number, _ in played.broken),
+    )
 
 
 # From items to messages

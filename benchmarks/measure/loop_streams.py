@@ -11,17 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.request import Request, Route
-from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
-from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
+from tests.engine.exchanges import client_request, exchange
+from tests.loop_detection.histories import settings as settings_of
 from tests.support.deltas import text_delta, watched
 
 Json = dict[str, Any]
-SESSION = SessionId("derived", "0" * 32, "0" * 32)
 
 
 @dataclass(frozen=True)
@@ -70,16 +68,12 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
         generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
     changes = changes or {}
     generation |= changes.get("generation", {})
-    rules: Any = {"loop_detection": {**changes, "generation": generation}}
-    return Settings(tiers=DEFAULT_TIERS, reliability=rules)  # type: ignore[arg-type]
+    return settings_of(**{**changes, "generation": generation})
 
 
 def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
     """The real stage's watch of a reply to a request that offers these tools."""
-    body: Json = {"messages": [{"role": "user", "content": "?"}], "tools": list(tools)}
-    request = Request(body, "m", stream=True, include_usage=True)
-    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
-    return ReplyWatch(exchange, given)
+    return ReplyWatch(exchange(client_request(tools=list(tools)), tiers=("fast",)), given)
 
 
 def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:

@@ -19,19 +19,15 @@ from typing import Any
 from benchmarks.measure import score_real_models
 from benchmarks.measure.corpora import CORPORA, TEXTS, canonical
 from mlx_stack_proxy import stages
-from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
-from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.sse import DONE_FRAME, data_frame
+from tests.engine.exchanges import Faults, attempt, client_request, exchange
+from tests.support.replies import chunk
 
 Json = dict[str, Any]
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STAGES = stages.build(SETTINGS)
-SESSION = SessionId("derived", "0" * 32, "0" * 32)
-TOP = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 
 REPAIRED_SHARE = 0.98
 TEXT_SHARE = 0.98
@@ -71,40 +67,30 @@ def judged(
 
     ``size``: characters of the text in a chunk.
     """
-    body: Json = {"messages": messages or [{"role": "user", "content": "?"}], "tools": tools}
-    request = Request(body, "m", stream=True, include_usage=True)
-    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
-    faults: list[str] = []
-    attempt = Attempt(
-        exchange,
-        UpstreamRequest("fast", dict(body)),
-        STAGES,
-        lambda stage, error: faults.append(f"{stage}: {error!r}"),
-    )
-    attempt.on_request()
+    asked = messages or [{"role": "user", "content": "?"}]
+    whole = exchange(client_request(messages=asked, tools=tools, model="m"), tiers=("fast",))
+    faults = Faults()
+    one = attempt(whole, stages=STAGES, faults=faults)
+    one.on_request()
     came = b"".join(_frames(calls, text, size))
-    went = attempt.feed(came)
-    verdict = attempt.settle()
+    went = one.feed(came)
+    verdict = one.settle()
     if verdict is None:
-        went += attempt.rest()
-    delivered = attempt.reply.choices[0].tool_calls if verdict is None else []
+        went += one.rest()
+    delivered = one.reply.choices[0].tool_calls if verdict is None else []
     found = [(call.name, call.arguments) for call in delivered]
-    return Judged(came, went, found, verdict, faults)
+    return Judged(came, went, found, verdict, [f"{stage}: {error!r}" for stage, error in faults])
 
 
 def _frames(calls: list[tuple[str, str]], text: str, size: int) -> Iterator[bytes]:
-    def frame(delta: Json, finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return data_frame(json.dumps({**TOP, "choices": [choice]}).encode())
-
-    yield frame({"role": "assistant", "content": ""})
-    for at in range(0, len(text), size):
-        yield frame({"content": text[at : at + size]})
+    deltas: list[Json] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": text[at : at + size]} for at in range(0, len(text), size)]
     for place, (name, arguments) in enumerate(calls):
         function = {"name": name, "arguments": arguments}
         call = {"index": place, "id": f"c{place}", "type": "function", "function": function}
-        yield frame({"tool_calls": [call]})
-    yield frame({}, "tool_calls" if calls else "stop")
+        deltas.append({"tool_calls": [call]})
+    for one in [*map(chunk, deltas), chunk({}, "tool_calls" if calls else "stop")]:
+        yield data_frame(json.dumps(one).encode())
     yield DONE_FRAME
 
 

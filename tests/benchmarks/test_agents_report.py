@@ -14,6 +14,9 @@ from benchmarks.agents.records import Records
 Json = dict[str, Any]
 
 
+EVEN = "+0.0 (-49.0 to +49.0) points; 0 gained, 0 lost, p 1.000"
+
+
 def row(*, right: bool = True, tier: str = "", flaw: str = "", burnt: int = 0) -> Json:
     return {
         "calls": 1,
@@ -51,16 +54,16 @@ def goals(records: Records) -> list[list[str]]:
 def test_all_goals_are_met(records: Records) -> None:
     fill(records, [Part(key) for key in COLUMNS], tier="fast", burnt=10)
     assert goals(records) == [
-        ["seed 7, 2 tasks", "2 to 2: met", "100.0%: met", "0: met", "90.0%: met"]
+        ["seed 7", "2", "2 (100.0%)", "2 to 2: met", EVEN, "100.0%: met", "0: met", "90.0%: met"]
     ]
 
 
 @pytest.mark.parametrize(
     ("of_c", "cell", "said"),
     [
-        ({"right": False}, 1, "1 to 2: **not met**"),
-        ({"flaw": "empty"}, 3, "1: **not met**"),
-        ({"burnt": 11}, 4, "89.0%: **not met**"),
+        ({"right": False}, 3, "1 to 2: **not met**"),
+        ({"flaw": "empty"}, 6, "1: **not met**"),
+        ({"burnt": 11}, 7, "89.0%: **not met**"),
     ],
 )
 def test_a_goal_that_is_missed_says_so(records: Records, of_c: Json, cell: int, said: str) -> None:
@@ -73,11 +76,11 @@ def test_each_seed_is_judged_and_all_together_and_faults(records: Records) -> No
     fill(records, [Part(key, 8) for key in COLUMNS], tier="fast", burnt=15)
     fill(records, list(GROUPS["faults"]), tier="fast", flaw="empty")
     found = {cells[0]: cells[1:] for cells in goals(records)}
-    assert list(found) == ["seed 7, 2 tasks", "seed 8, 2 tasks", "with faults, 2 tasks",
-                           "all seeds, 4 tasks"]  # fmt: skip
-    assert found["seed 8, 2 tasks"][3] == "85.0%: **not met**"
-    assert found["all seeds, 4 tasks"][3] == "92.5%: met"
-    assert found["with faults, 2 tasks"][2] == "1: **not met**"
+    assert list(found) == ["seed 7", "seed 8", "with faults", "all seeds"]
+    assert found["seed 8"][6] == "85.0%: **not met**"
+    assert found["all seeds"][0] == "4"
+    assert found["all seeds"][6] == "92.5%: met"
+    assert found["with faults"][5] == "1: **not met**"
 
 
 def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(records: Records) -> None:

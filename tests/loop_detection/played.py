@@ -20,9 +20,14 @@ class Played:
     """Each assistant message is a reply; the run goes on after a break as if it had gone out."""
 
     def __init__(
-        self, messages: Sequence[Json], stage: LoopDetection | None = None, **changes: Any
+        self,
+        messages: Sequence[Json],
+        stage: LoopDetection | None = None,
+        session: SessionId | None = None,
+        **changes: Any,
     ) -> None:
         self.stage = stage or LoopDetection(settings(**changes))
+        self._session = session
         self.hints: Noticed = []
         self.words: list[str] = []
         self.asked: Noticed = []
@@ -35,7 +40,7 @@ class Played:
                 self._play(number, list(messages[:at]), message)
 
     def _play(self, number: int, before: list[Json], reply: Json | None) -> None:
-        whole = asked(before, id=f"r{number}")
+        whole = asked(before, self._session, f"r{number}")
         state = self.stage.open(whole)
         request = UpstreamRequest("fast", dict(whole.request.body))
         state.on_request(request)
