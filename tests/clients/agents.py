@@ -6,7 +6,7 @@ and what it says of a bad call are its own, too. It is started as its users star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,19 @@ def _turns(*uses: Callable[[str], Use]) -> Callable[[Path], list[Turn]]:
     return lambda home: [*(use(str(home / "made.txt")) for use in uses), Say(SAID)]
 
 
+def _writing(tools: Sequence[str], path: str, text: str = "content", **more: str) -> Any:
+    """A task with an agent's tools that write a file, run a command and show the file.
+
+    ``path``, ``text``: its names of the parameters; ``more``: what it says of a command.
+    """
+    write, run, show = tools
+    return _turns(
+        lambda made: Use(write, {path: made, text: "quokka\n"}),
+        lambda _: Use(run, {"command": "cat made.txt", **more}),
+        lambda made: Use(show, {path: made}),
+    )
+
+
 CLAUDE_CODE = Agent(
     title="Claude Code",
     name="claude-code",
@@ -84,15 +97,14 @@ CLAUDE_CODE = Agent(
     client="claude-code",
     path=MESSAGES,
     mark="Bash",
-    turns=_turns(
-        lambda made: Use("Write", {"file_path": made, "content": "quokka\n"}),
-        lambda _: Use("Bash", {"command": "cat made.txt", "description": "Show the file"}),
-        lambda made: Use("Read", {"file_path": made}),
-    ),
+    turns=_writing(("Write", "Bash", "Read"), "file_path", description="Show the file"),
     start="claude -p {asked} --allowedTools Write,Edit,Bash,Read --output-format text",
 )
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+quokka\n*** End Patch\n"
 _EXEC = "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
+_CAT = Use("exec_command", {"cmd": "cat made.txt"})
+_COUNT = Use("exec_command", {"cmd": "wc -c made.txt"})
+_PRINTF = Use("exec_command", {"cmd": "printf 'quokka\\n' > made.txt"})
 CODEX = Agent(
     title="Codex",
     name="codex",
@@ -100,11 +112,7 @@ CODEX = Agent(
     client="codex",
     path=RESPONSES,
     mark="exec_command",
-    turns=_turns(
-        lambda _: Use("exec_command", {"cmd": "printf 'quokka\\n' > made.txt"}),
-        lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
-        lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
-    ),
+    turns=_turns(lambda _: _PRINTF, lambda _: _CAT, lambda _: _COUNT),
     start=f"{_EXEC} {{asked}}",
 )
 CODEX_PATCH = replace(
@@ -112,11 +120,7 @@ CODEX_PATCH = replace(
     title="Codex, as a model that it knows",
     name="codex-patch",
     mark="apply_patch",
-    turns=_turns(
-        lambda _: Use("apply_patch", {"input": PATCH}),
-        lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
-        lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
-    ),
+    turns=_turns(lambda _: Use("apply_patch", {"input": PATCH}), lambda _: _CAT, lambda _: _COUNT),
     start=f"{_EXEC} -m gpt-5.5 {{asked}}",
 )
 OPENCODE = Agent(
@@ -126,11 +130,7 @@ OPENCODE = Agent(
     client="opencode",
     path=CHAT,
     mark="write",
-    turns=_turns(
-        lambda made: Use("write", {"filePath": made, "content": "quokka\n"}),
-        lambda _: Use("bash", {"command": "cat made.txt"}),
-        lambda made: Use("read", {"filePath": made}),
-    ),
+    turns=_writing(("write", "bash", "read"), "filePath"),
     start="opencode run {asked}",
 )
 OPENCODE_MESSAGES = replace(
@@ -152,11 +152,7 @@ CONTINUE = Agent(
     client="continue",
     path=CHAT,
     mark="Write",
-    turns=_turns(
-        lambda made: Use("Write", {"filepath": made, "content": "quokka\n"}),
-        lambda _: Use("Bash", {"command": "cat made.txt"}),
-        lambda made: Use("Read", {"filepath": made}),
-    ),
+    turns=_writing(("Write", "Bash", "Read"), "filepath"),
     start="cn -p --auto {asked}",
 )
 CONTINUE_MESSAGES = replace(
@@ -186,11 +182,7 @@ QWEN_CODE = Agent(
     client="qwen-code",
     path=CHAT,
     mark="agent",
-    turns=_turns(
-        lambda made: Use("write_file", {"file_path": made, "content": "quokka\n"}),
-        lambda _: Use("run_shell_command", {"command": "cat made.txt"}),
-        lambda made: Use("read_file", {"file_path": made}),
-    ),
+    turns=_writing(("write_file", "run_shell_command", "read_file"), "file_path"),
     start="qwen -y {asked}",
 )
 
