@@ -67,7 +67,7 @@ def tokens_of(response: httpx.Response) -> tuple[int, int]:
     """Read and written, as the usage says; those that the server had cached cost nothing."""
     lines = [line.removeprefix("data: ") for line in response.text.splitlines()]
     bodies = [json.loads(line) for line in lines if line.startswith("{")]
-    usage = next((one["usage"] for one in reversed(bodies) if one.get("usage")), {})
+    usage: Json = next((one["usage"] for one in reversed(bodies) if one.get("usage")), {})
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     came = usage.get("input_tokens") or usage.get("prompt_tokens") or 0
     return came - cached, usage.get("output_tokens") or usage.get("completion_tokens") or 0
